@@ -34,7 +34,8 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 def keep(root: Path) -> None:
     """
-    Take the room, or what there is of it.  Blocking, for a moment.
+    Take the room, or what there is of it; without a file descriptor the next call does.  Blocking,
+    for a moment.
 
     @param root: The store's root.
     """
@@ -82,15 +83,17 @@ def _give(path: Path, wanted: int) -> bool:
 
 def _take(path: Path) -> None:
     try:
+        if path.exists():
+            held = path.stat()
+            # A copy may have left out blocks that hold nothing.
+            if min(held.st_size, held.st_blocks * 512) >= SIZE:
+                return
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            held = os.fstat(fd)
-            # A copy may have left out blocks that hold nothing.
-            if min(held.st_size, held.st_blocks * 512) < SIZE:
-                os.posix_fallocate(fd, 0, SIZE)
+            os.posix_fallocate(fd, 0, SIZE)
         finally:
             os.close(fd)
     except OSError as error:
-        if error.errno not in NO_SPACE:
+        if error.errno not in NO_SPACE | {errno.EMFILE, errno.ENFILE}:
             raise

@@ -23,8 +23,10 @@ from lab.bench.corpus import message
 from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
 from rmqha.config.load import load
+from rmqha.config.store_settings import StoreSettings
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.log import arrival
 from rmqha.store.opening import Opening
 from rmqha.store.service import StoreService
 
@@ -174,6 +176,8 @@ def run(folder: Path, topics: int, rounds: int) -> list[Row]:
         for _ in range(rounds):
             _restart(node, seen)
         node.keys.update(DELETING)
+        # What came here just now would be kept.
+        arrival.keep(StoreSettings(root=node.root), time.time() - OLD)
         _restart(node, deleting, deletes=True)
     finally:
         node.kill9()

@@ -5,6 +5,7 @@ C{rmqha config check}: what a configuration file means here, or all that is wron
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from rmqha.broker.access.acl_file import read_accounts
 from rmqha.cli.common import FAILED, JSON, note, stdout
 from rmqha.config.load import NAMESRV, ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
+from rmqha.errors import StoreError
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.node_tls import NodeTls
 from rmqha.roles.advice import advice
+from rmqha.store.log import expiry
 from rmqha.store.offline.detect_sizes import wrong_sizes
 
 
@@ -66,6 +69,7 @@ def check_file(
     unusable = list(_unusable(settings))
     sizes = [] if role == NAMESRV else _wrong_sizes(settings)
     advised = advice(settings, namesrv=role == NAMESRV)
+    due = "" if role == NAMESRV or sizes else _due(settings)
     if other is not None:
         _show_differences(rows, check(other, (), None if role != NAMESRV else role)[1], as_json)
         return
@@ -76,12 +80,15 @@ def check_file(
             "advice": advised,
             "filesUnusable": unusable,
             "sizesOnDisk": sizes,
+            "retention": due,
         }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         _show(file, settings, rows)
         for text in advised:
             note(f"advice: {text}")
+        if due:
+            note(due)
         for text in (*unusable, *sizes):
             note(text)
     if unusable or sizes:
@@ -108,6 +115,16 @@ def _unusable(settings: Settings) -> Iterator[str]:
         read_credentials(access.credentials)
     except KeyFileInvalid as error:
         yield str(error)
+
+
+def _due(settings: Settings) -> str:
+    """
+    Which log files go next; empty if none does, or there is no log.
+    """
+    try:
+        return expiry.of_store(settings.store, time.time())
+    except (StoreError, OSError) as error:
+        return f"which log files go next cannot be seen: {error}"
 
 
 def _wrong_sizes(settings: Settings) -> list[str]:

@@ -5,6 +5,7 @@ C{rmqha promote}: turns a slave's store into a master's.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rmqha.ha.promotion import promote as make_master
 from rmqha.ha.promotion_check import check_whole
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.clamp_offsets import Clamped
+from rmqha.store.log import expiry
 from rmqha.store.tables.merge_tables import MergedTables
 from rmqha.wire.store_layout import INDEX
 
@@ -97,6 +99,8 @@ def promote(
         )
     for fault in [] if done.merged is None else done.merged.faults:
         note(f"in {tables}: {fault}; merged with the generation before it")
+    if not dry_run and (text := expiry.of_store(settings, time.time())):
+        note(text)
     if as_json:
         told = _as_json(done, dry_run) | {"verifiedRecords": verified}
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))

@@ -48,6 +48,7 @@ from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.files.owner import as_owner
+from rmqha.store.log import arrival
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
@@ -230,6 +231,7 @@ def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -
     step("consumers")
     _forget_master(root, log.confirmed)
     step("record")
+    arrival.keep(store.settings, store.now_ms() / 1000)
     if raised != journal:
         raised.write(root)
     step("number")

@@ -36,7 +36,7 @@ from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, none_left
 from rmqha.store.keep_derived import keep_derived
-from rmqha.store.log import copied_damage_file
+from rmqha.store.log import arrival, copied_damage_file, expiry
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.range_repair import (
@@ -47,6 +47,7 @@ from rmqha.store.log.range_repair import (
 )
 from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
+from rmqha.store.log.retention import fullest
 from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
 from rmqha.store.lost_tail import LostTail, mark_path
 from rmqha.store.published import publish
@@ -121,6 +122,7 @@ class StoreParts:
     @ivar ends: Where each queue ended when dispatch had ended.
     @ivar next_offsets: The queue offset that a new message of each gets.
     @ivar starved: Why dispatch could not go to the end, if the disk had no room.
+    @ivar arrived: Since when the log is here, in seconds since 1970.
     @ivar point: What readers were told last.
     @ivar splits: Where records begin, for readers.
     """
@@ -137,6 +139,7 @@ class StoreParts:
     ends: QueueEnds
     next_offsets: dict[tuple[str, int], int]
     starved: DiskFull | None
+    arrived: float
     point: Point
     splits: SplitIndex
 
@@ -256,9 +259,31 @@ class Opener:
             ends=QueueEnds(queues.ends()),
             next_offsets=queues.next_offsets({}),
             starved=starved,
+            arrived=self._arrived(log),
             point=point,
             splits=splits,
         )
+
+    def _arrived(self, log: CommitLog) -> float:
+        """
+        Since when the log is here; and tell what that means for its files.
+        """
+        settings, environment = self.settings, self.environment
+        now = environment.now_ms() / 1000
+        arrived = arrival.known(settings, now)
+        try:
+            arrival.keep(settings, arrived)
+        except DiskFull as error:
+            self._log.warn(
+                "When the log came here cannot be written down, the next start takes its own "
+                "time for it: {error}",
+                error=error,
+            )
+        use = fullest(settings, environment.disk_use)
+        text = expiry.told(settings, log.folder.files, arrived=arrived, now=now, use=use)
+        if text:
+            self._log.info("Of the log, {text}", text=text)
+        return arrived
 
     def _write_begun_repair(self) -> RepairIntent | None:
         """

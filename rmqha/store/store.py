@@ -164,6 +164,7 @@ class Store:
             held_from=environment.held_from,
             follow=self.trimmer.follow,
             full=self._disk_nearly_full,
+            arrived=parts.arrived,
             wall=lambda: self.now_ms() / 1000,
             local_hour=environment.local_hour,
             disk_use=environment.disk_use,

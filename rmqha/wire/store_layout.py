@@ -123,6 +123,9 @@ DELETED_TOPICS = "deleted.json"
 TRUNCATION = "truncate.json"
 """A cut of the log that has begun and is not finished."""
 
+ARRIVED = "arrived.json"
+"""Since when the log is where it is."""
+
 RESERVE = "reserve"
 """Room that is kept for what has to be written on a full disk."""
 

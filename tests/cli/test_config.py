@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.harness import golden
 from tests.cli.command import CommandTestCase
 
 
@@ -39,6 +40,23 @@ class ConfigTests(CommandTestCase):
         self.assertFalse(said["settings"]["mappedFileSizeCommitLog"]["default"])
         self.assertIsInstance(said["notes"], list)
         self.assertIsInstance(said["ignored"], list)
+
+    def test_expiry(self) -> None:
+        """
+        Of a store that is there it is said which log files go next, and when.
+        """
+        root = golden.store(golden.VERSIONS[-1])
+        sizes = f"storePathRootDir={root}\nmappedFileSizeCommitLog={golden.LOG_FILE_SIZE}\n"
+        path = self.conf(
+            sizes + f"mappedFileSizeConsumeQueue={golden.QUEUE_FILE_SIZE}\n"
+            f"maxHashSlotNum={golden.INDEX_SLOTS}\nmaxIndexNum={golden.INDEX_ENTRIES}\n"
+        )
+        said = self.run_command("config", "check", path)
+        self.assertEqual(said.exit_code, 0, said.output)
+        self.assertRegex(
+            said.stderr, r"log files are older than fileReservedTime=72; they came here"
+        )
+        self.assertIn("log files are older", self.answer("config", "check", path)["retention"])
 
     def test_notes(self) -> None:
         """

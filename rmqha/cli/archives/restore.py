@@ -5,6 +5,7 @@ C{rmqha restore}: builds a store from an archive, or from a store, as it was at 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rmqha.archive.target import ALLOWED, RestoreTarget
 from rmqha.cli.common import JSON, STORE, Whole, bar, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
+from rmqha.store.log import expiry
 from rmqha.tier.joined_log import only_tier
 from rmqha.tier.objects import shown_url
 
@@ -123,6 +125,8 @@ def restore(
     if tables is None and found.store is not None:
         tables = tables_of(found.store)
     done = build(found, target, settings, tables, bar, epoch)
+    if text := expiry.of_store(settings, time.time()):
+        note(text)
     if as_json:
         click.echo(json.dumps(_as_json(done), indent=2, ensure_ascii=False))
         return

@@ -1,11 +1,12 @@
 """
 Deleting old log files: by age at a set hour, sooner when the disk fills up.
 
-A file's age is that of its last record, not the file system's: a store that was copied
-or restored keeps its dates.  The oldest file goes first, the last one never; nothing
-goes that is not flushed, checked and dispatched.  A replica that is behind holds files
-back, but only until the disk is as full as C{diskSpaceCleanForciblyRatio}: else a peer
-that reports our first byte and stops reading could fill it.  Queues and index follow.
+A file's age is that of its last record, on a slave as on its master, or counts from when the
+log came here, if that is later (L{rmqha.store.log.arrival}).  The oldest file goes first, the
+last one never; nothing goes that is not flushed, checked and dispatched.  A replica that is
+behind holds files back, but only until the disk is as full as
+C{diskSpaceCleanForciblyRatio}: else a peer that reports our first byte and stops reading
+could fill it.  Queues and index follow.
 
 Source: docs/protocol/store.rst, Deleting files.
 """
@@ -53,6 +54,16 @@ def disk_use(folder: Path) -> float:
     return ceil(100 * used / (used + usable)) / 100 if used + usable > 0 else -1.0
 
 
+def fullest(settings: StoreSettings, disk_use: Callable[[Path], float] = disk_use) -> float:
+    """
+    How full the fuller of a store's disks is.
+
+    @return: As L{disk_use}.
+    """
+    folders = (settings.commitlog, settings.root)
+    return max((disk_use(folder) for folder in folders if folder.is_dir()), default=0.0)
+
+
 def local_hour(now: float) -> int:
     """
     The hour of the day here, 0 to 23.
@@ -85,6 +96,7 @@ class Retention:
     @ivar held_from: The lowest offset a replica still needs, C{None} if none does.
     @ivar follow: Told the log's new first byte after files went; queues and index drop
         what speaks only of deleted records.
+    @ivar arrived: Since when the log is here, in seconds since 1970.
     @ivar full: Told why writes have to be refused, and C{""} when they need not be.
     @ivar wall: Seconds since 1970.
     @ivar use: How full the fuller of the disks was at the last look, 0 to 1.
@@ -102,6 +114,7 @@ class Retention:
     held_from: Callable[[], int | None]
     follow: Callable[[int], None]
     full: Callable[[str], None]
+    arrived: float
     wall: Callable[[], float] = time.time
     local_hour: Callable[[float], int] = local_hour
     disk_use: Callable[[Path], float] = disk_use
@@ -162,8 +175,7 @@ class Retention:
         See how full the disks are, and refuse or allow writes.
         """
         reserve.keep(self.settings.root)
-        folders = [self.log.folder.path, self.settings.root]
-        self.use = max(self.disk_use(folder) for folder in folders if folder.is_dir())
+        self.use = fullest(self.settings, self.disk_use)
         warning = self.settings.disk_warning
         if self.use > warning:
             self.full(f"the disk is {self.use:.0%} full; above {warning:.0%} no writes are taken")
@@ -344,7 +356,7 @@ class Retention:
         """
         stored = self._stored(file)
         if not self._forced and (
-            stored is None or self.wall() - stored < self.settings.file_reserved
+            stored is None or self.wall() - max(stored, self.arrived) < self.settings.file_reserved
         ):
             return False
         held = self.held_from()

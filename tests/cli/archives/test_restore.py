@@ -418,6 +418,16 @@ class RefusedTests(RestoreCase):
         )
         self.assertEqual(self.restore()["records"], 1000)
 
+    def test_expiry(self) -> None:
+        """
+        Old messages are kept from the restore on, and it says until when.
+        """
+        said = self.run_command("restore", self.store, self.dest).stderr
+        self.assertRegex(
+            said,
+            r"note: \d+ of \d+ log files are older than fileReservedTime=72; they came here at",
+        )
+
     def test_text(self) -> None:
         """
         People are told what was built.

@@ -42,8 +42,21 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         """
         A store that ends in the middle of its last file.
         """
-        store = self.opened(
-            self.folder() / "store",
+        store = self.at(self.folder() / "store", settings, **more)
+        for number in range(files):
+            for _ in range(7 if number < files - 1 else 3):
+                store.put(message(580))
+            self.now += HOUR
+        self.finish(store)
+        self.assertEqual(len(store.log.folder.files), files)
+        return store
+
+    def at(self, root: Path, settings: dict[str, Any] | None = None, **more: Any) -> Store:
+        """
+        The store in a folder, open.
+        """
+        return self.opened(
+            root,
             clock=self.clock,
             settings=SIZES | (settings or {}),
             disk_use=lambda folder: self.use,
@@ -52,13 +65,6 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
             held_from=lambda: self.held,
             **more,
         )
-        for number in range(files):
-            for _ in range(7 if number < files - 1 else 3):
-                store.put(message(580))
-            self.now += HOUR
-        self.finish(store)
-        self.assertEqual(len(store.log.folder.files), files)
-        return store
 
     def finish(self, store: Store) -> None:
         """
