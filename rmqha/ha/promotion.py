@@ -231,7 +231,8 @@ def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -
     step("consumers")
     _forget_master(root, log.confirmed)
     step("record")
-    arrival.keep(store.settings, store.now_ms() / 1000)
+    if not was_master:
+        arrival.keep(store.settings, store.now_ms() / 1000)
     if raised != journal:
         raised.write(root)
     step("number")

@@ -9,7 +9,7 @@ at which the log came here, as it does on a stock broker, which goes by the file
 C{rmqha/arrived.json} has that moment, and inode and birth of the log's folder and of the file's
 own.  A copy has other ones, however it was made, so a start that finds others, or no such file,
 takes the present moment.  A volume that was set back to a snapshot has the same: C{rmqha promote}
-writes the moment anew, and so does a start after the file was deleted.
+of a slave's store writes the moment anew, and so does a start after the file was deleted.
 
 Source: docs/guide/backup.rst, How long what came back is kept.
 """
