@@ -354,9 +354,9 @@ class SwitchoverTests(FaultTestCase):
         self.run_until(process, "Ctrl-C again leaves it running")
         process.send_signal(signal.SIGINT)
         self.run_until(process, "left running")
+        self.assertEqual(130, process.wait(60))
         assert process.stdout is not None
         process.stdout.close()
-        self.assertEqual(130, process.wait(60))
         until(self.late_log.exists, "what was left")
         pid = int((self.folder / "switchover.json.pid").read_text(encoding="ascii"))
         os.killpg(pid, signal.SIGKILL)
