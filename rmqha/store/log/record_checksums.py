@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, field
@@ -35,8 +36,12 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.lane.compiled import CHECKSUMS
 from rmqha.wire.log.checksum_entry import ENTRY_SIZE, parse_entries, render_entries
 from rmqha.wire.store_layout import OWN_FOLDER, RECORD_CHECKSUMS
+
+if TYPE_CHECKING or CHECKSUMS:
+    from rmqha.wire.lane.checksum_run import run_entries
 
 _SIZE = Struct(">i")
 
@@ -151,6 +156,8 @@ def entries_of(view: memoryview, base: int, stop: int) -> bytes:
     @param base: Physical offset of the first, where C{view} begins.
     @param stop: Where in C{view} the last ends.
     """
+    if CHECKSUMS:
+        return run_entries(view, base, stop)
     places, crcs, at = [], [], 0
     while at < stop:
         (size,) = _SIZE.unpack_from(view, at)

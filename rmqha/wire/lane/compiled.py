@@ -22,3 +22,6 @@ MODULES = ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
 
 COMPILED = all(built(Path(__file__).with_name(module)) for module in MODULES)
 """Whether they are there."""
+
+CHECKSUMS = built(Path(__file__).with_name("checksum_run"))
+"""Whether the checksums of records are taken by compiled code."""

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 ENTRY_SIZE = 12
 """Bytes of an entry."""
 
+PLACE_FACTOR, CRC_FACTOR, SEED = 0x9E3779B1, 0x85EBCA6B, 0x5BD1E995
+"""Of the check: odd, so each bit of a place or a CRC changes it, and an entry of zeros is none."""
+
 Numbers = NDArray[np.int64]
 
 
 def _checks(place: NDArray[np.uint32], crc: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """
-    The check of each entry: factors are odd, so each bit of a place or a CRC changes it, and an
-    entry of zeros is none.
-    """
-    return place * np.uint32(0x9E3779B1) ^ crc * np.uint32(0x85EBCA6B) ^ np.uint32(0x5BD1E995)
+    return place * np.uint32(PLACE_FACTOR) ^ crc * np.uint32(CRC_FACTOR) ^ np.uint32(SEED)
 
 
 def render_entries(base: int, places: Sequence[int], crcs: Sequence[int]) -> bytes:

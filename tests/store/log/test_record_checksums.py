@@ -241,6 +241,7 @@ class PlainTests(KeptTests):
     def setUp(self) -> None:
         super().setUp()
         self.patch(dispatch, "COMPILED", False)
+        self.patch(record_checksums, "CHECKSUMS", False)
 
     if not COMPILED:
         skip: Any = "nothing is compiled here"
