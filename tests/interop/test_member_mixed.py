@@ -337,7 +337,7 @@ class ForgottenLabelTests(MixedTestCase):
             until(
                 lambda: (
                     "FLUSH_SLAVE_TIMEOUT"
-                    in self.tool.put(1, self.topic, kind="big", size=400_000).wait()
+                    in self.tool.put(1, f"{self.topic}-big", kind="big", size=400_000).wait()
                 ),
                 "a write waits",
                 BOOT,
