@@ -75,6 +75,8 @@ class LinkedTestCase(ScenarioTestCase):
         )
         links.controllers.swap("down", decider.address, told(links.controllers))
         links.controllers.swap("up", f"127.0.0.1:{node.port}", told(links.clients))
+        # Its own address it is told as it said it: at another one its id would be somebody else's.
+        links.controllers.swap("down", told(links.clients), f"127.0.0.1:{node.port}")
         links.clients.swap("down", f"127.0.0.1:{node.address[1]}", told(links.replication))
         node.keys["controllerAddr"] = told(links.controllers)
         return links
