@@ -57,7 +57,7 @@ esac
 LATE = """\
 cd {folder}
 test $1 = first && sh site.sh stop $2
-until test -e go; do sleep 0.05; done
+until test -e go; do test -e site.sh || exit; sleep 0.05; done
 sh site.sh promote $2 $3 $4
 echo "ended with $?"
 """
