@@ -27,7 +27,7 @@ class PromoteTests(CommandTestCase):
         self.store = golden.store(VERSION)
         path = self.store / "config" / "consumerOffset.json"
         before = json_table.read(path) or {"offsetTable": {}}
-        before["offsetTable"]["TopicTest@ahead"] = {0: 1_000_000}
+        before["offsetTable"]["GoldenBulk@ahead"] = {0: 1_000_000}
         path.parent.mkdir(exist_ok=True)
         json_table.replace(path, before)
 
@@ -38,7 +38,7 @@ class PromoteTests(CommandTestCase):
         said = self.succeed("promote", self.store)
         end = max(int(word) for word in said.split() if word.isdigit() and len(word) == 7)
         self.assertIn(f"a new epoch is begun at byte {end}\n", said)
-        self.assertIn("group ahead in queue 0 of TopicTest: offset 1000000 is now ", said)
+        self.assertIn("group ahead in queue 0 of GoldenBulk: offset 1000000 is now ", said)
         self.assertIn(" queues continue from the log, 6 of delay levels\n", said)
         self.succeed("verify", self.store, "--deep")
         self.assertIn("the store was a master's already", self.succeed("promote", self.store))
@@ -74,7 +74,7 @@ class PromoteTests(CommandTestCase):
         """
         other = self.store.parent / "tables"
         other.mkdir()
-        table = {"offsetTable": {"TopicTest@ahead": {0: 2_000_000}}}
+        table = {"offsetTable": {"GoldenBulk@ahead": {0: 2_000_000}}}
         json_table.replace(other / "consumerOffset.json", table)
         result = self.run_command("promote", self.store, "--tables", other)
         self.assertEqual(result.exit_code, 0, result.output)

@@ -59,7 +59,7 @@ class HalfMessages:
         told = told_by_op(self.lookup, op)
         if told is not None:
             self.first, self._op = told.first, told.op
-        elif half <= end and 0 < op <= op_end:
+        elif half <= end and 0 < op <= op_end and self._has_op(op_end - 1):
             self.first, self._op = half, op
         self.first = max(self.first, least)
         self._next_op = self._op
@@ -69,6 +69,10 @@ class HalfMessages:
         lower = half > self.first
         self._back(HALF_TOPIC, half, min(half, self.first), waiting)
         self._back(HALF_DONE_TOPIC, op, min(op, self._op if lower else op_end), 0)
+
+    def _has_op(self, op: int) -> bool:
+        # A queue goes on where a table counts on it, also if the log never had its messages.
+        return self.lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op) is not None
 
     def _back(self, topic: str, before: int, after: int, waiting: int) -> None:
         if after < before:

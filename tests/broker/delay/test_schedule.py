@@ -369,6 +369,8 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.offsets(), {1: 7, 2: 3, 3: 1})
         self.skips(3)
         self.assertEqual(self.written(), {1: 7, 2: 3, 3: 1})
+        # Who does not say how far the log has to be is held against it at the next start.
+        self.assertNotIn(LOG_END, self.table("delayOffset.json").read_text())
 
     def test_adopted_later(self) -> None:
         """

@@ -408,6 +408,29 @@ class CheckTests(TransactionsTestCase):
         (question,) = self.asked(client)
         self.assertEqual(question.ext["tranStateTableOffset"], half.ext["queueOffset"])
 
+    def test_no_op(self) -> None:
+        """
+        Without an op in the log all half messages in it are open, also if the ops' queue goes on
+        where the table of another node counts on it.
+        """
+        client = self.begin()
+        half = self.half(client)
+        early = self.crash(self.serving.store)
+        self.end(client, half)
+        self.clock.advance(60)
+        self.successResultOf(self.serving.stop())
+        table = self.table("consumerOffset.json").read_bytes()
+        self.close_store(self.serving.store)
+        self.root = early
+        self.table("consumerOffset.json").parent.mkdir(exist_ok=True)
+        self.table("consumerOffset.json").write_bytes(table)
+        store = self.broker(slave=True).store
+        store.queues.begin(HALF_DONE_TOPIC, 0, 1)
+        self.close_store(store)
+        client = self.begin()
+        self.clock.advance(60)
+        self.assertEqual(len(self.asked(client)), 1)
+
     def test_op_tells(self) -> None:
         """
         The record that ends a half message says before which one all are ended.
