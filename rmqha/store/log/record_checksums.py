@@ -62,7 +62,7 @@ def _read(root: Path, file_start: int) -> tuple[Places, Places]:
     """
     try:
         raw = _path(root, file_start).read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raw = b""
     offsets, crc = offsets_in(raw, file_start), parse_entries(raw)[1]
     places, crc = offsets[offsets >= 0] - file_start, crc[offsets >= 0]
@@ -131,7 +131,7 @@ class KeptChecksums:
         if start != self._start or (not len(self._places) or self._places[-1] < stop - start - 1):
             try:
                 size = _path(self.root, start).stat().st_size
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 size = 0
             if start != self._start or size != self._size:
                 self._places, self._crcs = _read(self.root, start)
@@ -191,7 +191,7 @@ def _strike(root: Path, file_start: int, start: int, stop: int) -> None:
     path = _path(root, file_start)
     try:
         raw = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     offsets = offsets_in(raw, file_start)
     # The record that holds the first byte begins at the last place that is not above it.
@@ -241,7 +241,7 @@ def _files(root: Path) -> Iterator[tuple[int, Path]]:
         for path in (root / OWN_FOLDER / RECORD_CHECKSUMS).iterdir():
             if LOG_NAME.fullmatch(path.name):
                 yield int(path.name), path
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
 
 
