@@ -362,7 +362,7 @@ class FaultMatrixTests(SynchronousTestCase):
         Each of the faults has a row, in their order.
         """
         rows = re.findall(r"^   \* - (F\d\d)$", self.text, re.MULTILINE)
-        self.assertEqual([f"F{number:02}" for number in range(1, 52)], rows)
+        self.assertEqual([f"F{number:02}" for number in range(1, 53)], rows)
 
     def test_tests_exist(self) -> None:
         """

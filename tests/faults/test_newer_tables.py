@@ -66,15 +66,17 @@ def half(number: int) -> Command:
     return Command(code=RequestCode.SEND_MESSAGE_V2, ext=to_ext(request), body=body)
 
 
-def commit(queue_offset: int, offset: int) -> Command:
+def commit(queue_offset: int, offset: int, word: int = 8) -> Command:
     """
     Its producer decides.
+
+    @param word: 8 commits, 12 rolls back.
     """
     header = EndTransactionRequest(
         producer_group=GROUP,
         tran_state_table_offset=queue_offset,
         commit_log_offset=offset,
-        commit_or_rollback=8,
+        commit_or_rollback=word,
         msg_id="",
     )
     return Command.request(RequestCode.END_TRANSACTION, header)

@@ -1,0 +1,238 @@
+"""
+What clients were told of messages of all kinds, by byte, and clients that send them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from attrs import asdict, define, field
+
+from lab.harness.remote import Remote, pull, records, send
+from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.send import SendBackRequest
+from tests.faults.test_newer_tables import LATER, commit, half, questions
+from tests.support import client
+
+ORDERS, GROUP = "Orders", "workers"
+RETRY = f"%RETRY%{GROUP}"
+
+QUEUES = 4
+
+COMMIT, ROLL_BACK = 8, 12
+
+#: Seconds between two messages of one client.
+PACE = 0.002
+
+
+@define(kw_only=True)
+class Entry:
+    """
+    What was acknowledged of one message.
+
+    @ivar kind: C{plain}, C{delayed}, C{half}, or C{retry}, which a consumer sent back; C{deleted}
+        and C{doomed} are plain and delayed ones of a topic that is deleted.
+    @ivar offset: Where its record begins; of a retry, a record behind it that was replicated.
+    @ivar topic: Where its record is, with queue and place in that.
+    @ivar number: Of a half message.
+    @ivar left: Whether its producer says nothing until it is asked.
+    """
+
+    kind: str
+    body: bytes
+    offset: int
+    topic: str
+    queue: int
+    queue_offset: int
+    number: int = -1
+    left: bool = False
+
+
+@define(eq=False)
+class Ledger:
+    """
+    What was acknowledged.
+
+    @ivar words: What was decided of each half message, before it was sent.
+    @ivar asked: Those that a producer was asked about.
+    """
+
+    entries: list[Entry] = field(factory=list)
+    words: dict[int, int] = field(factory=dict)
+    asked: set[int] = field(factory=set)
+    numbers: count[int] = field(factory=count)
+
+    def of(self, kind: str) -> list[Entry]:
+        """
+        The entries of one kind.
+        """
+        return [entry for entry in self.entries if entry.kind == kind]
+
+    def save(self, path: Path, **told: object) -> None:
+        """
+        Write it, and what else is to be known.
+        """
+        rows = [{**asdict(entry), "body": entry.body.decode()} for entry in self.entries]
+        told |= {"words": self.words, "asked": sorted(self.asked), "entries": rows}
+        path.write_text(json.dumps(told, indent=0), encoding="utf-8")
+
+
+class Sender(threading.Thread):
+    """
+    One client that sends messages of all kinds until its broker goes.
+
+    @ivar enough: Ends it.
+    """
+
+    def __init__(self, port: int, ledger: Ledger, seed: float) -> None:
+        super().__init__(daemon=True)
+        self.port, self.ledger, self.random = port, ledger, random.Random(seed)
+        self.enough = threading.Event()
+        self._plain: list[Entry] = []
+        self._sent_back: list[bytes] = []
+
+    def run(self) -> None:
+        """
+        Send until something ends it.
+        """
+        kinds: tuple[Callable[[Remote], object], ...]
+        kinds = self.plain, self.delayed, self.half, self.send_back
+        try:
+            with Remote(self.port) as broker:
+                while not self.enough.wait(PACE):
+                    self.random.choices(kinds, (5, 2, 2, 1))[0](broker)
+        except OSError:
+            return  # the broker has gone
+
+    def plain(self, broker: Remote, topic: str = ORDERS) -> Entry | None:
+        """
+        A message.
+
+        @return: C{None} if it was not acknowledged.
+        """
+        body, queue = self._body(), self.random.randrange(QUEUES)
+        entry = self._sent(broker, send(topic, body, queue), "plain", body, topic, queue)
+        if entry is not None:
+            self._plain.append(entry)
+        return entry
+
+    def delayed(self, broker: Remote, topic: str = LATER, kind: str = "delayed") -> None:
+        """
+        One that comes some seconds later.
+        """
+        body, level = self._body(), self.random.randint(1, 2)
+        self._sent(broker, send(topic, body, delay=level), kind, body, SCHEDULE_TOPIC, level - 1)
+
+    def half(self, broker: Remote) -> None:
+        """
+        One that is committed, rolled back, or neither.
+        """
+        number = next(self.ledger.numbers)
+        word = self.ledger.words[number] = self.random.choice((COMMIT, COMMIT, ROLL_BACK))
+        entry = self._sent(broker, half(number), "half", b"half %d" % number, HALF_TOPIC, 0)
+        if entry is not None:
+            entry.number, entry.left = number, self.random.random() < 0.3
+            if not entry.left:
+                broker.ask(commit(entry.queue_offset, entry.offset, word))
+
+    def send_back(self, broker: Remote) -> None:
+        """
+        A message that was sent is given back as its consumer would.
+        """
+        if self._plain:
+            entry = self._plain.pop(self.random.randrange(len(self._plain)))
+            request = SendBackRequest(offset=entry.offset, group=GROUP, delay_level=1)
+            answer = broker.ask(Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, request))
+            if answer.code == 0:
+                self._sent_back.append(entry.body)
+
+    def _body(self) -> bytes:
+        return b"%d " % next(self.ledger.numbers) + b"x" * self.random.choice((0, 300, 3000))
+
+    def _sent(
+        self, broker: Remote, command: Command, kind: str, body: bytes, topic: str, queue: int
+    ) -> Entry | None:
+        answer = broker.ask(command)
+        if answer.code:
+            return None
+        offset, place = int(answer.ext["msgId"][-16:], 16), int(answer.ext["queueOffset"])
+        entry = Entry(
+            kind=kind, body=body, offset=offset, topic=topic, queue=queue, queue_offset=place
+        )
+        # What is sent back waits for no replica: one has it when it has a record behind.
+        for back in self._sent_back:
+            self.ledger.entries.append(
+                Entry(kind="retry", body=back, offset=offset, topic=RETRY, queue=0, queue_offset=-1)
+            )
+        self._sent_back.clear()
+        self.ledger.entries.append(entry)
+        return entry
+
+
+class Producer(threading.Thread):
+    """
+    A producer that decides, as it had decided, whatever half message it is asked about.
+
+    @ivar enough: Ends it.
+    """
+
+    def __init__(self, port: int, ledger: Ledger) -> None:
+        super().__init__(daemon=True)
+        self.port, self.ledger = port, ledger
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        """
+        Answer until something ends it.
+        """
+        while not self.enough.wait(PACE):
+            with suppress(OSError):  # nothing is asked any more
+                for question in questions(self.port):
+                    number = int(str(question.transaction_id).removeprefix("U"))
+                    place = question.tran_state_table_offset, question.commit_log_offset
+                    with Remote(self.port) as broker:
+                        answer = broker.ask(commit(*place, self.ledger.words[number]))
+                    if answer.code == 0:
+                        self.ledger.asked.add(number)
+
+
+def bounds(address: str, topic: str, queue: int) -> tuple[int, int]:
+    """
+    A queue's first message, and just past its last.
+    """
+    codes = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
+    found = (client.must(address, code, topic=topic, queueId=queue) for code in codes)
+    first, end = (int(answer.ext["offset"]) for answer in found)
+    return first, end
+
+
+def pulled(port: int, topic: str, queue: int) -> dict[int, tuple[int, bytes]]:
+    """
+    What a consumer gets of a queue: offsets and bodies of its records, by their places.
+    """
+    found: dict[int, tuple[int, bytes]] = {}
+    offset, end = bounds(f"127.0.0.1:{port}", topic, queue)
+    if offset == end:
+        return found
+    with Remote(port) as broker:
+        while not (answer := broker.ask(pull(topic, "readers", offset, queue))).code:
+            offset = int(answer.ext["nextBeginOffset"])
+            for record in records(answer):
+                found[record.queue_offset] = record.stored_offset, record.body
+    assert answer.code == ResponseCode.PULL_NOT_FOUND, answer
+    return found
+
+
+def bodies(port: int, topic: str, queue: int = 0) -> set[bytes]:
+    """
+    The bodies of a queue's messages.
+    """
+    return {body for _, body in pulled(port, topic, queue).values()}

@@ -1,0 +1,472 @@
+"""
+F52: rounds of faults, with a ledger by byte of messages of all kinds.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+from lab.harness import compare_stores
+from lab.harness.nodes import Folder, Node, until
+from lab.harness.remote import Remote
+from rmqha.wire.log.record import decode
+from rmqha.wire.remoting.codes import RequestCode
+from tests.faults.harness import BRISK, SOON_SILENT, rounds
+from tests.faults.ledger import (
+    COMMIT,
+    GROUP,
+    ORDERS,
+    QUEUES,
+    RETRY,
+    ROLL_BACK,
+    Ledger,
+    Producer,
+    Sender,
+    bodies,
+    bounds,
+    pulled,
+)
+from tests.faults.test_newer_tables import LATER, PAID
+from tests.faults.test_promote import PromotionTestCase
+from tests.support import client
+
+#: What is done, and to whom; each comes as often as the others.
+FAULTS = (
+    "kill master",
+    "kill slave",
+    "kill both",
+    "stop master",
+    "stop slave",
+    "freeze master",
+    "freeze slave",
+    "recover master",
+    "recover slave",
+    "swap both",
+    "swap both",
+    "restore both",
+)
+
+#: Rounds between two looks at everything.
+BETWEEN_CHECKS = 6
+
+#: Files are small, so that many end.
+KEYS: dict[str, object] = {
+    **BRISK,
+    **SOON_SILENT,
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "mappedFileSizeCommitLog": 128 << 10,
+    "slaveTimeout": 1000,
+    "transactionCheckInterval": 500,
+    "transactionCheckMax": 1_000_000,
+    "transactionTimeOut": 100,
+}
+
+
+class LedgerTests(PromotionTestCase):
+    """
+    A pair, of which a fault is tried in each round, under load.
+
+    @ivar gone: The topics that were deleted, and where the log ended then.
+    @ivar again: Those that were made again after that.
+    @ivar floor: The least that the group's offset may be.
+    """
+
+    def setUp(self) -> None:
+        """
+        Nothing was sent yet.
+        """
+        super().setUp()
+        self.ledger = Ledger()
+        self.senders: list[Sender] = []
+        self.gone: dict[str, int] = {}
+        self.again: set[str] = set()
+        self.floor = 0
+        self.names = count()
+
+    def test_rounds(self) -> None:
+        """
+        Whatever was acknowledged is on both nodes at its byte, in its queue and for its consumer;
+        what was to come later comes, and what was deleted or rolled back does not.
+        """
+        try:
+            self.run_rounds()
+        except BaseException:
+            self._end()
+            told = {"seed": self.seed, "gone": self.gone, "again": sorted(self.again)}
+            self.ledger.save(self.folder / "ledger.json", **told)
+            kept = Folder("ledger-loop-")
+            shutil.copytree(self.folder, kept.path, dirs_exist_ok=True)
+            kept.keep()
+            raise
+
+    def run_rounds(self) -> None:
+        """
+        All of it.
+        """
+        self.begin()
+        bag: list[str] = []
+        done: Counter[str] = Counter()
+        for number in (every := rounds(len(FAULTS))):
+            bag = bag or self.random.sample(FAULTS, len(FAULTS))
+            fault = bag.pop()
+            done[fault] += 1
+            self.tell(f"round {number}: {fault}")
+            how, who = fault.split()
+            name = f"T{number}"
+            self.delete_topic(name)
+            self.move_group()
+            if how == "swap":
+                self.until_told(name)
+            self.load()
+            self.passes(self.random.uniform(0.2, 0.8))
+            both = self.master_, self.slave_
+            getattr(self, how)(*{"master": both[:1], "slave": both[1:], "both": both}[who])
+            self.passes(0.2)
+            self.enough()
+            self.in_sync()
+            self.check_group()
+            self.check_deleted(name)
+            if number % BETWEEN_CHECKS == BETWEEN_CHECKS - 1 or number == every[-1]:
+                self.check_all()
+        kinds = Counter(entry.kind for entry in self.ledger.entries)
+        self.tell(f"faults: {dict(done)}; acknowledged: {dict(kinds)}; missing: none")
+        for process in self._processes:
+            self.assertEqual([], process.complaints(), process.tail())
+
+    # --- nodes --------------------------------------------------------------
+
+    def node_of(self, root: Path, role: str, **keys: object) -> Node:
+        """
+        A node on a store, not started.
+        """
+        name = f"{root.name}-{role}-{next(self.names)}"
+        node = Node(self.folder, role, name, root=root, **{**KEYS, **keys})
+        self._processes.append(node)
+        return node
+
+    def start_master(self, root: Path) -> None:
+        """
+        Start a store as the master.
+        """
+        self.master_ = self.node_of(root, "master", brokerRole="SYNC_MASTER").start()
+        self.clients = f"127.0.0.1:{self.master_.port}"
+
+    def start_slave(self, root: Path) -> None:
+        """
+        Start a store behind it; what it has more is cut off.
+        """
+        self.slave_ = self.node_of(
+            root,
+            "slave",
+            haMasterAddress="{}:{}".format(*self.master_.address),
+            haMasterClientAddress=self.clients,
+            haDivergencePolicy="truncate",
+        ).start()
+
+    def begin(self) -> None:
+        """
+        A pair with its topics, which its slave knows.
+        """
+        stores = self.folder / "stores"
+        self.start_master(stores / "a")
+        self.start_slave(stores / "b")
+        self.in_sync()
+        for topic in (ORDERS, LATER, PAID):
+            client.make_topic(self.clients, topic, QUEUES)
+        client.make_group(self.clients, GROUP)
+
+    def in_sync(self) -> None:
+        """
+        Wait until a write is acknowledged again.
+        """
+        self.slave_.until_upstream("in-sync")
+        sender = self.sender()
+        with Remote(self.master_.port) as broker:
+            until(lambda: sender.plain(broker), "a write is replicated", pause=0.1)
+
+    def sender(self) -> Sender:
+        """
+        A client, not started.
+        """
+        return Sender(self.master_.port, self.ledger, self.random.random())
+
+    def load(self) -> None:
+        """
+        Let some clients send.
+        """
+        self.senders = [self.sender() for _ in range(3)]
+        for sender in self.senders:
+            sender.start()
+
+    def enough(self) -> None:
+        """
+        Let nobody send any more.
+        """
+        for sender in self.senders:
+            sender.enough.set()
+        for sender in self.senders:
+            sender.join(60)
+            self.assertFalse(sender.is_alive(), "a sender has no answer")
+
+    # --- faults -------------------------------------------------------------
+
+    def kill(self, *nodes: Node) -> None:
+        """
+        Kill nodes at once, and start them.
+        """
+        for node in nodes:
+            node.kill9()
+        for node in self.random.sample(nodes, len(nodes)):
+            node.start()
+
+    def stop(self, node: Node) -> None:
+        """
+        Stop a node cleanly, and start it.
+        """
+        node.term()
+        node.start()
+
+    def freeze(self, node: Node) -> None:
+        """
+        For less and for more than the housekeeping interval.
+        """
+        node.freeze()
+        self.passes(self.random.uniform(0.1, 3.0))
+        node.thaw()
+
+    def recover(self, node: Node) -> None:
+        """
+        Kill a node, and again while it recovers.
+        """
+        for _ in range(3):
+            node.kill9()
+            node.launch()
+            self.passes(self.random.uniform(0.1, 1.0))
+        self.kill(node)
+
+    def end(self, node: Node) -> None:
+        """
+        Kill or stop a node.
+        """
+        self.random.choice([node.kill9, node.term])()
+
+    def swap(self, old: Node, slave: Node) -> None:
+        """
+        Promote the slave, with or without its master's tables; that one was killed, stopped, or
+        stands still and goes on for a moment beside the new one.
+        """
+        frozen = self.random.random() < 0.3
+        if frozen:
+            old.freeze()
+        else:
+            self.end(old)
+        self.end(slave)
+        tables = ("--tables", old.root) if self.random.random() < 0.5 else ()
+        self.tell(f"promote {slave.root.name}, {'frozen' if frozen else 'ended'}, {tables}")
+        self.rmqha("promote", slave.root, "--conf", slave.conf, *tables)
+        self.start_master(slave.root)
+        if frozen:
+            old.thaw()
+            self.passes(self.random.uniform(0.1, 0.5))
+            old.kill9()
+        self.start_slave(old.root)
+
+    def restore(self, old: Node, slave: Node) -> None:
+        """
+        Restore the master to a moment before; its slave follows with what it has, or with nothing.
+        """
+        for node in self.random.sample([old, slave], 2):
+            self.end(node)
+        self.enough()
+        moment = self.random.choice(self.ledger.entries[1:][-300:]).offset
+        root = self.folder / "stores" / f"r{next(self.names)}"
+        node = self.node_of(root, "master")
+        node.write_conf()
+        command = ("restore", old.root, root, "--until", str(moment), "--conf", node.conf)
+        end = json.loads(self.rmqha(*command, "--json"))["end"]
+        self.tell(f"restored to {end}")
+        self.assertEqual(moment, end)
+        self.ledger.entries = [entry for entry in self.ledger.entries if entry.offset < end]
+        # A topic that was deleted later is as it was before.
+        self.gone = {name: at for name, at in self.gone.items() if at <= end}
+        shutil.rmtree(old.root)
+        if self.random.random() < 0.3:
+            shutil.rmtree(slave.root)
+        self.start_master(root)
+        self.floor = min(self.floor, bounds(self.clients, ORDERS, 0)[1])
+        self.start_slave(slave.root)
+
+    # --- topics and groups --------------------------------------------------
+
+    def move_group(self) -> None:
+        """
+        Commit how far the group is, and wait until the slave knows.
+        """
+        places = [
+            e.queue_offset for e in self.ledger.of("plain") if (e.topic, e.queue) == (ORDERS, 0)
+        ]
+        wanted = max([self.floor, *places])
+        client.commit(self.clients, GROUP, ORDERS, 0, wanted)
+        slave = f"127.0.0.1:{self.slave_.port}"
+        until(lambda: client.committed(slave, GROUP, ORDERS, 0) == wanted, "the slave knows")
+
+    def until_told(self, name: str) -> None:
+        """
+        Wait until the slave knows that a topic was deleted, and made again; one that is promoted
+        before has it still.
+        """
+        slave = f"127.0.0.1:{self.slave_.port}"
+
+        def seen(address: str) -> tuple[set[str], list[tuple[int, int]]]:
+            ends = [bounds(address, name, queue) for queue in range(QUEUES)]
+            return client.topic_names(address), ends
+
+        until(lambda: seen(slave) == seen(self.clients), "the slave is told", pause=0.2)
+
+    def check_group(self) -> None:
+        """
+        The group is not behind where it was in the round before.
+        """
+        now = client.committed(self.clients, GROUP, ORDERS, 0) or 0
+        self.assertGreaterEqual(now, self.floor, self.master_.tail())
+        self.floor = now
+
+    def delete_topic(self, name: str) -> None:
+        """
+        A topic with messages, one of them for later, is deleted; sometimes it is made again.
+        Those that were made again get more.
+        """
+        client.make_topic(self.clients, name, QUEUES)
+        sender = self.sender()
+        with Remote(self.master_.port) as broker:
+            before = [sender.plain(broker, name) for _ in range(3)]
+            sender.delayed(broker, name, "doomed")
+            client.must(self.clients, RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
+            self.gone[name] = self.master_.status()["maxOffset"]
+            for entry in filter(None, before):
+                entry.kind = "deleted"
+            if self.random.random() < 0.5:
+                client.make_topic(self.clients, name, QUEUES)
+                self.again.add(name)
+                sender.plain(broker, name)
+            living = sorted(self.again & self.gone.keys())
+            for other in self.random.sample(living, min(3, len(living))):
+                sender.plain(broker, other)
+
+    def check_deleted(self, *names: str) -> None:
+        """
+        No topic that was deleted has come back, and of these has each only what is new.
+        """
+        there = client.topic_names(self.clients)
+        self.assertEqual(set(), there & (self.gone.keys() - self.again))
+        for name in self.gone.keys() & names:
+            wanted = {entry.body for entry in self.ledger.of("plain") if entry.topic == name}
+            for queue in range(QUEUES):
+                self.assertLessEqual(bodies(self.master_.port, name, queue), wanted, name)
+
+    # --- everything ---------------------------------------------------------
+
+    def check_all(self) -> None:
+        """
+        Hold both nodes to the ledger, running and stopped, and start them again.
+        """
+        self.until_delivered()
+        self.until_decided()
+        self.check_pulled()
+        self.check_deleted(*self.gone)
+        for name in list(self.gone)[-BETWEEN_CHECKS:]:
+            self.until_told(name)
+        self.master_.term()
+        log = compare_stores.open_log(self.settings(self.master_))
+        log.folder.close()
+        self.slave_.until(lambda status: status["maxOffset"] == log.end, "all of it")
+        self.slave_.term()
+        both = self.settings(self.master_), self.settings(self.slave_)
+        self.assertEqual([], compare_stores.damage(*both)[:20])
+        for node in (self.master_, self.slave_):
+            self.check_bytes(node)
+        self.tell(f"{len(self.ledger.entries)} in the ledger, none is missing")
+        for node in (self.master_, self.slave_):
+            node.start()
+        self.in_sync()
+
+    def until_delivered(self) -> None:
+        """
+        Wait for all that comes later.
+        """
+        self.master_.until(
+            lambda status: (
+                not any(
+                    level["pending"] for level in status["remoting"]["delayed"]["levels"].values()
+                )
+            ),
+            "all is delivered",
+        )
+        for kind, topic in (("delayed", LATER), ("retry", RETRY)):
+            self.until_there(topic, {entry.body for entry in self.ledger.of(kind)})
+
+    def until_decided(self) -> None:
+        """
+        Have a producer that answers what it is asked, until all that it committed can be read and
+        all that it left open was asked about.
+        """
+        producer = Producer(self.master_.port, self.ledger)
+        producer.start()
+        halves = self.ledger.of("half")
+        wanted = {e.body for e in halves if self.ledger.words[e.number] == COMMIT}
+        left = {e.number for e in halves if e.left}
+        until(lambda: left <= self.ledger.asked, "all are asked about", pause=0.2)
+        self.until_there(PAID, wanted)
+        producer.enough.set()
+
+    def until_there(self, topic: str, wanted: set[bytes]) -> None:
+        """
+        Wait until consumers get all of these.
+        """
+        port = self.master_.port
+        until(
+            lambda: wanted <= bodies(port, topic),
+            f"{topic} is complete",
+            tell=lambda: str(sorted(wanted - bodies(port, topic))[:10]),
+            pause=0.2,
+        )
+
+    def check_pulled(self) -> None:
+        """
+        Consumers find each plain message where its sender was told, and none that was rolled back.
+        """
+        plain = self.ledger.of("plain")
+        found = {
+            (topic, queue, at): record
+            for topic, queue in {(entry.topic, entry.queue) for entry in plain}
+            for at, record in pulled(self.master_.port, topic, queue).items()
+        }
+        for entry in plain:
+            place = entry.topic, entry.queue, entry.queue_offset
+            self.assertEqual((entry.offset, entry.body), found.get(place), place)
+        rolled = {b"half %d" % n for n, word in self.ledger.words.items() if word == ROLL_BACK}
+        self.assertEqual(set(), rolled & bodies(self.master_.port, PAID))
+
+    def check_bytes(self, node: Node) -> None:
+        """
+        Each message is at its byte in a stopped node's log, with its place in its queue; that the
+        queues' files say the same has been compared.
+        """
+        log = compare_stores.open_log(self.settings(node))
+        for entry in self.ledger.entries:
+            if entry.kind == "retry":
+                continue
+            self.assertLess(entry.offset, log.end, f"{node.name}: {entry}")
+            length = int.from_bytes(log.read(entry.offset, 4), "big")
+            record = decode(log.read(entry.offset, length), 0, entry.offset)
+            self.assertEqual(
+                (entry.body, entry.topic, entry.queue, entry.queue_offset),
+                (record.body, record.topic, record.queue_id, record.queue_offset),
+                node.name,
+            )
+        log.folder.close()
