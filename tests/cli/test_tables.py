@@ -127,7 +127,7 @@ class MergeTests(CommandTestCase):
         result = self.run_command("promote", self.store, "--dry-run")
         self.assertIn("2 consumer offsets were committed here", result.stderr)
         result = self.run_command("promote", self.store, "--dry-run", "--tables", self.other)
-        self.assertEqual(result.stderr, "")
+        self.assertNotIn("were committed here", result.stderr)
         self.assertIn("2 consumer offsets and 0 offsets of delay levels would be", result.stdout)
 
     def test_no_tables(self) -> None:

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.pipeline.errors import NotNext, TableRefused
-from rmqha.pipeline.log.errors import LogEndsBefore
+from rmqha.pipeline.log.errors import LogCutBack, LogEndsBefore
 from rmqha.wire.log.published import parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected, publish
@@ -26,7 +26,7 @@ from tests.support.spark_needs import why_no_java
 try:
     import deltalake
     import pyiceberg
-    from pyspark.errors import PySparkException, StreamingQueryException
+    from pyspark.errors import StreamingQueryException
 
     from rmqha.cli.spark import stream as cli
     from rmqha.cli.spark.stream import line
@@ -36,7 +36,6 @@ try:
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.positions import Position, to_json
     from rmqha.pipeline.sinks.target import Appending, Format, Target
-    from rmqha.pipeline.spark.failures import reason_of
     from tests.support.lake import found
     from tests.support.spark import session
 
@@ -243,8 +242,8 @@ class StreamTests(SynchronousTestCase):
             with path.open("r+b") as opened:
                 opened.seek(keep)
                 opened.write(bytes(262144 - keep))
-        error = self.assertRaises(PySparkException, self.run_stream, "delta")
-        self.assertIn(f"was cut back to byte {self.all[700]}", reason_of(error))
+        error = self.assertRaises(LogCutBack, self.run_stream, "delta")
+        self.assertIn(f"was cut back to byte {self.all[700]}", str(error))
         self.assertEqual(100, rewind(self.place / "delta", self.all[700]).rows)
         self.assertEqual(self.all[:700], self.offsets("delta"))
         self.run_stream("delta", resume_from_table=True)

@@ -42,6 +42,7 @@ class TierStreamTests(TierCase):
         A stream that stood still for longer than retention goes on without a loss.
         """
         publish(self.store, self.all[100])
+        self.upload()
         reader = reader_of(path=self.store, tier=self.url)
         at, first = self.batch(reader, reader.initialOffset())
         publish(self.store, END)

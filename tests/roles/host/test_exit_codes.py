@@ -7,15 +7,17 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import NoReturn
 
 from twisted.internet.error import CannotListenError
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha import errors
 from rmqha.broker.access.acl_file import read_accounts
-from rmqha.broker.access.errors import AclInvalid
 from rmqha.config.errors import ConfigProblems
 from rmqha.logfiles import json_table
+from rmqha.net import key_file
+from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.tls import material
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON, exit_code
@@ -70,26 +72,27 @@ class ExitCodeTests(SynchronousTestCase):
         too few descriptors keep from being read may be read by the next start.
         """
         path = Path(self.mktemp())
+        path.write_bytes(b"{")
         for number, code in (
+            (None, FOR_A_PERSON),
             (errno.EIO, FAILED),
             (errno.EMFILE, FAILED),
             (errno.ENFILE, FAILED),
             (errno.EACCES, FOR_A_PERSON),
             (errno.EISDIR, FOR_A_PERSON),
-            (None, FOR_A_PERSON),
         ):
 
-            def read(path: Path, number: int | None = number) -> bytes:
-                if number is None:
-                    return b"{"
+            def fail(path: Path, *_: object, number: int = number or 0) -> NoReturn:
                 raise OSError(number, os.strerror(number), str(path))
 
-            self.patch(Path, "read_bytes", read)
+            if number is not None:
+                self.patch(Path, "read_bytes", fail)
+                self.patch(key_file.os, "open", fail)
             table = errors.TableUnreadable if number is None else errors.FileUnreadable
             for kind, work in (
                 (table, lambda: json_table.read(path)),
                 (table, lambda: look_at(path, None).read()),
-                (AclInvalid, lambda: read_accounts(path)),
+                (KeyFileInvalid, lambda: read_accounts(path)),
                 (TlsFilesInvalid, lambda: material._certificates(path)),
             ):
                 error = self.assertRaises(kind, work)
