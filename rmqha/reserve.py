@@ -28,6 +28,9 @@ SIZE = 1 << 20
 MORE = 64 << 10
 """What is given besides the bytes that are wanted: names and maps of blocks take room too."""
 
+_LEAST = 4 << 10
+"""Bytes that are not worth another try."""
+
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a write fails with when the disk is full, or a quota or a limit of file sizes is reached."""
 
@@ -82,18 +85,28 @@ def _give(path: Path, wanted: int) -> bool:
 
 
 def _take(path: Path) -> None:
+    """
+    Take the room, or as much of it as there is.
+    """
     try:
-        if path.exists():
-            held = path.stat()
-            # A copy may have left out blocks that hold nothing.
-            if min(held.st_size, held.st_blocks * 512) >= SIZE:
-                return
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            os.posix_fallocate(fd, 0, SIZE)
-        finally:
-            os.close(fd)
     except OSError as error:
         if error.errno not in NO_SPACE | {errno.EMFILE, errno.ENFILE}:
             raise
+        return
+    try:
+        found = os.fstat(fd)
+        # A copy may have left out blocks that hold nothing.
+        held = min(found.st_size, found.st_blocks * 512)
+        step = SIZE - held
+        while held < SIZE and step >= _LEAST:
+            try:
+                os.posix_fallocate(fd, 0, held + step)
+                held += step
+            except OSError as error:
+                if error.errno not in NO_SPACE:
+                    raise
+            step = min(step // 2, SIZE - held)
+    finally:
+        os.close(fd)

@@ -81,6 +81,16 @@ class ReserveTests(SynchronousTestCase):
         held = os.stat(self.own / "reserve")
         self.assertGreater(held.st_blocks * 512, reserve.SIZE - (16 << 10))
 
+    def test_rest_is_taken_again(self) -> None:
+        """
+        Of what was given for something that stays the rest is taken again, before the log gets it.
+        """
+        reserve.keep(self.root)
+        self.fill()
+        event_file.append(self.own / "events.jsonl", [event_file.Event(1, "state", "full")])
+        disk = os.statvfs(self.root)
+        self.assertLess(disk.f_bavail * disk.f_frsize, 8192)
+
     def own_made(self) -> Path:
         """
         The folder of our own.
