@@ -468,7 +468,7 @@ class CommandTests(TierCase, CommandTestCase):
             self.file(0).unlink(missing_ok=True)
 
         write = ObjectFolder.write
-        self.patch(tier.time, "sleep", sleep)
+        self.patch(tier, "sleep", sleep)
         self.patch(ObjectFolder, "write", deleting)
         result = self.run_command("tier", self.store, self.url, "--follow")
         self.assertNotEqual(78, result.exit_code, result.stderr)
@@ -490,7 +490,7 @@ class CommandTests(TierCase, CommandTestCase):
             except StopIteration:
                 raise KeyboardInterrupt from None
 
-        self.patch(tier.time, "sleep", sleep)
+        self.patch(tier, "sleep", sleep)
         result = self.run_command("tier", self.store, self.url, "--follow")
         lines = [line.partition(" ")[2] for line in result.stdout.splitlines()]
         self.assertEqual(["2", "3", str(FULL - 5)], [line.split()[0] for line in lines])

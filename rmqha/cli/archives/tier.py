@@ -5,9 +5,9 @@ C{rmqha tier}: keeps the full files of a store's log in an object store.
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
+from time import sleep
 from typing import NoReturn
 
 import click
@@ -90,7 +90,7 @@ def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
         else:
             if done.files:
                 _tell(done, uploader.url, as_json)
-        time.sleep(interval)
+        sleep(interval)
 
 
 def _upload(uploader: Uploader) -> TierUpload:

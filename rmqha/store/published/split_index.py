@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
+from time import sleep
 
 from attrs import define, field
 
@@ -168,7 +168,7 @@ class SplitIndex:
                 view = view[self.position - before :]
                 size = STEP
                 if view:
-                    time.sleep(REST)
+                    sleep(REST)
             elif size < len(view):
                 size *= 4
             else:

@@ -479,7 +479,7 @@ class SplitTests(PublishTestCase):
         """
         rests = []
         self.patch(split_index, "STEP", 700)
-        self.patch(split_index.time, "sleep", rests.append)
+        self.patch(split_index, "sleep", rests.append)
         store = self.filled_store(*[500, 500, 1500, 500])
         self.flush(store)
         self.pass_time(9)
