@@ -20,7 +20,7 @@ from attrs import define, field
 
 from rmqha.errors import FlushFailed
 from rmqha.store.files.file_system import sync_file_systems
-from rmqha.store.files.mapped import NO_DESCRIPTOR, disk_error, write_all
+from rmqha.store.files.mapped import NO_DESCRIPTOR, create_whole, disk_error, write_all
 
 MOST_OPEN = 8192
 """Most descriptors kept open, where the process may have as many as it likes: the queues of a
@@ -95,21 +95,17 @@ class Descriptors:
                 self._make_folders(folder)
             with self._lock:
                 self._doomed.pop(path, None)
-                fd = self._get(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
-            try:
-                os.ftruncate(fd, size)
-            except BaseException:
-                os.close(fd)
-                raise
+                stale = self._open.pop(path, None)
+                if stale is not None:
+                    os.close(stale)
+                try:
+                    self._get(lambda: create_whole(path, size))
+                except FileExistsError:
+                    os.truncate(path, size)
+                self._dirty.add(path)
+                self._folders.add(folder)
         except OSError as error:
             raise disk_error(error, path, size) from error
-        with self._lock:
-            stale = self._open.pop(path, None)
-            if stale is not None:
-                os.close(stale)
-            self._keep(path, fd)
-            self._dirty.add(path)
-            self._folders.add(folder)
 
     def write(self, path: str, data: bytes | memoryview, offset: int) -> None:
         """
@@ -289,7 +285,7 @@ class Descriptors:
             self._open.move_to_end(path)
         return fd
 
-    def _get(self, descriptor: Callable[[], int], spare: str = "") -> int:
+    def _get(self, descriptor: Callable[[], _T], spare: str = "") -> _T:
         """
         Get one more descriptor, if need be for one of ours.
 

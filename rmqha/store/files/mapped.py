@@ -118,6 +118,35 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view = view[count:]
 
 
+def create_whole(path: str, size: int) -> None:
+    """
+    Make a new file of zeros, all of it a hole, that has its size before it has its name: a stock
+    broker refuses a store in which a kill has left a shorter one.  Where the file system, or the
+    system, knows no files without a name, the name comes first.
+
+    @raise OSError: If that is impossible, or the name is taken; nothing is left behind.
+    """
+    try:
+        fd = os.open(os.path.dirname(path), os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+            # With a descriptor, whatever it is of, the link is followed.
+            os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if error.errno in NO_SPACE | NO_DESCRIPTOR | {errno.EEXIST}:
+            raise
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+
+
 @define(eq=False, kw_only=True)
 class MappedFile:
     """
@@ -148,16 +177,11 @@ class MappedFile:
         @raise DiskFull: If even the name does not fit; nothing is left behind.
         """
         path = folder / (file_name(start) + suffix)
-        fd = -1
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-            os.ftruncate(fd, size)
+            create_whole(str(path), size)
         except OSError as error:
-            if fd >= 0:
-                os.close(fd)
-                path.unlink()
             raise disk_error(error, str(path), size) from error
-        return cls(path=path, start=start, size=size, allocated=0, fd=fd)
+        return cls(path=path, start=start, size=size, allocated=0)
 
     @property
     def end(self) -> int:
@@ -295,8 +319,8 @@ class LogFolder:
         """
         Find the files of a folder; a missing folder is an empty log.
 
-        A last file of no bytes is what a crash leaves between creating a file and
-        giving it its size; it is removed.
+        A last file of no bytes is what a crash may leave, of a stock broker or where files have a
+        name before they have a size (L{create_whole}); it is removed.
 
         @param tidy: Without it that file is only passed over.
         @param partial: Whether files may be unfinished, as those at an archive's end are.

@@ -44,6 +44,24 @@ class DescriptorsTests(DerivedTestCase):
         found = os.stat(self.path(0))
         self.assertEqual((found.st_size, found.st_blocks), (1 << 24, 0))
 
+    def test_killed(self) -> None:
+        """
+        A kill at any moment leaves no file that a stock broker refuses for its size; one that is
+        there, of whatever size, is taken over.
+        """
+        whole, seen = os.ftruncate, []
+
+        def ftruncate(fd: int, size: int) -> None:
+            seen.append(os.listdir(os.path.dirname(self.path(0))))
+            whole(fd, size)
+
+        with patch("os.ftruncate", ftruncate):
+            self.descriptors.create(self.path(0), 100)
+        self.assertEqual((seen, os.stat(self.path(0)).st_size), ([[]], 100))
+        os.truncate(self.path(0), 0)
+        self.descriptors.create(self.path(0), 100)
+        self.assertEqual(os.stat(self.path(0)).st_size, 100)
+
     def test_full_disk(self) -> None:
         """
         A write the disk has no room for is an error with path and size.
@@ -150,10 +168,11 @@ class NoDescriptorTests(DerivedTestCase):
         """
         for number in range(3):
             self.descriptors.create(self.path(number), 100)
+            self.descriptors.write(self.path(number), b"x", 0)
         self.none.left = 0
         self.descriptors.create(self.path(3), 100)
         self.descriptors.write(self.path(0), b"x", 0)
-        self.assertEqual(self.descriptors.read(self.path(1), 1, 0), b"\0")
+        self.assertEqual(self.descriptors.read(self.path(1), 1, 0), b"x")
 
     def test_nothing_to_give_up(self) -> None:
         """

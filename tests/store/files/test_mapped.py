@@ -171,6 +171,48 @@ class CreateTests(LogTestCase):
         full = False
         folder.create_next(0)
 
+    def test_killed(self) -> None:
+        """
+        A kill at any moment leaves no file that a stock broker refuses for its size: it has that
+        before it has a name.
+        """
+        folder = LogFolder(self.folder(), SIZE)
+        real, seen = os.ftruncate, []
+
+        def ftruncate(fd: int, size: int) -> None:
+            seen.append(list(folder.path.iterdir()))
+            real(fd, size)
+
+        self.patch(mapped.os, "ftruncate", ftruncate)
+        file = folder.create_next(0)
+        self.addCleanup(folder.close)
+        self.assertEqual((seen, file.path.stat().st_size), ([[]], SIZE))
+
+    def test_name_first(self) -> None:
+        """
+        Where no file can be without a name it has one at once, but for one that gets no size.
+        """
+        folder = LogFolder(self.folder(), SIZE)
+        self.addCleanup(folder.close)
+        real, truncate = os.open, os.ftruncate
+        room = [False, True]
+
+        def opening(path: object, flags: int, *arguments: Any) -> int:
+            if flags & os.O_TMPFILE == os.O_TMPFILE:
+                raise OSError(errno.EOPNOTSUPP, "not supported")
+            return real(path, flags, *arguments)  # type: ignore[arg-type]
+
+        def ftruncate(fd: int, size: int) -> None:
+            if not room.pop(0):
+                raise OSError(errno.ENOSPC, "full")
+            truncate(fd, size)
+
+        self.patch(mapped.os, "open", opening)
+        self.patch(mapped.os, "ftruncate", ftruncate)
+        self.assertRaises(DiskFull, folder.create_next, 0)
+        self.assertEqual(list(folder.path.iterdir()), [])
+        self.assertEqual(folder.create_next(0).path.stat().st_size, SIZE)
+
     def test_no_descriptor(self) -> None:
         """
         Without a descriptor, for the file or for its folder, nothing stays behind and nothing has
