@@ -72,6 +72,7 @@ class NamesrvNode(Process):
         Begin to look for brokers that are gone.
         """
         self.tell_shares()
+        self.set_aside()
         self.server.start()
         self.health_log.start()
         self.notify(READY)

@@ -9,7 +9,7 @@ logs the reason, stops the reactor and ends the process with an exit code too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -70,12 +70,10 @@ class Node(Process):
     @ivar decided: Keys that others decide about while this role runs.
     @ivar epochs: The master epochs of the log.
     @ivar truncated: Bytes that were cut off the log's end since the start, by all stores.
-    @ivar set_aside: Called before clients are let in: what there is now is there to stay.
     """
 
     _log = Logger()
     decided: frozenset[str] = frozenset()
-    set_aside: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor)

@@ -127,6 +127,7 @@ class Process(Service):
     @ivar reread: Reads the configuration once more.
     @ivar tls: Its certificates, and which connections speak TLS.
     @ivar log_from: Told the C{logLevel}, where it is ours to say.
+    @ivar set_aside: Called before clients are let in: what there is now is there to stay.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -136,6 +137,7 @@ class Process(Service):
     exit_with = staticmethod(exit_with)
     without_traceback = staticmethod(without_traceback)
     notify = staticmethod(notify)
+    set_aside: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings

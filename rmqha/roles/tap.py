@@ -201,7 +201,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     if options.threshold is not None:
         made.log_from = options.threshold.set
     if own:
-        made.set_aside = SetAside()
+        made.set_aside = SetAside(reactor)
         # What would end the process by default.
         signal(SIGHUP, lambda *_: reactor.callFromThread(made.reload))
     return cast(IService, made)

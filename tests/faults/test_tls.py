@@ -4,7 +4,9 @@ A whole cluster that takes TLS alone, and those that it does not let in.
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +14,11 @@ from pathlib import Path
 from lab.harness.certificates import Authority
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.writer import Driver
-from tests.faults.harness import BRISK, FaultTestCase
+from tests.faults.harness import BRISK, FaultTestCase, seconds
 
 LOCAL = "127.0.0.1"
+
+MIB = 1 << 20
 
 
 class TlsClusterTests(FaultTestCase):
@@ -170,3 +174,52 @@ class TlsClusterTests(FaultTestCase):
         for node in (self.names, master, slave):
             self.assertIn(f"127.0.0.1:{node.port + 3}", said)
         self.assertIn("it speaks clear text", self.names.log())
+
+    def test_memory(self) -> None:
+        """
+        A name server is as large as it was after a thousand handshakes that are half done, and as
+        many whole ones whose clients just go.
+        """
+        self.names = NameServer(self.folder)
+        self.names.keys |= {"tlsMode": "enforcing"} | {
+            f"tls{file}Path": path
+            for file, path in zip(("Key", "Cert"), self.authority.certificate("names"), strict=True)
+        }
+        self._processes.append(self.names)
+        self.names.launch()
+        self.names.until(lambda status: status["state"] == "serving", "serving")
+        self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._client.check_hostname, self._client.verify_mode = False, ssl.CERT_NONE
+        for once in (self._half, self._whole):
+            for _ in range(100):
+                once()
+            before = self._resident()
+            for _ in range(int(seconds(1000, 5000))):
+                once()
+            self.assertLess(self._resident() - before, 12 * MIB, once.__name__)
+
+    def _resident(self) -> int:
+        """
+        Bytes of memory that the name server has.
+        """
+        pages = Path(f"/proc/{self.names.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * 4096
+
+    def _half(self) -> None:
+        """
+        A hello, and its answer.
+        """
+        said, says = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = self._client.wrap_bio(said, says)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            client.do_handshake()
+        with socket.create_connection((LOCAL, self.names.port)) as connection:
+            connection.sendall(says.read())
+            connection.recv(1)
+
+    def _whole(self) -> None:
+        """
+        A handshake, and no farewell.
+        """
+        connection = socket.create_connection((LOCAL, self.names.port))
+        self._client.wrap_socket(connection).close()

@@ -36,6 +36,26 @@ DAY = 86400.0
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
+class TlsConnection(SSL.Connection):
+    """
+    One whose memory goes when the connection does.
+
+    A peer that leaves without TLS's own farewell makes the last read fail.  Twisted keeps that
+    error in a cycle with the frames that it went through, and OpenSSL's 70 KiB would stay in one
+    of them until the cycle is collected, which does not know how much hangs there.
+    """
+
+    def recv(self, bufsiz: int, flags: int | None = None) -> bytes:
+        """
+        Read; an error leaves no frame behind that knows this connection.
+        """
+        try:
+            return super().recv(bufsiz, flags)
+        except SSL.Error as error:
+            del self
+            raise error.with_traceback(None) from None
+
+
 @implementer(IOpenSSLServerConnectionCreator)
 @define(eq=False)
 class TlsIdentity:
@@ -78,7 +98,7 @@ class TlsIdentity:
         The side of a port in its next connection.
         """
         assert self._context is not None, "of a port that has a certificate, after load"
-        return SSL.Connection(self._context, None)
+        return TlsConnection(self._context, None)
 
     def _adopt(self, material: TlsMaterial) -> None:
         self.material = material

@@ -16,6 +16,10 @@ from __future__ import annotations
 import gc
 
 from attrs import define, field
+from twisted.internet.interfaces import IReactorTime
+
+HELD_OFF = 60.0
+"""Most seconds without collections: a node may wait for others much longer before it serves."""
 
 
 @define(eq=False)
@@ -28,10 +32,12 @@ class SetAside:
     closed and another one is served, as after a repair, everything is looked at once.
     """
 
+    _clock: IReactorTime
     _before: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         gc.disable()
+        self._clock.callLater(HELD_OFF, gc.enable)
 
     def __call__(self) -> None:
         if self._before:

@@ -4,14 +4,23 @@ Certificates in files: read, replaced, broken, and about to end.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
+import ssl
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import ConnectionLost
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.certificates import Authority, certificate
@@ -229,3 +238,65 @@ class NodeTlsTests(SynchronousTestCase):
         files = {"ha_key": Path("k"), "ha_cert": Path("c")}
         self.assertEqual(self.roles(**files, ha_mode=TlsMode.DISABLED), [])
         self.assertEqual(self.roles(client_key=Path("k"), client_cert=Path("c")), [])
+
+
+class MemoryTests(SynchronousTestCase):
+    """
+    What a connection leaves behind whose peer just goes.
+    """
+
+    def setUp(self) -> None:
+        key, cert = Authority(Path(self.mktemp())).certificate("node")
+        settings = RemotingSettings(tls_key=key, tls_cert=cert)
+        tls = NodeTls(settings, TlsSettings(), Clock(), at_once)
+        tls.identities.load()
+        factory = TLSMemoryBIOFactory(
+            tls.client_ports().context, False, Factory.forProtocol(Protocol), Clock()
+        )
+        self.port: Any = factory.buildProtocol(None)
+        self.port.makeConnection(StringTransport())
+        # What is only in a cycle stays.
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+
+    def hello(self, answers: int) -> None:
+        """
+        Have a client begin a handshake.
+
+        @param answers: How often it reads what the port says.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        said, says = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = context.wrap_bio(said, says)
+        for turn in range(answers + 1):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            self.port.dataReceived(says.read())
+            if turn < answers:
+                said.write(self.port.transport.value())
+                self.port.transport.clear()
+
+    def left(self) -> Any:
+        """
+        What is there of OpenSSL's part once the connection is lost.
+        """
+        known = weakref.ref(self.port.getHandle())
+        self.port.connectionLost(Failure(ConnectionLost()))
+        return known()
+
+    def test_half(self) -> None:
+        """
+        Of half a handshake OpenSSL's part is gone at once, without a collection.
+        """
+        self.hello(0)
+        self.assertIsNone(self.left())
+
+    def test_whole(self) -> None:
+        """
+        Of a whole one as well, where the peer says no farewell.
+        """
+        self.hello(1)
+        self.assertIsNotNone(self.port.getHandle().get_peer_finished())
+        self.assertIsNone(self.left())

@@ -9,10 +9,11 @@ import subprocess
 import sys
 import weakref
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import ROOT
-from rmqha.roles.host.garbage import SetAside
+from rmqha.roles.host.garbage import HELD_OFF, SetAside
 
 
 class Part:
@@ -47,9 +48,20 @@ class SetAsideTests(SynchronousTestCase):
         """
         Nothing is collected before a node serves.
         """
-        set_aside = SetAside()
+        set_aside = SetAside(Clock())
         self.assertFalse(gc.isenabled())
         set_aside()
+        self.assertTrue(gc.isenabled())
+
+    def test_waits_long(self) -> None:
+        """
+        A node that waits for others before it serves is collected from after a while.
+        """
+        clock = Clock()
+        SetAside(clock)
+        clock.advance(HELD_OFF - 1)
+        self.assertFalse(gc.isenabled())
+        clock.advance(1)
         self.assertTrue(gc.isenabled())
 
     def test_nothing_is_looked_at(self) -> None:
@@ -58,7 +70,7 @@ class SetAsideTests(SynchronousTestCase):
         a node begins to serve.
         """
         before = cycle()
-        SetAside()()
+        SetAside(Clock())()
         self.assertIsNotNone(before())
         self.assertLess(len(gc.get_objects()), 1000)
         gc.collect()
@@ -68,7 +80,7 @@ class SetAsideTests(SynchronousTestCase):
         """
         Cycles of what came since are found as ever.
         """
-        SetAside()()
+        SetAside(Clock())()
         after = cycle()
         gc.collect()
         self.assertIsNone(after())
@@ -77,7 +89,7 @@ class SetAsideTests(SynchronousTestCase):
         """
         A node that serves another store lets the one before go.
         """
-        set_aside = SetAside()
+        set_aside = SetAside(Clock())
         set_aside()
         old = cycle()
         gc.freeze()
