@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -26,7 +27,7 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from rmqha.admin.hosts import OwnNames, is_local
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.net.allowed_peers import Allowed
-from rmqha.net.door import host_of
+from rmqha.net.door import CROWDED_OUT, host_of
 from rmqha.net.rate_limited_log import RateLimitedLog
 
 PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
@@ -37,6 +38,9 @@ AUDIT = Logger("rmqha.audit")
 """Who changed what."""
 MOST_CONNECTIONS = 32
 """Most connections at once: each takes a file descriptor from the store."""
+DEADLINE = 20.0
+"""Seconds in which a whole request has to come, from when its connection is free for one;
+Prometheus asks on the same connection every 15."""
 
 
 class Described(Protocol):
@@ -327,15 +331,58 @@ class AdminSite(Resource):
         return Missing()
 
 
+class Channel(http.HTTPChannel):
+    """
+    A connection to the admin port.  Time that it has for a request is not lengthened by each byte.
+
+    @ivar refused: Whether what is asked has a body, which nothing here wants: none of it is read.
+    """
+
+    refused = False
+    site: AdminPort
+    transport: Any
+
+    def resetTimeout(self) -> None:
+        """
+        Something came: that changes no deadline.
+        """
+
+    def connectionMade(self) -> None:
+        self.site.waiting[self] = None
+        super().connectionMade()
+
+    def allHeadersReceived(self) -> None:
+        self.refused = self.length != 0
+        self.length = 0
+        super().allHeadersReceived()
+        self.persistent = self.persistent and not self.refused
+
+    def allContentReceived(self) -> None:
+        self.site.waiting.pop(self, None)
+        super().allContentReceived()
+
+    def requestDone(self, request: Request) -> None:
+        self.site.waiting[self] = None
+        super().requestDone(request)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.site.waiting.pop(self, None)
+        self.site.connections -= 1
+        super().connectionLost(reason)
+
+
 class AdminPort(Site):
     """
     The HTTP server around it.
 
     @ivar connections: How many there are.
+    @ivar waiting: Those that have asked nothing, or whose answer is written; the one that has been
+        so longest is first, and the first to make room.
     """
 
     noisy = False
     displayTracebacks = False
+    protocol: Any = Channel
     connections = 0
 
     _log = Logger()
@@ -351,18 +398,21 @@ class AdminPort(Site):
         """
         @param allowed: Who may connect; by default everybody.
         @param names: By which names it may be asked; by default by those of this machine.
-        @param clock: Bounds the rate of log lines; the reactor by default.
+        @param clock: Bounds the rate of log lines, and requests; the reactor by default.
         """
-        super().__init__(resource)
+        super().__init__(resource, reactor=clock, timeout=DEADLINE)
+        self.waiting: dict[Channel, None] = {}
         self._allowed = allowed or Allowed(())
         self._names = names or OwnNames.of(())
-        self._quiet = RateLimitedLog(self._log, clock or self.reactor)
+        self._quiet = RateLimitedLog(self._log, self.reactor)
 
     def getResourceFor(self, request: Request) -> Any:
         """
         What answers a request.  A web page can give its own name this machine's address, and then
         have a browser ask here what it may read: so a name has to be ours.
         """
+        if cast(Channel, request.channel).refused:
+            return WithBody()
         host = request.getRequestHostname().decode("ascii", "replace")
         if self._names.include(host):
             return super().getResourceFor(request)
@@ -377,7 +427,8 @@ class AdminPort(Site):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
-        Take a connection, if its peer is allowed and there are not L{MOST_CONNECTIONS} already.
+        Take a connection, if its peer is allowed.  Where there are L{MOST_CONNECTIONS} already, the
+        one that has waited longest for a request goes.
         """
         if not self._allowed.permits(host_of(addr)):
             self._quiet.warn(
@@ -387,19 +438,25 @@ class AdminPort(Site):
                 "not have it",
             )
             return None
-        if self.connections >= MOST_CONNECTIONS:
+        if self.connections >= MOST_CONNECTIONS and not self._make_room():
             return None
-        channel = super().buildProtocol(addr)
-        if channel is not None:
-            self.connections += 1
-            ended = channel.connectionLost
+        self.connections += 1
+        return super().buildProtocol(addr)
 
-            def gone(reason: Failure) -> None:
-                self.connections -= 1
-                ended(reason)
-
-            channel.connectionLost = gone
-        return channel
+    def _make_room(self) -> bool:
+        oldest = next(iter(self.waiting), None)
+        if oldest is None:
+            return False
+        del self.waiting[oldest]
+        self._quiet.warn(
+            CROWDED_OUT,
+            host_of(oldest.transport.getPeer()),
+            "Closed a connection of {peer} to the admin port that asked nothing, to make room: "
+            "there are {most} at the most",
+            most=MOST_CONNECTIONS,
+        )
+        oldest.transport.abortConnection()
+        return True
 
     def logPrefix(self) -> str:
         """
@@ -425,6 +482,21 @@ class AnotherHost(Resource):
         Refuse it, by any method.
         """
         return say(request, http.FORBIDDEN, {"error": "the Host asked for is not in adminHosts"})
+
+
+class WithBody(Resource):
+    """
+    Whatever is asked with a body.
+    """
+
+    isLeaf = True
+
+    def render(self, request: Request) -> bytes:
+        """
+        Refuse it, by any method; the rest of it is not read.
+        """
+        request.setHeader(b"connection", b"close")
+        return say(request, http.REQUEST_ENTITY_TOO_LARGE, {"error": "a body is not wanted here"})
 
 
 class Missing(Answer):

@@ -21,6 +21,10 @@ from twisted.logger import Logger
 PAUSE = 0.5
 """Seconds until a port that had no descriptor for a connection looks again."""
 
+AT_ONCE = 8
+"""Most connections that are let in between two looks at the others: where one has to make room for
+each newcomer, who came before was heard first."""
+
 NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -71,6 +75,13 @@ class PatientPort(tcp.Port):
         """
         super().startListening()
         self.socket: Any = _Listening(self.socket, self)
+
+    def doRead(self) -> None:
+        """
+        Let in who waits; before others are, these are read from.
+        """
+        self.numberAccepts = min(self.numberAccepts, AT_ONCE)
+        super().doRead()
 
     def loseConnection(self, *arguments: Any) -> Any:
         """

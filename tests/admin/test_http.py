@@ -21,7 +21,7 @@ from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
 from rmqha.admin.hosts import OwnNames
-from rmqha.admin.http import MOST_CONNECTIONS, AdminPort, AdminSite
+from rmqha.admin.http import DEADLINE, MOST_CONNECTIONS, AdminPort, AdminSite
 from rmqha.config.values import Networks
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.allowed_peers import Allowed
@@ -259,17 +259,68 @@ class AdminTests(SynchronousTestCase):
         self.patch(Request, "getClientAddress", lambda request: IPv6Address("TCP", "::1", 40000))
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
 
+    def connected(self, port: AdminPort) -> tuple[Any, StringTransport]:
+        """
+        One more connection to a port.
+        """
+        channel, transport = port.buildProtocol(None), StringTransport()
+        channel.makeConnection(transport)
+        return channel, transport
+
     def test_few_connections(self) -> None:
         """
-        More than some connections at once are refused, until one has ended.
+        Where there are as many connections as there may be, the one that has waited longest for a
+        request makes room; one that waits for an answer stays.
         """
-        port = AdminPort(self.site)
-        taken = [port.buildProtocol(None) for _ in range(MOST_CONNECTIONS)]
+        port = AdminPort(self.site, clock=Clock())
+        busy, idle, *others = (self.connected(port) for _ in range(MOST_CONNECTIONS))
+        for channel, path in ((busy[0], "metrics"), (others[0][0], "livez")):
+            channel.dataReceived(f"GET /{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        for gone in (idle, *others[1:], others[0]):
+            asked, _ = self.connected(port)
+            self.assertTrue(gone[1].disconnected)
+            gone[0].connectionLost(Failure(ConnectionDone()))
+            self.assertEqual(port.connections, MOST_CONNECTIONS)
+            asked.dataReceived(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         self.assertIsNone(port.buildProtocol(None))
-        transport = StringTransport()
-        taken[0].makeConnection(transport)
-        taken[0].connectionLost(Failure(ConnectionDone()))
+        self.assertFalse(busy[1].disconnected)
+        self.node.scraping[0].callback(b"numbers\n")
+        self.assertIn(b"numbers", busy[1].value())
         self.assertIsNotNone(port.buildProtocol(None))
+
+    def test_slow_requests(self) -> None:
+        """
+        A request has to be whole in time, however often a little of it comes; the next one on the
+        same connection has as long.
+        """
+        clock = Clock()
+        channel, transport = self.connected(AdminPort(self.site, clock=clock))
+        clock.advance(DEADLINE - 1)
+        channel.dataReceived(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertTrue(transport.value().startswith(b"HTTP/1.1 200"))
+        channel.dataReceived(b"GET /livez HTTP/1.1\r\n")
+        for second in range(int(DEADLINE)):
+            self.assertFalse(transport.disconnecting, second)
+            channel.dataReceived(f"X-Header: {second}\r\n".encode())
+            clock.advance(1)
+        self.assertTrue(transport.disconnecting)
+
+    def test_body(self) -> None:
+        """
+        Nothing of a request's body is read, and the answer says that it is not wanted.
+        """
+        for method, header in (
+            ("GET", "Content-Length: 900000000"),
+            ("POST", "Content-Length: 3"),
+            ("DELETE", "Transfer-Encoding: chunked"),
+        ):
+            channel, transport = self.connected(AdminPort(self.site, clock=Clock()))
+            head = f"{method} /slots/10.0.0.5 HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\nabc"
+            channel.dataReceived(head.encode())
+            self.assertTrue(transport.value().startswith(b"HTTP/1.1 413"), transport.value())
+            self.assertTrue(transport.disconnecting)
+            self.assertIn("10.0.0.5", self.node.kept)
+            channel.connectionLost(Failure(ConnectionDone()))
 
     def test_allowed(self) -> None:
         """

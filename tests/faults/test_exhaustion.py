@@ -234,6 +234,25 @@ class PlaceTests(FaultTestCase):
         until(quick, "writes are answered at once", tell=lambda: str(master.status()["replicas"]))
 
 
+class AdminTests(FaultTestCase):
+    """
+    Strangers at the admin port.
+    """
+
+    def test_slow(self) -> None:
+        """
+        A node answers its probes beside a thousand requests that never end.
+        """
+        broker = Node(self.folder, "master")
+        self._processes.append(broker)
+        broker.start()
+        slow = Strangers(("127.0.0.1", broker.admin_port), 200, b"GET /livez HTTP/1.1\r\n")
+        with slow.at_work():
+            until(lambda: slow.came > 200, "they come back", tell=broker.tail)
+            while slow.came < 1000:
+                self.assertEqual(set(), broker.reasons("livez"))
+
+
 class SlotTests(FaultTestCase):
     """
     A slave is away when its master deletes old files.
