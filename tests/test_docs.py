@@ -410,7 +410,7 @@ class SetScenarioTests(SynchronousTestCase):
         Each scenario has a row.
         """
         rows = re.findall(r"^   \* - (S\d\db?)$", self.text, re.MULTILINE)
-        numbers = [f"S{number:02}" for number in range(1, 33)]
+        numbers = [f"S{number:02}" for number in range(1, 34)]
         self.assertEqual(sorted([*numbers, "S08b"]), rows)
 
     def test_tests(self) -> None:

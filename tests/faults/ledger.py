@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,12 +15,16 @@ from pathlib import Path
 
 from attrs import asdict, define, field
 
+from lab.harness import compare_stores
+from lab.harness.nodes import Folder, Node, until
 from lab.harness.remote import Remote, pull, records, send
+from rmqha.config.store_settings import StoreSettings
+from rmqha.wire.log.record import decode
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.send import SendBackRequest
-from tests.faults.test_newer_tables import LATER, commit, half, questions
+from tests.faults.test_newer_tables import LATER, PAID, commit, half, questions
 from tests.support import client
 
 ORDERS, GROUP = "Orders", "workers"
@@ -29,8 +34,8 @@ QUEUES = 4
 
 COMMIT, ROLL_BACK = 8, 12
 
-#: Seconds between two messages of one client.
-PACE = 0.002
+#: Seconds between two messages of one client, and after one that was not acknowledged.
+PACE, REFUSED = 0.002, 0.05
 
 
 @define(kw_only=True)
@@ -59,7 +64,7 @@ class Entry:
 @define(eq=False)
 class Ledger:
     """
-    What was acknowledged.
+    What was acknowledged, and what has to hold for it.
 
     @ivar words: What was decided of each half message, before it was sent.
     @ivar asked: Those that a producer was asked about.
@@ -84,17 +89,92 @@ class Ledger:
         told |= {"words": self.words, "asked": sorted(self.asked), "entries": rows}
         path.write_text(json.dumps(told, indent=0), encoding="utf-8")
 
+    def keep(self, folder: Path, **told: object) -> None:
+        """
+        Keep it, and a test's folder, for whoever looks why the test has failed.
+        """
+        self.save(folder / "ledger.json", **told)
+        kept = Folder("ledger-loop-")
+        shutil.copytree(folder, kept.path, dirs_exist_ok=True)
+        kept.keep()
+
+    # --- what has to hold -----------------------------------------------------
+
+    def until_delivered(self, node: Node) -> None:
+        """
+        Wait until a master has delivered all that comes later.
+        """
+        node.until(
+            lambda status: (
+                not any(
+                    level["pending"] for level in status["remoting"]["delayed"]["levels"].values()
+                )
+            ),
+            "all is delivered",
+        )
+        for kind, topic in (("delayed", LATER), ("retry", RETRY)):
+            until_there(node.port, topic, {entry.body for entry in self.of(kind)})
+
+    def until_decided(self, port: int) -> None:
+        """
+        Have a producer that answers what it is asked, until all that it committed can be read and
+        all that it left open was asked about.
+        """
+        producer = Producer(port, self)
+        producer.start()
+        halves = self.of("half")
+        wanted = {e.body for e in halves if self.words[e.number] == COMMIT}
+        left = {e.number for e in halves if e.left}
+        until(lambda: left <= self.asked, "all are asked about", pause=0.2)
+        until_there(port, PAID, wanted)
+        producer.enough.set()
+
+    def check_pulled(self, port: int) -> None:
+        """
+        Consumers find each plain message where its sender was told, and none that was rolled back.
+        """
+        plain = self.of("plain")
+        found = {
+            (topic, queue, at): record
+            for topic, queue in {(entry.topic, entry.queue) for entry in plain}
+            for at, record in pulled(port, topic, queue).items()
+        }
+        for entry in plain:
+            there = found.get((entry.topic, entry.queue, entry.queue_offset))
+            assert there == (entry.offset, entry.body), f"{entry}, and there is {there}"
+        rolled = {b"half %d" % n for n, word in self.words.items() if word == ROLL_BACK}
+        assert not rolled & bodies(port, PAID), "what was rolled back can be read"
+
+    def check_bytes(self, settings: StoreSettings) -> None:
+        """
+        Each message is at its byte in a stopped node's log, with its place in its queue; that the
+        queues' files say the same has been compared.
+        """
+        log = compare_stores.open_log(settings)
+        for entry in self.entries:
+            if entry.kind == "retry":
+                continue
+            assert entry.offset < log.end, f"{settings.root} ends at {log.end}: {entry}"
+            length = int.from_bytes(log.read(entry.offset, 4), "big")
+            record = decode(log.read(entry.offset, length), 0, entry.offset)
+            wanted = entry.body, entry.topic, entry.queue, entry.queue_offset
+            there = record.body, record.topic, record.queue_id, record.queue_offset
+            assert wanted == there, f"{settings.root}: {entry}, and there is {there}"
+        log.folder.close()
+
 
 class Sender(threading.Thread):
     """
     One client that sends messages of all kinds until its broker goes.
 
     @ivar enough: Ends it.
+    @ivar again: Whether it comes back when its broker does.
     """
 
-    def __init__(self, port: int, ledger: Ledger, seed: float) -> None:
+    def __init__(self, port: int, ledger: Ledger, seed: float, *, again: bool = False) -> None:
         super().__init__(daemon=True)
         self.port, self.ledger, self.random = port, ledger, random.Random(seed)
+        self.again = again
         self.enough = threading.Event()
         self._plain: list[Entry] = []
         self._sent_back: list[bytes] = []
@@ -105,12 +185,13 @@ class Sender(threading.Thread):
         """
         kinds: tuple[Callable[[Remote], object], ...]
         kinds = self.plain, self.delayed, self.half, self.send_back
-        try:
-            with Remote(self.port) as broker:
+        while True:
+            with suppress(OSError), Remote(self.port) as broker:
                 while not self.enough.wait(PACE):
                     self.random.choices(kinds, (5, 2, 2, 1))[0](broker)
-        except OSError:
-            return  # the broker has gone
+            if not self.again or self.enough.wait(REFUSED):
+                return  # the broker has gone
+            self._sent_back.clear()
 
     def plain(self, broker: Remote, topic: str = ORDERS) -> Entry | None:
         """
@@ -162,6 +243,9 @@ class Sender(threading.Thread):
     ) -> Entry | None:
         answer = broker.ask(command)
         if answer.code:
+            # Its broker may be no master any more, and cut off what it alone has.
+            self._sent_back.clear()
+            self.enough.wait(REFUSED)
             return None
         offset, place = int(answer.ext["msgId"][-16:], 16), int(answer.ext["queueOffset"])
         entry = Entry(
@@ -236,3 +320,15 @@ def bodies(port: int, topic: str, queue: int = 0) -> set[bytes]:
     The bodies of a queue's messages.
     """
     return {body for _, body in pulled(port, topic, queue).values()}
+
+
+def until_there(port: int, topic: str, wanted: set[bytes]) -> None:
+    """
+    Wait until consumers get all of these.
+    """
+    until(
+        lambda: wanted <= bodies(port, topic),
+        f"{topic} is complete",
+        tell=lambda: str(sorted(wanted - bodies(port, topic))[:10]),
+        pause=0.2,
+    )

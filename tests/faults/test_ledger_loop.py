@@ -11,25 +11,11 @@ from itertools import count
 from pathlib import Path
 
 from lab.harness import compare_stores
-from lab.harness.nodes import Folder, Node, until
+from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
-from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import RequestCode
 from tests.faults.harness import BRISK, SOON_SILENT, rounds
-from tests.faults.ledger import (
-    COMMIT,
-    GROUP,
-    ORDERS,
-    QUEUES,
-    RETRY,
-    ROLL_BACK,
-    Ledger,
-    Producer,
-    Sender,
-    bodies,
-    bounds,
-    pulled,
-)
+from tests.faults.ledger import GROUP, ORDERS, QUEUES, Ledger, Sender, bodies, bounds
 from tests.faults.test_newer_tables import LATER, PAID
 from tests.faults.test_promote import PromotionTestCase
 from tests.support import client
@@ -98,10 +84,7 @@ class LedgerTests(PromotionTestCase):
         except BaseException:
             self._end()
             told = {"seed": self.seed, "gone": self.gone, "again": sorted(self.again)}
-            self.ledger.save(self.folder / "ledger.json", **told)
-            kept = Folder("ledger-loop-")
-            shutil.copytree(self.folder, kept.path, dirs_exist_ok=True)
-            kept.keep()
+            self.ledger.keep(self.folder, **told)
             raise
 
     def run_rounds(self) -> None:
@@ -375,9 +358,9 @@ class LedgerTests(PromotionTestCase):
         """
         Hold both nodes to the ledger, running and stopped, and start them again.
         """
-        self.until_delivered()
-        self.until_decided()
-        self.check_pulled()
+        self.ledger.until_delivered(self.master_)
+        self.ledger.until_decided(self.master_.port)
+        self.ledger.check_pulled(self.master_.port)
         self.check_deleted(*self.gone)
         for name in list(self.gone)[-BETWEEN_CHECKS:]:
             self.until_told(name)
@@ -389,84 +372,8 @@ class LedgerTests(PromotionTestCase):
         both = self.settings(self.master_), self.settings(self.slave_)
         self.assertEqual([], compare_stores.damage(*both)[:20])
         for node in (self.master_, self.slave_):
-            self.check_bytes(node)
+            self.ledger.check_bytes(self.settings(node))
         self.tell(f"{len(self.ledger.entries)} in the ledger, none is missing")
         for node in (self.master_, self.slave_):
             node.start()
         self.in_sync()
-
-    def until_delivered(self) -> None:
-        """
-        Wait for all that comes later.
-        """
-        self.master_.until(
-            lambda status: (
-                not any(
-                    level["pending"] for level in status["remoting"]["delayed"]["levels"].values()
-                )
-            ),
-            "all is delivered",
-        )
-        for kind, topic in (("delayed", LATER), ("retry", RETRY)):
-            self.until_there(topic, {entry.body for entry in self.ledger.of(kind)})
-
-    def until_decided(self) -> None:
-        """
-        Have a producer that answers what it is asked, until all that it committed can be read and
-        all that it left open was asked about.
-        """
-        producer = Producer(self.master_.port, self.ledger)
-        producer.start()
-        halves = self.ledger.of("half")
-        wanted = {e.body for e in halves if self.ledger.words[e.number] == COMMIT}
-        left = {e.number for e in halves if e.left}
-        until(lambda: left <= self.ledger.asked, "all are asked about", pause=0.2)
-        self.until_there(PAID, wanted)
-        producer.enough.set()
-
-    def until_there(self, topic: str, wanted: set[bytes]) -> None:
-        """
-        Wait until consumers get all of these.
-        """
-        port = self.master_.port
-        until(
-            lambda: wanted <= bodies(port, topic),
-            f"{topic} is complete",
-            tell=lambda: str(sorted(wanted - bodies(port, topic))[:10]),
-            pause=0.2,
-        )
-
-    def check_pulled(self) -> None:
-        """
-        Consumers find each plain message where its sender was told, and none that was rolled back.
-        """
-        plain = self.ledger.of("plain")
-        found = {
-            (topic, queue, at): record
-            for topic, queue in {(entry.topic, entry.queue) for entry in plain}
-            for at, record in pulled(self.master_.port, topic, queue).items()
-        }
-        for entry in plain:
-            place = entry.topic, entry.queue, entry.queue_offset
-            self.assertEqual((entry.offset, entry.body), found.get(place), place)
-        rolled = {b"half %d" % n for n, word in self.ledger.words.items() if word == ROLL_BACK}
-        self.assertEqual(set(), rolled & bodies(self.master_.port, PAID))
-
-    def check_bytes(self, node: Node) -> None:
-        """
-        Each message is at its byte in a stopped node's log, with its place in its queue; that the
-        queues' files say the same has been compared.
-        """
-        log = compare_stores.open_log(self.settings(node))
-        for entry in self.ledger.entries:
-            if entry.kind == "retry":
-                continue
-            self.assertLess(entry.offset, log.end, f"{node.name}: {entry}")
-            length = int.from_bytes(log.read(entry.offset, 4), "big")
-            record = decode(log.read(entry.offset, length), 0, entry.offset)
-            self.assertEqual(
-                (entry.body, entry.topic, entry.queue, entry.queue_offset),
-                (record.body, record.topic, record.queue_id, record.queue_offset),
-                node.name,
-            )
-        log.folder.close()
