@@ -10,11 +10,16 @@ from typing import Any
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, Broker
 from lab.stock.controllers import StockController, addresses_of, answered, controllers
+from rmqha.controller.coordinator import SetState
 from tests.interop import set_cases
+from tests.interop.linked_cases import told
 from tests.interop.mixed_cases import MixedTestCase
 
 AWAY = 60.0
 """Seconds without any controller."""
+
+LATE = 25.0
+"""Seconds that a change of the set is on its way: longer than a controller misses a member."""
 
 
 class UnansweredTests(set_cases.LinkedSetTestCase):
@@ -23,7 +28,12 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
     """
 
     roles = "members of ours"
-    full_only = ("test_lost_answers", "test_lost_answers_of_three", "test_late_answers")
+    full_only = (
+        "test_lost_answers",
+        "test_lost_answers_of_three",
+        "test_late_answers",
+        "test_late_change",
+    )
 
     def unanswered(self, letters: str, what: str, fault: dict[str, Any]) -> None:
         """
@@ -82,6 +92,79 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
         They come when nobody waits for them any more.
         """
         self.unanswered("OO", "4 s late", {"delay": 4.0})
+
+    def test_late_change(self) -> None:
+        """
+        A change that takes a member in is on its way for long, and the member is cut off from the
+        master meanwhile: without it nothing is acknowledged until a newer set epoch is told, which
+        the controllers do not let the late change pass; so the member is not elected.
+        """
+        self.begin_as("OOO")
+        first, second, third = self.nodes
+        links = self.links[first.name]
+        # The third one's own way to the master.
+        clients, replication = (
+            self.proxy(place) for place in (("127.0.0.1", first.port), first.address)
+        )
+        clients.swap("down", told(links.replication), told(replication))
+        clients.swap("down", f"127.0.0.1:{first.address[1]}", told(replication))
+        self.links[third.name].controllers.swap("down", told(links.clients), told(clients))
+        both, number = {*map(self.number_of, (first, second))}, self.number_of(third)
+        with self.scenario(f"a change of the set is {LATE:.0f} s on its way, its member cut off"):
+            third.kill9()
+            self.until_only(first, second)
+            load = self.load()
+            replication.set("up", hold=True)
+            third.start()
+            until(lambda: replication.stats()["open"], "it connects", BOOT, tell=third.tail)
+            before = self.decision()
+            links.controllers.set("up", delay=LATE)
+            begun = time.monotonic()
+            replication.set("up")
+            may_be = [sorted({*both, number})]
+            first.until(
+                lambda status: status["controller"]["set"]["mayAlsoBe"] == may_be,
+                "the change is asked for",
+            )
+            sent = time.monotonic() + 1.0
+            until(lambda: time.monotonic() > sent, "it is on its way")
+            for way in (clients, replication):
+                way.part(True)
+            links.controllers.half_open("server")
+            until(lambda: "may be made all the same" in first.log(), "it is not answered")
+            self.until_refused(load)
+            # What is asked from now on is not behind what is on its way.
+            links.controllers.set("up")
+            links.controllers.half_open("server")
+            newer = until(lambda: self.newer(before, both), "a newer set without it", BOOT)
+            self.until_again(load)
+            self.assertEqual(first.status()["controller"]["set"]["mayAlsoBe"], [])
+            self.assertLess(
+                time.monotonic() - begun, LATE, "no newer set was decided before it came"
+            )
+            while time.monotonic() - begun < LATE + 3:
+                self.until_again(load)
+                self.assertEqual(self.decision(), newer)
+        with self.scenario("the others are killed (-9): it is not elected; healed"):
+            for node in (second, first):
+                node.kill9()
+            self.enough(load)
+            self.assert_never_leads(third, set_cases.DEAD)
+            for way in (clients, replication):
+                way.part(False)
+            first.start()
+            second.start()
+            self.healed(self.load())
+        self.end_with_ours()
+
+    def newer(self, before: SetState | None, members: set[int]) -> SetState | None:
+        """
+        What is decided, if it was decided later than that, and is these members.
+        """
+        state = self.decision()
+        assert before is not None, "there was a controller"
+        later = state is not None and state.set_epoch > before.set_epoch
+        return state if later and state is not None and state.in_sync == members else None
 
 
 class NoControllerTests(MixedTestCase):
