@@ -139,7 +139,8 @@ def restore(
         rebuilt=rebuilt,
         damaged=len(source.copied),
         tables=merged,
-        promotion=promote(settings, epoch=epoch),
+        # With the tables again, for what was deleted there: only now there is a log to believe it.
+        promotion=promote(settings, epoch=epoch, tables=tables),
     )
 
 

@@ -99,6 +99,11 @@ def promote(
         )
     for fault in [] if done.merged is None else done.merged.faults:
         note(f"in {tables}: {fault}; merged with the generation before it")
+    if done.merged is not None and done.merged.not_deleted:
+        note(
+            "topics that were deleted there behind the end of this log come back, delete them "
+            f"again with mqadmin deleteTopic: {_some(done.merged.not_deleted)}"
+        )
     if not dry_run and (text := expiry.of_store(settings, time.time())):
         note(text)
     if as_json:
@@ -112,9 +117,8 @@ def promote(
     for line in _lines(done, dry_run):
         click.echo(line)
     if done.unlisted:
-        names = ", ".join(done.unlisted[:SHOWN])
-        more = f" and {len(done.unlisted) - SHOWN} more" if len(done.unlisted) > SHOWN else ""
-        note(f"there are messages of topics that are not in config/topics.json: {names}{more}")
+        names = _some(done.unlisted)
+        note(f"there are messages of topics that are not in config/topics.json: {names}")
     if conf is not None and not load(conf).broker.role.is_master:
         note(
             f"{conf} configures a slave: set brokerRole=SYNC_MASTER and brokerId=0 before the start"
@@ -181,10 +185,18 @@ def _merged(merged: MergedTables, would: str) -> Iterator[str]:
         f"{merged.moved} consumer offsets and {merged.moved_delays} offsets of delay levels "
         f"{would}taken from {merged.source}, which are higher there"
     )
-    for what, names in (("topics", merged.topics), ("groups", merged.groups)):
+    for names, text in (
+        (merged.topics, f"topics {would}taken from there"),
+        (merged.groups, f"groups {would}taken from there"),
+        (tuple(merged.deleted), f"topics {would}deleted, as they were there"),
+    ):
         if names:
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-            yield f"{len(names)} {what} {would}taken from there: {', '.join(names[:SHOWN])}{more}"
+            yield f"{len(names)} {text}: {_some(names)}"
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ Source: docs/operations.rst, Changing roles.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,10 +38,12 @@ from rmqha.ha.slave.followed import end_following
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
-from rmqha.logfiles.published import read_copied_damage
+from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
+from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
@@ -219,8 +222,11 @@ def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -
     _refuse_empty(log.min_offset, log.confirmed)
     was_master = Epoch.goes_on(root, log)
     journal, raised = _raised(root, log.confirmed, epoch, was_master=was_master)
-    merged = None if tables is None else merge_tables(root, tables)
+    merged = None if tables is None else merge_tables(root, tables, log)
     if merged is not None:
+        deletion = Deletion(store.queues, root, log, Clock(), maybeDeferred)
+        for name, topic in merged.deleted.items():  # each alone: between two the clock has to move
+            _now(Deferred.fromCoroutine(deletion.forget({name: topic})))
         write_merged(root, merged)
         step("tables")
     owed = _owed(root)
@@ -333,7 +339,9 @@ def plan(
         journal, raised = _raised(root, found.end, epoch, was_master=was_master)
         queues.load()
         queues.inspect(reader.min_offset)
-        merged = None if tables is None else merge_tables(root, tables)
+        queues.note_deleted(read_deleted_topics(root, reader, found.end))
+        merged = None if tables is None else merge_tables(root, tables, reader)
+        queues.note_deleted({} if merged is None else merged.deleted)
         lookup = _lookup(settings, reader, queues)
         return _told(
             root,
@@ -393,6 +401,8 @@ def _refuse_empty(least: int, end: int) -> None:
 
 
 def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more: Any) -> Promotion:
+    # A plan only knows which are gone.
+    left = [each for each in queues if not queues.deleted.get(each.topic, -1) >= each.end_physical]
     return Promotion(
         root=root,
         min_offset=least,
@@ -400,14 +410,16 @@ def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more
         checked_from=found.start,
         records=found.records,
         ended_by=found.reason.value if found.reason is not None else "end of files",
-        queues=len(queues),
-        levels=sum(queue.topic == SCHEDULE_TOPIC for queue in queues),
-        unlisted=_unlisted(root, queues, more["merged"]),
+        queues=len(left),
+        levels=sum(queue.topic == SCHEDULE_TOPIC for queue in left),
+        unlisted=_unlisted(root, left, more["merged"]),
         **more,
     )
 
 
-def _unlisted(root: Path, queues: ConsumeQueues, merged: MergedTables | None) -> tuple[str, ...]:
+def _unlisted(
+    root: Path, queues: Iterable[ConsumeQueue], merged: MergedTables | None
+) -> tuple[str, ...]:
     found = json_table.read(root / CONFIG / TOPICS)
     listed = set(from_json(TopicTable, found or {}).topic_config_table)
     if merged is not None:

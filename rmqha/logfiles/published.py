@@ -246,6 +246,19 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, Delet
     return found
 
 
+def deleted_behind(root: Path, end: int) -> tuple[str, ...]:
+    """
+    The names of the topics that a node has deleted when its log was longer than C{end}.
+
+    @raise FileUnreadable: If the system does not let that be read.
+    """
+    try:
+        rows = (json_table.read(root / DELETED) or {})["topics"].items()
+        return tuple(sorted(str(name) for name, row in rows if row["offset"] > end))
+    except (TableUnreadable, AttributeError, KeyError, TypeError):
+        return ()
+
+
 def read_copied_damage(root: Path | None) -> CopiedDamage:
     """
     Records that were copied damaged from the master.  Nothing, if what was kept makes no sense:

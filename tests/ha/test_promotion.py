@@ -18,6 +18,9 @@ from rmqha.ha.promotion import Promotion, plan, promote
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_writer import EPOCH_FILE
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
@@ -161,14 +164,91 @@ class PromoteTests(PromotionTestCase):
         Where nothing is left of a queue no offset moves: it goes on where its furthest group is.
         """
         self.table("consumerOffset.json", {"Idle@g": {1: 20}, "Idle@h": {1: 12}})
-        self.assertEqual(plan(self.settings).consumers, ())
+        planned = plan(self.settings)
         self.assertFalse((self.root / "consumequeue" / "Idle").exists())
-        self.assertEqual(promote(self.settings).consumers, ())
+        done = promote(self.settings)
+        for each in (planned, done):
+            self.assertEqual((each.consumers, each.queues), ((), 3))
         self.assertEqual(
             self.offsets("consumerOffset.json"), {"Idle@g": {1: 20}, "Idle@h": {1: 12}}
         )
         store = self.opened(self.root, settings=SIZES)
         self.assertEqual(store.put(message(500, topic="Idle", queue_id=1)).queue_offset, 20)
+
+    def other_with(self, deleted: dict[str, int], *listed: str) -> Path:
+        """
+        The old master's store, as far as it is told of deleted topics.
+
+        @param deleted: Up to where each was, a physical offset.
+        @param listed: The topics that it has.
+        """
+        other = self.folder() / "store"
+        (other / "config").mkdir(parents=True)
+        rows = {name: {"topicName": name} for name in listed}
+        json_table.replace(other / "config" / "topics.json", {"topicConfigTable": rows})
+        log = OfflineLog.of(RawLog.open(self.root), self.end)
+        topics = {
+            name: {"offset": end, "crc": tail_crc(log, min(end, self.end)), "queues": {0: COUNT}}
+            for name, end in deleted.items()
+        }
+        (other / "rmqha").mkdir()
+        json_table.replace(other / "rmqha" / "deleted.json", {"topics": topics})
+        return other
+
+    def test_deleted_there(self) -> None:
+        """
+        A topic that was deleted on the old master stays so, and its groups' offsets; made again it
+        is empty.
+        """
+        row = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        topics = self.root / "config" / "topics.json"
+        json_table.replace(topics, {"topicConfigTable": {"TopicA": row, "Other": row}})
+        other = self.other_with({"TopicA": self.end}, "Other")
+        before = everything(self.root)
+        planned = plan(self.settings, tables=other)
+        self.assertEqual(everything(self.root), before)
+        done = promote(self.settings, tables=other)
+        for each in (planned, done):
+            assert each.merged is not None
+            self.assertEqual((each.queues, list(each.merged.deleted)), (1, ["TopicA"]))
+            self.assertEqual((each.unlisted, each.consumers), ((), ()))
+        self.assertEqual(self.offsets("consumerOffset.json"), {})
+        table = json_table.read(topics)
+        assert table is not None
+        self.assertEqual(list(table["topicConfigTable"]), ["Other"])
+        for _ in range(2):
+            store = self.opened(self.root, settings=SIZES)
+            self.assertIsNone(store.queues.get("TopicA", 0))
+            self.close_store(store)
+        store = self.opened(self.root, settings=SIZES)
+        self.assertEqual(store.put(message(500)).queue_offset, COUNT)
+        self.close_store(store)
+        queue = self.opened(self.root, settings=SIZES).queues.get("TopicA", 0)
+        assert queue is not None
+        self.assertEqual((queue.min_offset, queue.max_offset), (COUNT, COUNT + 1))
+
+    def test_deleted_there_and_made_again(self) -> None:
+        """
+        One that the old master has again keeps what came after, and its row.
+        """
+        other = self.other_with({"TopicA": self.last}, "TopicA")
+        for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
+            self.assertEqual((done.queues, done.unlisted), (2, ()))
+        store = self.opened(self.root, settings=SIZES)
+        queue = store.queues.get("TopicA", 0)
+        assert queue is not None
+        self.assertEqual((queue.min_offset, queue.max_offset), (COUNT - 1, COUNT))
+
+    def test_deleted_behind_the_end(self) -> None:
+        """
+        Of one that was deleted behind this log's end nobody knows in which log: it stays, and that
+        is told.
+        """
+        other = self.other_with({"TopicA": self.end + 1}, "Other")
+        for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
+            assert done.merged is not None
+            self.assertEqual((done.merged.deleted, done.merged.not_deleted), ({}, ("TopicA",)))
+            self.assertEqual(done.queues, 2)
 
     def test_unknown_topics(self) -> None:
         """

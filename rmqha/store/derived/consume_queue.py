@@ -444,14 +444,24 @@ class ConsumeQueue:
         """
         Find L{min_offset} again, after the log's first byte moved.
         """
+        self._min, self._min_physical = self._first_from(log_min)
+
+    def _first_from(self, at: int) -> tuple[int, int]:
+        """
+        The queue offset of the first message stored at or above a physical offset, and its own
+        physical offset.
+        """
         for offset, raw in self._pieces(max(self._min, self.first_offset), self.units):
-            row = first_from(raw, log_min)
+            row = first_from(raw, at)
             if row is not None:
-                self._min = offset + row
-                self._min_physical = UNIT.unpack_from(raw, row * UNIT_SIZE)[0]
-                return
-        self._min = self.max_offset
-        self._min_physical = _NOWHERE
+                return offset + row, UNIT.unpack_from(raw, row * UNIT_SIZE)[0]
+        return self.max_offset, _NOWHERE
+
+    def next_offset_at(self, end: int) -> int:
+        """
+        The queue offset that a new message got, or gets, where the log ended at a physical offset.
+        """
+        return self.next_offset if self.end_physical <= end else self._first_from(end)[0]
 
     def forget_before(self, end: int) -> None:
         """

@@ -229,21 +229,22 @@ class ConsumeQueues:
     def begin(self, topic: str, queue_id: int, offset: int, *, sure: bool = False) -> int:
         """
         Let a queue that has no message go on where somebody counts on it, if that is further.  One
-        with units of messages that are gone knows that itself.
+        with units of messages that are gone knows that itself.  Of queues that are open for reading
+        only none gets a file.
 
         @param offset: What a group has committed.
         @param sure: Whether it is a queue's own end, from another file or node.
-        @return: The queue offset that its next message gets; of queues that are open for reading
-            only, the one that it would get.
+        @return: The queue offset that its next message gets.
         """
         queue = self._queues.get((topic, queue_id))
         knows = queue is not None and (queue.has_messages if sure else queue.end_physical > 0)
         if 0 < offset < OFFSET_MAX and not knows and topic not in self.deleted:
-            if self.descriptors.read_only:
-                return max(offset, self.end(topic, queue_id))
             queue = self.create(topic, queue_id)
             if queue is not None and queue.next_offset < offset:
-                queue.begin(offset)
+                if self.descriptors.read_only:
+                    queue.highest = offset - 1
+                else:
+                    queue.begin(offset)
                 self.moved[topic, queue_id] = offset
         return 0 if queue is None else queue.next_offset
 

@@ -94,9 +94,9 @@ class Deletion:
 
     def _with_ours(self, name: str, topic: DeletedTopic) -> DeletedTopic:
         """
-        What is known of a topic, with where its queues end here.
+        What is known of a topic, with where its queues ended here when it was deleted.
         """
-        ends = {queue.queue_id: queue.next_offset for queue in self.queues.of(name)}
+        ends = {queue.queue_id: queue.next_offset_at(topic.end) for queue in self.queues.of(name)}
         for known in (self.known().get(name, topic), topic):
             ends |= {at: max(end, ends.get(at, 0)) for at, end in known.queues.items()}
         return DeletedTopic(topic.end, ends)

@@ -4,14 +4,14 @@ The tables of two nodes of one broker made one, offline.
 When roles change, each node may know what the other does not: a master what was committed in its
 last moments, a slave what was committed to it since.  Offsets only grow, so the higher is the
 later.  Topics and groups have versions: of a row that both have the newer table's counts, and
-none is left out.
+none is left out, but for a topic that the other node has deleted in this very log.
 
 Source: docs/operations.rst, Changing roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from attrs import define, evolve, field
 
 from rmqha.errors import Refused
 from rmqha.logfiles import json_table
+from rmqha.logfiles.published import DeletedTopic, deleted_behind, read_deleted_topics
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
@@ -52,6 +54,9 @@ class MergedTables:
     @ivar changed: Tables of topics or groups that are not the store's, by file name.
     @ivar topics: The names of topics that only the other had.
     @ivar groups: The names of groups, the same.
+    @ivar deleted: Topics that the other has deleted, and the store has not, where the log is known
+        for the one in which that was.
+    @ivar not_deleted: The names of those that were deleted behind the log's end: they stay.
     @ivar faults: What is wrong with the other's files.
     """
 
@@ -63,6 +68,8 @@ class MergedTables:
     changed: dict[str, Any] = field(factory=dict)
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    deleted: dict[str, DeletedTopic] = field(factory=dict)
+    not_deleted: tuple[str, ...] = ()
     faults: list[str] = field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -76,16 +83,19 @@ class MergedTables:
             "topics": list(self.topics),
             "groups": list(self.groups),
             "changed": sorted(self.changed),
+            "deletedTopics": sorted(self.deleted),
+            "notDeletedTopics": list(self.not_deleted),
             "faults": self.faults,
         }
 
 
-def merge_tables(root: Path, other: Path) -> MergedTables:
+def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> MergedTables:
     """
     Read two nodes' tables, and change nothing.  Blocking.
 
     @param root: The store's root.
     @param other: The other node's store, a copy of it, or a folder with its tables alone.
+    @param log: The store's log; without it nothing is said of topics that the other has deleted.
     @raise Refused: If there are no tables, or they are the store's own.
     @raise FileUnreadable: If the system does not let one be read.
     @raise TableUnreadable: If a table is there and makes no sense.
@@ -97,10 +107,13 @@ def merge_tables(root: Path, other: Path) -> MergedTables:
     if not any((theirs.folder / name).exists() for name in NAMES):
         raise Refused("merge", f"{other} has none of {', '.join(NAMES)}")
     merged = MergedTables(source=other)
-    _merge_offsets(merged, ours, theirs)
+    deleted: Collection[str] = ()
+    if log is not None and theirs.root is not None:
+        deleted = _merge_deleted(merged, root, theirs.root, log)
+    merged.topics, gone = _merge_rows(merged, ours, theirs, TOPICS, TopicTable, deleted)
+    merged.groups, _ = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
+    _merge_offsets(merged, ours, theirs, gone)
     _merge_delays(merged, ours, theirs)
-    merged.topics = _merge_rows(merged, ours, theirs, TOPICS, TopicTable)
-    merged.groups = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
     merged.faults += theirs.faults
     return merged
 
@@ -112,8 +125,9 @@ def write_merged(root: Path, merged: MergedTables) -> None:
     @raise DiskFull: If there is no room; what was not written yet is as it was.
     """
     tables = CheckedTables(root)
-    if merged.moved and merged.offsets is not None:
-        write_offsets(tables, merged.offsets, read_offsets(tables, own=True))
+    own = read_offsets(tables, own=True)
+    if merged.offsets is not None and merged.offsets != own.offsets:
+        write_offsets(tables, merged.offsets, own)
     if merged.moved_delays and merged.delays is not None:
         _write(tables, DELAY_OFFSETS, merged.delays)
     for name, table in merged.changed.items():
@@ -126,6 +140,7 @@ class _Other:
     The tables of the other node.
 
     @ivar folder: Where they are.
+    @ivar root: Its store's root, C{None} where there is none.
     @ivar faults: What is wrong with them.
     """
 
@@ -133,6 +148,7 @@ class _Other:
         if path.name == CONFIG and (path.parent / OWN_FOLDER).is_dir():
             path = path.parent
         self._store = CheckedTables(path) if (path / CONFIG).is_dir() else None
+        self.root = None if self._store is None else path
         self.folder = path if self._store is None else path / CONFIG
         self.faults: list[str] = []
 
@@ -160,18 +176,35 @@ class _Other:
         return None if table is None else from_json(ConsumerOffsets, table)
 
 
-def _merge_offsets(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> None:
+def _merge_deleted(
+    merged: MergedTables, root: Path, other: Path, log: LogReader
+) -> Collection[str]:
+    """
+    Merge what each has deleted.
+
+    @return: The topics of which the other knows the last deletion.
+    """
+    ours, theirs = (read_deleted_topics(each, log, log.confirmed) for each in (root, other))
+    ends = {name: ours[name].end if name in ours else 0 for name in theirs}
+    merged.deleted = {name: each for name, each in theirs.items() if each.end > ends[name]}
+    merged.not_deleted = deleted_behind(other, log.confirmed)
+    return {name for name, each in theirs.items() if each.end >= ends[name]}
+
+
+def _merge_offsets(
+    merged: MergedTables, ours: CheckedTables, theirs: _Other, gone: Collection[str]
+) -> None:
     own, others = read_offsets(ours).offsets, theirs.offsets()
     base = own if own is not None else others
-    if base is None or others is None:
-        merged.offsets = base
+    if base is None:
         return
     table = {key: dict(queues) for key, queues in own.offset_table.items()} if own else {}
-    for key, queues in others.offset_table.items():
+    for key, queues in others.offset_table.items() if others else ():
         mine = table.setdefault(key, {})
         higher = _higher(mine, queues)
         merged.moved += len(higher)
         mine |= higher
+    table = {key: mine for key, mine in table.items() if key.partition("@")[0] not in gone}
     merged.offsets = evolve(base, offset_table=table)
 
 
@@ -194,21 +227,28 @@ def _higher(mine: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int
 
 
 def _merge_rows(
-    merged: MergedTables, ours: CheckedTables, theirs: _Other, name: str, cls: type[B]
-) -> tuple[str, ...]:
+    merged: MergedTables,
+    ours: CheckedTables,
+    theirs: _Other,
+    name: str,
+    cls: type[B],
+    deleted: Collection[str] = (),
+) -> tuple[tuple[str, ...], Collection[str]]:
     """
     Merge the tables of topics, or of groups.
 
-    @return: The names of the rows that only the other has.
+    @param deleted: What the other has deleted, and may have made again.
+    @return: The names of the rows that only the other has, and of those that it has no more.
     """
     found = ours.read(ours.path(name)).table, theirs.read(name)
     own, others = (from_json(cls, table or {}) for table in found)
     mine, more = _rows(own), _rows(others)
     new = tuple(sorted(more.keys() - mine.keys()))
+    gone = set(deleted) - more.keys() if found[1] is not None else set()
     newer, older = (
         (others, own) if others.data_version.age > own.data_version.age else (own, others)
     )
-    rows = _rows(older) | _rows(newer)
+    rows = {name: row for name, row in (_rows(older) | _rows(newer)).items() if name not in gone}
     version = newer.data_version
     if rows != _rows(newer):
         # It is a table that neither node had, so slaves must see it as a new one.
@@ -216,7 +256,7 @@ def _merge_rows(
     whole = evolve(newer, **{_member(newer): rows}, data_version=version)
     if whole != own:
         merged.changed[name] = whole
-    return new
+    return new, gone
 
 
 def _member(table: TopicTable | GroupTable) -> str:

@@ -19,6 +19,7 @@ from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import Walked
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.published import publish
@@ -124,6 +125,23 @@ class WholeTests(RestoreCase):
         self.assertIn("no tables: neither topics", result.stdout)
         self.assertIn("not in config/topics.json: ", result.stderr)
         self.assertIn("GoldenBulk", result.stderr)
+
+    def test_deleted(self) -> None:
+        """
+        A topic that was deleted stays so, also if the log comes from elsewhere than the tables.
+        """
+        tables = self.folder() / "store"
+        shutil.copytree(self.store, tables)
+        (tables / "rmqha").mkdir(exist_ok=True)
+        log = OfflineLog(self.store)
+        self.addCleanup(log.close)
+        topic = next(path.name for path in sorted((self.store / "consumequeue").iterdir()))
+        row = {"offset": log.end, "crc": tail_crc(log, log.end), "queues": {}}
+        json_table.replace(tables / "rmqha" / "deleted.json", {"topics": {topic: row}})
+        alone = self.folder() / "alone"
+        shutil.copytree(self.store / "commitlog", alone)
+        self.restore("--tables", tables, source=alone)
+        self.assertFalse((self.dest / "consumequeue" / topic).exists())
 
     def test_tables(self) -> None:
         """

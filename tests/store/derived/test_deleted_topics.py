@@ -132,6 +132,8 @@ class DeletedTests(LogTestCase):
         self.assertEqual((0, 8), self.bounds())
         self.successResultOf(self.delete(end=end))
         self.assertEqual((5, 8), self.bounds())
+        # Where its queue begins, for a log that loses these, is where it was deleted.
+        self.assertEqual({("Old", 0): 5}, self.here.queues.begins)
         copy = self.crash(self.here)
         self.close_store(self.here)
         self.assertEqual([], derived_faults(self.here.settings, exact=False))
