@@ -32,14 +32,14 @@ class Mode:
     @ivar role: C{brokerRole}.
     @ivar sent: What the client said of each message.
     @ivar requests: Send requests that the master got: a client may try a message again.
-    @ivar waited: How those ended that waited for a replica.
+    @ivar answered: How writes ended.
     @ivar read: Keys of what the consumers got.
     """
 
     role: str
     sent: list[Sent] = field(factory=list)
     requests: Counter[str] = field(factory=Counter)
-    waited: Counter[str] = field(factory=Counter)
+    answered: Counter[str] = field(factory=Counter)
     read: set[str] = field(factory=set)
 
     @property
@@ -56,16 +56,18 @@ class Mode:
         for name, count in status["remoting"]["requests"].items():
             if name.startswith("SEND_"):
                 self.requests[name] += count
-        self.waited.update(status["writes"])
+        self.answered.update(status["writes"])
 
     @property
     def counted(self) -> str:
         """
-        The number of requests, and of waiting writes by status, in words.
+        The number of requests, and of writes by status, in words.
         """
-        waited = [f"{n} writes waited: {status}" for status, n in sorted(self.waited.items()) if n]
+        answered = [
+            f"{n} writes answered: {status}" for status, n in sorted(self.answered.items()) if n
+        ]
         requests = f"{self.requests.total()} requests"
-        return "\n".join([requests, *(waited or ["no write waited for a replica"])])
+        return "\n".join([requests, *(answered or ["no write was answered"])])
 
 
 def settings_of(node: Node) -> StoreSettings:

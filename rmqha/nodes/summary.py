@@ -196,7 +196,7 @@ def _clients(status: Status) -> str:
         parts.append(f"registered at {there} of {len(servers)} name servers")
     writes = writes_of(status)
     if writes:
-        parts.append(f"SYNC writes {writes}")
+        parts.append(f"writes {writes}")
     return "; ".join(parts)
 
 

@@ -294,10 +294,6 @@ class MasterNode(TellingNode):
 
     def status(self) -> dict[str, Any]:
         """
-        A node's status, the replicas, and what became of the writes.
+        A node's status, and the replicas.
         """
-        status = super().status() | self.serving.status() | {"tailFetch": self.tail.status()}
-        if self.serving.factory is not None:
-            results = self.serving.factory.transfer.results
-            status["writes"] = {key.value: n for key, n in results.items()}
-        return status
+        return super().status() | self.serving.status() | {"tailFetch": self.tail.status()}

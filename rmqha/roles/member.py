@@ -476,7 +476,4 @@ class MemberNode(LeadingNode):
             "changes": list(self._changes),
             "set": None if master is None else master.status(),
         }
-        if master is not None:
-            results = master.transfer.results
-            status["writes"] = {key.value: n for key, n in results.items()}
         return status

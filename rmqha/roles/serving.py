@@ -304,10 +304,22 @@ class Serving:
 
     def health(self) -> Iterator[HealthReason]:
         """
-        A C{SYNC_MASTER} that lacks the replicas its writes wait for.
+        A C{SYNC_MASTER} that lacks the replicas its writes wait for, and replicas of a master that
+        were there and are away.
         """
-        if self.factory is not None:
-            yield from self.factory.health()
+        if self.factory is None:
+            return
+        yield from self.factory.health()
+        away = self.slots.away(self.settings.ha.slave_timeout)
+        if away and self.settings.broker.role.is_master:
+            now, told = self.reactor.seconds(), []
+            for slot in away:
+                assert slot.since is not None
+                told.append(f"{slot.address} for {now - slot.since:.0f} s")
+            yield HealthReason(
+                "replica-away",
+                f"{', '.join(told)}; of one that is not to come back, drop the retention slot",
+            )
 
     def jobs(self) -> Iterator[Job]:
         """

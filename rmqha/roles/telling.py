@@ -165,7 +165,7 @@ class TellingNode(Node):
             "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
             "truncatedBytes": self.truncated,
             "retention": store.retention.status() if store is not None else None,
-            "putMillis": self._put_millis(),
+            **self._writes(),
             "servedFaults": self.broker.served.faults if self.broker is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,
             "published": store.publisher.status() if store is not None else None,
@@ -210,17 +210,22 @@ class TellingNode(Node):
         """
         return "none: a slave takes no writes"
 
-    def _put_millis(self) -> dict[str, float] | None:
+    def _writes(self) -> dict[str, Any]:
         """
-        How long writes of the last minute or two took.
+        How many writes were answered with which status, and how long those of the last minute or
+        two took.
         """
         if self.broker is None or self.broker.writer is None:
-            return None
-        took = self.broker.counts.puts_took.all()
+            return {"putMillis": None}
+        puts = self.broker.counts.puts_took
+        took = puts.all()
         return {
-            "p50": took.below(0.5) * 1000,
-            "p99": took.below(0.99) * 1000,
-            "max": took.longest * 1000,
+            "writes": {status.value: count for status, count in puts.results().items()},
+            "putMillis": {
+                "p50": took.below(0.5) * 1000,
+                "p99": took.below(0.99) * 1000,
+                "max": took.longest * 1000,
+            },
         }
 
     def _remoting(self) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class LinesTests(SynchronousTestCase):
                 "replication": "1 of 2 replicas in sync; 10.0.0.2 in-sync, 0 bytes and 0.0 s "
                 "behind; 10.0.0.3 feeding, 70.0 kB and 1 min 5 s behind",
                 "clients": "12 connections; 47 topics, 3 groups; registered at 1 of 2 name "
-                "servers; SYNC writes 10200 PUT_OK, 7 SLAVE_NOT_AVAILABLE",
+                "servers; writes 10200 PUT_OK, 7 SLAVE_NOT_AVAILABLE",
                 "attention": "nothing",
             },
         )

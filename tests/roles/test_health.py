@@ -13,7 +13,7 @@ from tests.roles.nodes import NodeReactor, settings
 from tests.roles.test_metadata import PlainMaster
 from tests.roles.test_slave import SlaveCase
 from tests.support.health import unhealthy
-from tests.support.logs import LogTestCase
+from tests.support.logs import LogTestCase, message
 
 ALARM = 60.0
 """C{haNoMasterAlarm} unless it is set."""
@@ -171,10 +171,32 @@ class MasterTests(LogTestCase):
 
     def test_async(self) -> None:
         """
-        An ASYNC_MASTER without one is well.
+        An ASYNC_MASTER that never had one is well; of one that had, it is told that it is away,
+        until it is back or an operator drops its slot.
         """
         node = self.begin(BrokerRole.ASYNC_MASTER)
         self.assertEqual(unhealthy(node), "")
+        slot = node.serving.slots.proved("10.0.0.5", 0, began=1, opened=0.0)
+        assert slot is not None
+        node.serving.slots.left(slot, 0, sent=0, heard=0.0)
+        self.reactor.advance(3.0)
+        self.assertEqual(unhealthy(node), "")
+        self.reactor.advance(1.0)
+        self.assertIn("replica-away: 10.0.0.5 for 4 s", unhealthy(node))
+        self.assertEqual(unhealthy(node, HealthProbe.READY), "")
+        self.assertTrue(node.drop_slot("10.0.0.5"))
+        self.assertEqual(unhealthy(node), "")
+
+    def test_writes(self) -> None:
+        """
+        An ASYNC_MASTER counts its writes, though they wait for nobody.
+        """
+        node = self.begin(BrokerRole.ASYNC_MASTER)
+        self.assertEqual(node.status()["writes"], {})
+        assert node.broker is not None and node.broker.writer is not None
+        node.broker.writer.put(message(300))
+        self.reactor.advance(0.1)
+        self.assertEqual(node.status()["writes"], {"PUT_OK": 1})
 
     def test_no_writes(self) -> None:
         """

@@ -310,6 +310,18 @@ class RetentionSlots:
             default=None,
         )
 
+    def away(self, seconds: float) -> list[RetentionSlot]:
+        """
+        Those of addresses that nobody is connected from, for longer than so many seconds.
+        """
+        now = self.clock.seconds()
+        here = {slot.address for slot in self._rows if slot.since is None}
+        return [
+            slot
+            for slot in self._rows
+            if slot.since is not None and slot.address not in here and now - slot.since > seconds
+        ]
+
     def sweep(self, first: int, end: int, file_size: int) -> None:
         """
         End what has lasted long enough, and write what changed.

@@ -15,7 +15,7 @@ Source: docs/protocol/ha.rst, SYNC writes.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -85,7 +85,6 @@ class GroupTransfer:
     @ivar needed: How many; 0 resolves at once.
     @ivar timeout: Longest wait, in seconds (C{slaveTimeout}).
     @ivar fallbehind_max: A replica that lacks this many bytes is not waited for.
-    @ivar results: How many writes ended with which status.
     @ivar waited: How long those waited that had to.
     """
 
@@ -94,7 +93,6 @@ class GroupTransfer:
     needed: int
     timeout: float = 3.0
     fallbehind_max: int = 256 << 20
-    results: Counter[PutStatus] = field(factory=Counter, init=False)
     waited: Durations = field(factory=Durations, init=False)
     _waiting: deque[Waiting] = field(factory=deque, init=False)
     _aside: list[Waiting] = field(factory=list, init=False)
@@ -130,7 +128,6 @@ class GroupTransfer:
         """
         status = self._known(begin, end)
         if status is not None:
-            self.results[status] += count
             return succeed(status)
         write = self._add(begin, end, count)
         done: Deferred[PutStatus] = Deferred(write.forget)
@@ -148,7 +145,6 @@ class GroupTransfer:
         if status is None:
             self._add(begin, end, count).done = done
         else:
-            self.results[status] += count
             done(status)
 
     def _known(self, begin: int, end: int) -> PutStatus | None:
@@ -236,7 +232,6 @@ class GroupTransfer:
     def _resolve(self, write: Waiting, status: PutStatus) -> None:
         done, write.done = write.done, None
         if done is not None:
-            self.results[status] += write.count
             begun = write.deadline - self.timeout
             self.waited.add(self.clock.seconds() - begun, write.count)
             done(status)

@@ -149,6 +149,23 @@ class LifeTests(SlotsCase):
         self.assertTrue(self.slots.known("a"))
         self.assertEqual(self.lines, [])
 
+    def test_away(self) -> None:
+        """
+        Who is away is told after a while, unless somebody is connected from that address: it may
+        be the same one, emptied.
+        """
+        for address in "ab":
+            self.proved(address, 100)
+            self.left(address, 100)
+        self.clock.advance(3)
+        self.assertEqual(self.slots.away(3), [])
+        self.clock.advance(1)
+        self.assertEqual([slot.address for slot in self.slots.away(3)], ["a", "b"])
+        self.slots.proved("a", 0, began=0, opened=self.clock.seconds())
+        self.assertEqual([slot.address for slot in self.slots.away(3)], ["b"])
+        self.slots.drop("b")
+        self.assertEqual(self.slots.away(3), [])
+
     def test_bytes(self) -> None:
         """
         More than the bound is not kept.
