@@ -26,6 +26,7 @@ from rmqha.nodes.facts import Fact
 from rmqha.nodes.find import KnownBroker, admin_of, brokers_in, cluster_of
 from rmqha.nodes.poll import UNREACHED, Look, unreached
 from rmqha.nodes.runtime_facts import runtime_facts
+from rmqha.nodes.summary import duration
 from rmqha.page.own import OwnPage, of_status
 from rmqha.page.told import ClusterPage, NodePage
 from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
@@ -47,6 +48,9 @@ MOST_BROKERS = 100
 
 MOST_BYTES = 2 << 20
 """The largest page of another node; one with the longest events has half a megabyte."""
+
+KEPT = 3600.0
+"""Seconds for which a broker keeps its place that no name server lists any more."""
 
 ALONE = "no name server is configured here, so this is one node"
 
@@ -70,6 +74,9 @@ class ClusterPages:
     table: Callable[[], ClusterInfo | None]
     _others: tuple[NodePage, ...] = field(default=(), init=False)
     _note: str = field(default="", init=False)
+    # The brokers, and when a name server listed them last.
+    _listed: dict[str, tuple[KnownBroker, float]] = field(factory=dict, init=False)
+    _heard: float = field(default=0.0, init=False)
     _looked: float = field(default=float("-inf"), init=False)
     _looking: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
@@ -109,15 +116,40 @@ class ClusterPages:
                 [ensureDeferred(self._server(client, server)) for server in servers]
             )
             found = [known for _, known in asked if known is not None]
-            brokers = brokers_in(info or (found[0] if found else ClusterInfo()))
-            others = [one for one in brokers if _name(one) != own.name]
+            if info or found:
+                self._remember(brokers_in(info or found[0]))
+            others = [name for name in self._listed if name != own.name]
             self._note = _note(servers, found, len(others)) if info is None else ""
             pages = await gatherResults(
-                [ensureDeferred(self._broker(client, one)) for one in others[:MOST_BROKERS]]
+                [ensureDeferred(self._broker(client, name)) for name in others[:MOST_BROKERS]]
             )
         finally:
             await client.close()
         self._others = (*(page for page, _ in asked), *pages)
+
+    def _remember(self, listed: list[KnownBroker]) -> None:
+        """
+        Keep those that are not listed any more, unless they have another name now.
+        """
+        self._heard = now = self.clock.seconds()
+        taken = {one.address for one in listed}
+        found = {_name(one): (one, now) for one in listed}
+        for name, (one, when) in self._listed.items():
+            if now - when < KEPT and one.address not in taken:
+                found.setdefault(name, (one, when))
+        self._listed = dict(sorted(found.items()))
+
+    async def _broker(self, client: RemotingClient, name: str) -> NodePage:
+        """
+        A broker, and for how long it is gone.
+        """
+        broker, listed = self._listed[name]
+        gone = self._heard - listed
+        page = await self._told_by(client, broker)
+        if not gone:
+            return page
+        since = f"gone: no name server has listed it for {duration(gone)}"
+        return evolve(page, problem="; ".join(filter(None, (since, page.problem))))
 
     async def _server(
         self, client: RemotingClient, server: str
@@ -136,7 +168,7 @@ class ClusterPages:
             page = NodePage(name=name, role=NAMESRV, facts=(Fact("state", "answers"),))
         return page, info
 
-    async def _broker(self, client: RemotingClient, broker: KnownBroker) -> NodePage:
+    async def _told_by(self, client: RemotingClient, broker: KnownBroker) -> NodePage:
         name, address = _name(broker), broker.address
         try:
             address = broker.admin
@@ -192,7 +224,8 @@ def _name(broker: KnownBroker) -> str:
 
 def _note(servers: Sequence[str], found: Sequence[ClusterInfo], others: int) -> str:
     if not found:
-        return f"no name server answers ({', '.join(servers)}), so this is one node"
+        alone = "" if others else ", so this is one node"
+        return f"no name server answers ({', '.join(servers)}){alone}"
     if others > MOST_BROKERS:
         return f"{MOST_BROKERS} of {others} other brokers are shown"
     return ""

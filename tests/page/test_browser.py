@@ -166,7 +166,8 @@ class BrowserTests(BrowserCase):
             self.patch(ToldNode, "status", lambda _: 1 / 0)
             await tab.until("document.getElementById('when').innerText.includes('No answer')")
             when = await tab.value("document.getElementById('when').innerText")
-            self.assertIn("this cannot be read now", when)
+            self.assertRegex(when, r"No answer: this cannot be read now.*; as of .* ago")
+            await tab.until("document.body.classList.contains('old')")
 
         return self.run_browser(steps())
 

@@ -17,7 +17,7 @@ from twisted.web.resource import Resource
 
 from rmqha.admin.http import AdminSite
 from rmqha.errors import RemotingUnreachable
-from rmqha.page.cluster import ALONE, FRESH, PATIENCE
+from rmqha.page.cluster import ALONE, FRESH, KEPT, PATIENCE
 from rmqha.page.site import PageSite
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo, KvTable
@@ -193,6 +193,37 @@ class ClusterTests(SynchronousTestCase):
         self.site = self.page()
         found = self.told()
         self.assertEqual((found["note"], len(found["nodes"])), (ALONE, 1))
+
+    def test_gone(self) -> None:
+        """
+        A broker that was there keeps its place for an hour when no name server lists it any more,
+        with how long that is; one that took another name does not, and where no name server
+        answers nobody is gone.
+        """
+        self.told()
+        left = ClusterInfo(
+            broker_addr_table={"broker-a": TABLE.broker_addr_table["broker-a"]},
+        )
+        self.others.clients[NAMES] = left
+        del self.others.clients["10.0.0.5:10911"]
+        self.clock.advance(100)
+        found = self.nodes()
+        self.assertRegex(found["stock/0"]["problem"], "^gone: .* for 1 min 40 s; 10.0.0.5:10914 ")
+        self.assertEqual(found["broker-a/1"]["problem"], "")
+        del self.others.clients[NAMES]
+        self.clock.advance(100)
+        found = self.nodes()
+        self.assertIn("for 1 min 40 s; ", found["stock/0"]["problem"])
+        self.assertEqual(found["broker-a/1"]["problem"], "")
+        self.others.clients[NAMES] = left
+        self.clock.advance(KEPT)
+        self.assertNotIn("stock/0", self.nodes())
+        promoted = BrokerData(
+            broker_name="broker-a", cluster="C", broker_addrs={0: "10.0.0.2:10911"}
+        )
+        self.others.clients[NAMES] = ClusterInfo(broker_addr_table={"broker-a": promoted})
+        self.clock.advance(FRESH)
+        self.assertNotIn("broker-a/1", self.nodes())
 
     def test_asked_once(self) -> None:
         """

@@ -3,6 +3,8 @@
 "use strict";
 
 const AGAIN = 5000; // milliseconds between an answer and the next question
+const PATIENCE = 10000; // milliseconds that an answer may take
+const OLD = 15000; // milliseconds after which what is shown is grey
 const MOST = { groups: 20, refused: 20, events: 100 }; // rows of the tables
 
 const WIDTH = 190, HEIGHT = 64, TOP = 13, BOTTOM = 13; // of a plot, in its own units
@@ -150,21 +152,42 @@ function show(page) {
 
 // --- asking --------------------------------------------------------------------------------
 
-async function ask() {
+let own = "", drawn = 0, trouble = ""; // whose answer is shown, when it came, and what came since
+
+// Time goes on whether there are answers or not.
+function tell() {
   const when = document.getElementById("when");
+  const quiet = Date.now() - drawn;
+  const old = quiet > OLD;
+  const time = new Date(drawn).toLocaleTimeString();
+  if (!drawn) when.textContent = trouble || "asking …";
+  else if (!trouble && !old) when.textContent = `${own}, ${time}`;
+  else when.textContent = `${trouble || "No answer"}; as of ${time}, ${age(quiet / 1000)} ago`;
+  when.className = trouble || (drawn && old) ? "wrong" : "";
+  document.body.classList.toggle("old", drawn > 0 && old);
+}
+
+async function ask() {
   try {
-    const answer = await fetch("/page/cluster", { cache: "no-store" });
+    const signal = AbortSignal.timeout(PATIENCE);
+    const answer = await fetch("/page/cluster", { cache: "no-store", signal });
     const page = await answer.json();
     if (!answer.ok) throw new Error(page.error);
-    // Who is marking text to copy it keeps it.
-    if (window.getSelection().isCollapsed) show(page);
-    when.textContent = `${page.own}, ${new Date().toLocaleTimeString()}`;
-    when.className = "";
+    // Who is marking text to copy it keeps it, and the time that it is of.
+    if (window.getSelection().isCollapsed) {
+      show(page);
+      own = page.own;
+      drawn = Date.now();
+      trouble = "";
+    } else {
+      trouble = "Held while text is marked";
+    }
   } catch (error) {
-    when.textContent = `No answer since ${new Date().toLocaleTimeString()}: ${error.message}`;
-    when.className = "wrong";
+    trouble = `No answer: ${error.message}`;
   }
+  tell();
   setTimeout(ask, AGAIN);
 }
 
+setInterval(tell, 1000);
 ask();
