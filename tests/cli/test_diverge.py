@@ -14,7 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from lab.harness.nodes import Folder, Node
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log import record_checksums
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import damage
@@ -84,6 +86,36 @@ class DivergeTests(CommandTestCase):
         first, second = result.stdout.splitlines()[-2:]
         self.assertNotIn("damaged places", first)
         self.assertIn("damaged places among them: 1", second)
+
+    def test_whose_properties(self) -> None:
+        """
+        Of a bit that no CRC covers the checksums that each store keeps say whose it is; that nobody
+        can tell where there is none, or each speaks for its own.
+        """
+
+        def keep(store: Path) -> None:
+            raw = RawLog.open(store)
+            record_checksums.remake(store, raw)
+            raw.close()
+
+        def flip() -> None:
+            damage.flip(damage.log_file(self.second, 0), 531)
+
+        def told() -> str:
+            return self.run_command("diverge", self.first, "--against", self.second).stdout
+
+        flip()
+        self.assertIn("no checksum tells which version of the first is right", told())
+        for keeps in ((self.first,), (self.first, self.second), (self.second,)):
+            flip()
+            record_checksums.remove(self.first)
+            for store in keeps:
+                keep(store)
+            flip()
+            self.assertIn(f"says that {self.first} is right\n", told())
+        for store in (self.first, self.second):
+            keep(store)
+        self.assertIn("each side's checksum says that its own version of the first", told())
 
     def test_nothing_is_changed(self) -> None:
         """

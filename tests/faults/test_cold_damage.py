@@ -290,7 +290,9 @@ class ComparisonTests(ColdCase):
         self.assertEqual(
             [(at, str(self.file_of(slave, at)))], [(each["offset"], each["file"]) for each in found]
         )
-        self.assertIn("checksum kept here says that the master's of the first", found[0]["reason"])
+        self.assertIn(
+            "checksum kept of the first says that the master's is right", found[0]["reason"]
+        )
         self.assertEqual(503, slave.health())
         self.assertEqual(1, slave.log().count("Cold difference"))
         upstream = slave.status()["upstream"]
@@ -347,10 +349,10 @@ class VersionTests(ColdCase):
         right, and both are kept.
         """
         master, slave, start, reason = self.differing(-2)
-        self.assertIn("the checksum kept here says that ours of the first is right", reason)
+        self.assertIn("the checksum kept of the first says that ours is right", reason)
         kept = self.kept(slave, start)
         self.assertEqual(1, sum(a != b for a, b in zip(*kept.values(), strict=True)))
-        self.assertEqual(1, slave.log().count("the checksum kept here says"))
+        self.assertEqual(1, slave.log().count("the checksum kept of the first says"))
         told = self.rmqha(
             "diverge",
             slave.root,
@@ -360,7 +362,9 @@ class VersionTests(ColdCase):
             master.port,
         )
         self.assertEqual(1, told.returncode, told.stderr)
-        self.assertIn("records decode on both sides; no checksum tells", told.stdout)
+        self.assertIn(
+            f"the checksum kept of the first says that {slave.root} is right", told.stdout
+        )
 
     def test_body(self) -> None:
         """

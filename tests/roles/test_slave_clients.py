@@ -143,7 +143,8 @@ class DivergedTests(ServedSlaveCase):
         self.assertEqual(status["servedFaults"], 0)
         reason = status["upstream"]["reason"]
         self.assertIn(
-            "3 of 3 records decode on both sides; the checksum kept here says that the master",
+            "3 of 3 records decode on both sides; the checksum kept of the first says that the "
+            "master's is right",
             reason,
         )
         kept = sorted(path.name for path in (self.root / "rmqha" / "quarantine").iterdir())

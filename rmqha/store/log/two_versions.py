@@ -3,8 +3,9 @@ A place where our log and the master's differ: on which side are its records rig
 
 That bytes differ says nothing about whose disk has lost them.  So the records from there on are
 decoded and checked on both sides.  The CRC covers the body only, or all of a record where a 5.x
-broker wrote the property for it: a bit in the properties decodes on both sides, and then nobody
-can tell.  Both versions of the first record are kept, whatever becomes of the log.
+broker wrote the property for it: a bit in the properties decodes on both sides, and then only the
+checksum that a node keeps of each record tells.  Both versions of the first record are kept,
+whatever becomes of the log.
 
 Source: docs/operations.rst, Diverged.
 """
@@ -47,8 +48,8 @@ class TwoVersions:
     @ivar neither: How many on neither.
     @ivar first_ours: Size of the first record on our side, 0 if it is none.
     @ivar first_theirs: The same of the other.
-    @ivar kept: Which version of the first is right by the checksum that is kept here: C{ours},
-        C{theirs}, or C{""} if it does not tell.
+    @ivar kept: Which version of the first is right by what is kept of it: C{ours}, C{theirs},
+        C{both} if each side's own checksum speaks for its own, or C{""} if none tells.
     """
 
     start: int
@@ -86,9 +87,11 @@ class TwoVersions:
             if count:
                 parts.append(f"{count} {where}")
         text = ", ".join(parts)
-        if self.kept:
+        if self.kept == "both":
+            text += "; each side's checksum says that its own version of the first is right"
+        elif self.kept:
             right = ours if self.kept == "ours" else theirs
-            text += f"; the checksum kept here says that {right} of the first is right"
+            text += f"; the checksum kept of the first says that {right} is right"
         elif self.first_ours and self.first_theirs:
             text += "; no checksum tells which version of the first is right"
         return text
@@ -137,6 +140,27 @@ def judge_versions(
     )
 
 
+def vouched(
+    found: TwoVersions,
+    ours: memoryview | bytes,
+    theirs: memoryview | bytes,
+    *kept: KeptChecksums,
+) -> TwoVersions:
+    """
+    Say which version of the first record is right by what one side keeps of it, or each.  Blocking.
+    """
+    known = {checksums.of(found.start) for checksums in kept}
+    right = [
+        side
+        for side, version, size in (
+            ("ours", ours, found.first_ours),
+            ("theirs", theirs, found.first_theirs),
+        )
+        if size and crc32(version[:size]) in known
+    ]
+    return evolve(found, kept="both" if len(right) > 1 else "".join(right))
+
+
 def _size(side: memoryview | bytes, place: int, start: int, file_end: int, file_size: int) -> int:
     """
     The size of a record that decodes and checks.
@@ -168,13 +192,7 @@ def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[T
     whole = ours[: at - start] + theirs
     file_end = log.file_end(start)
     found = judge_versions(ours, whole, start, file_end, log.file_size)
-    crc = KeptChecksums(root, log.file_size).of(start)
-    for side, version, size in (
-        ("ours", ours, found.first_ours),
-        ("theirs", whole, found.first_theirs),
-    ):
-        if size and crc == crc32(version[:size]):
-            found = evolve(found, kept=side)
+    found = vouched(found, ours, whole, KeptChecksums(root, log.file_size))
     known = max(found.first_ours, found.first_theirs) or UNREADABLE
     try:
         paths = [

@@ -21,7 +21,8 @@ from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
-from rmqha.store.log.two_versions import TwoVersions, judge_versions
+from rmqha.store.log.record_checksums import KeptChecksums
+from rmqha.store.log.two_versions import TwoVersions, judge_versions, vouched
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
 
@@ -223,7 +224,9 @@ def versions(ours: OfflineLog, theirs: OfflineLog, at: int) -> TwoVersions | Non
     if not all(log.raw.has(at) and log.min_offset <= at < log.end for log in (ours, theirs)):
         return None
     mine, others = (log.read(at, JUDGED) for log in (ours, theirs))
-    return judge_versions(mine, others, at, ours.file_end(at), ours.file_size)
+    found = judge_versions(mine, others, at, ours.file_end(at), ours.file_size)
+    kept = (KeptChecksums(log.raw.root, log.file_size) for log in (ours, theirs))
+    return vouched(found, mine, others, *kept)
 
 
 def valid_end(log: OfflineLog) -> int:
