@@ -202,10 +202,3 @@ class StoreSettings:
     writes of consumerOffset.json, and after which the slaves get what was written. A crash costs
     what was committed since. 0 writes no journal: a crash then costs the commits of some seconds,
     as in stock brokers."""
-
-    @property
-    def max_record(self) -> int:
-        """
-        Most bytes of one record, body and everything around it.
-        """
-        return self.max_message_size + MAX_RECORD_OVERHEAD

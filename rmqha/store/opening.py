@@ -480,8 +480,6 @@ class Opener:
             queues=queues,
             index=index,
             levels=DelayLevels.parse(settings.delay_levels),
-            # A master's limit on messages may be above ours; a file's is the same.
-            max_record=settings.file_size,
             clock=self.environment.clock,
             verified=log.verified_block,
             checksums=checksums,

@@ -205,13 +205,14 @@ class VerifyTests(CommandTestCase):
 
     def test_conf(self) -> None:
         """
-        Sizes can come from a configuration, that of the store that this one is a copy of too.
+        Sizes can come from a configuration, that of the store that this one is a copy of too; its
+        limit on messages says nothing of those that are there.
         """
         store = golden.store(VERSION)
         conf = store.parent / "broker.conf"
         sizes = (
             "mappedFileSizeCommitLog=262144\nmappedFileSizeConsumeQueue=6000\n"
-            "maxHashSlotNum=200\nmaxIndexNum=800\n"
+            "maxHashSlotNum=200\nmaxIndexNum=800\nmaxMessageSize=1000\n"
         )
         conf.write_text(f"storePathRootDir={store}\n{sizes}")
         self.succeed("verify", store, "--deep", "--conf", conf)

@@ -160,7 +160,6 @@ class DefaultTests(SynchronousTestCase):
         """
         store = StoreSettings(file_size=262144)
         self.assertEqual(store.max_message_size, 262144 - 65536 - 8)
-        self.assertEqual(store.max_record + 8, store.file_size)
         self.assertEqual(StoreSettings(file_size=4096).max_message_size, 1)
 
 

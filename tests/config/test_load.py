@@ -288,7 +288,7 @@ class TogetherTests(LoadTestCase):
         for part in ("maxMessageSize=196601", "at most 196600", "262144", ":2: "):
             self.assertIn(part, str(error))
         settings = self.load("mappedFileSizeCommitLog=262144\nmaxMessageSize=196600")
-        self.assertEqual(settings.store.max_record, 196600 + 65536)
+        self.assertEqual(settings.store.max_message_size, 196600)
         self.assertEqual(settings.notes, ())
 
     def test_index_file_beyond_java(self) -> None:

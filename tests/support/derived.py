@@ -49,7 +49,6 @@ def dispatcher(log: LogReader, root: Path, clock: Clock | None = None, **more: A
         queues=queues,
         index=index,
         levels=levels,
-        max_record=given.max_record,
         clock=clock or Clock(),
     )
 

@@ -158,7 +158,6 @@ class Dispatcher:
     @ivar log: What to follow.
     @ivar queues: Loaded and recovered queues, or empty ones.
     @ivar index: The same of the index; C{None} when there is none.
-    @ivar max_record: Most bytes of a record.
     @ivar clock: For the budget of L{run} alone.
     @ivar window: Bytes of the next block; follows what the budget allows.
     @ivar verified: Gives the block that was checked at a physical offset, if any, of
@@ -184,7 +183,6 @@ class Dispatcher:
     queues: ConsumeQueues
     index: Index | None
     levels: DelayLevels
-    max_record: int
     clock: IReactorTime
     window: int = _SMALLEST_WINDOW
     verified: Callable[[int, int], Block | None] | None = None
@@ -219,7 +217,7 @@ class Dispatcher:
         @param clean: Whether the last stop was clean.
         @param mark: The last mark that is known to be on disk.
         """
-        peek = RecordReader(self.log, self.levels, self.max_record)
+        peek = RecordReader(self.log, self.levels)
         if mark is not None and not self.log.min_offset <= mark.offset <= self.log.confirmed:
             mark = None
         self.queues.start.offset = self.log.min_offset
@@ -320,7 +318,7 @@ class Dispatcher:
         Read what is not dispatched, also what may not be: see L{offsets_from}.
         """
         start = max(self.position, self.log.min_offset)
-        return offsets_from(self.log, start, WINDOW, self.levels, self.max_record)
+        return offsets_from(self.log, start, WINDOW, self.levels)
 
     def run(self, budget: float, near: int | None = None) -> bool:
         """
@@ -388,7 +386,7 @@ class Dispatcher:
         """
         self.queues.truncate_to(offset)
         if self.index is not None:
-            self.index.truncate_to(offset, RecordReader(self.log, self.levels, self.max_record))
+            self.index.truncate_to(offset, RecordReader(self.log, self.levels))
         self.position = min(self.position, offset)
         self._unwritten = None
 
@@ -424,7 +422,7 @@ class Dispatcher:
         @return: Whether there was any.
         """
         started = self.clock.seconds()
-        run = DispatchReader(buf, self.position, limit, self._most, self.max_record)
+        run = DispatchReader(buf, self.position, limit, self._most, self.log.file_size)
         if not run.records:
             return False
         if run.records == self._most:
@@ -447,7 +445,7 @@ class Dispatcher:
         @param limit: The first position that may not be read.
         """
         base, file_end = self.position, self.log.file_end(self.position)
-        seconds, most = self.clock.seconds, self.max_record
+        seconds, most = self.clock.seconds, self.log.file_size
         deadline = seconds() + budget / 2
         run = ScalarRun(self.levels)
         place = stop = 0
@@ -574,4 +572,4 @@ class Dispatcher:
             block = self.verified(self.position, self.window)
             if block is not None:
                 return self.log.read(block.base, block.end - block.base), block
-        return read_block(self.log, self.position, self.end, self.window, self.max_record)
+        return read_block(self.log, self.position, self.end, self.window)

@@ -87,9 +87,7 @@ class ScalarRun:
         return self._closed + opened
 
 
-def read_block(
-    log: LogReader, position: int, end: int, window: int, max_record: int
-) -> tuple[memoryview, Block]:
+def read_block(log: LogReader, position: int, end: int, window: int) -> tuple[memoryview, Block]:
     """
     Read whole confirmed records from a record start on, without checking bodies.
 
@@ -102,7 +100,9 @@ def read_block(
     while True:
         limit = min(end, file_end, position + window)
         buf = log.read(position, limit - position)
-        block = walk(buf, position, position + len(buf), file_end, crc=False, max_size=max_record)
+        block = walk(
+            buf, position, position + len(buf), file_end, crc=False, max_size=log.file_size
+        )
         whole = limit == min(end, file_end)
         if block.end > position or block.fault is not Fault.INCOMPLETE or whole:
             return buf, block
@@ -111,7 +111,7 @@ def read_block(
 
 
 def offsets_from(
-    log: LogReader, position: int, window: int, levels: DelayLevels, max_record: int
+    log: LogReader, position: int, window: int, levels: DelayLevels
 ) -> dict[tuple[str, int], int]:
     """
     Read a log from a record start to its confirmed end.  Blocking.
@@ -121,7 +121,7 @@ def offsets_from(
     """
     found: dict[tuple[str, int], int] = {}
     while position < log.confirmed:
-        buf, block = read_block(log, position, log.confirmed, window, max_record)
+        buf, block = read_block(log, position, log.confirmed, window)
         if block.end == position:
             reason = (block.fault or Fault.INCOMPLETE).value
             raise RecordFault(position, reason, f"below the confirmed end {log.confirmed}")

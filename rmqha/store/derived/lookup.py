@@ -58,7 +58,7 @@ class Lookup:
     _peek: RecordReader = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._peek = RecordReader(self.log, self.levels, self.log.file_size)
+        self._peek = RecordReader(self.log, self.levels)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """

@@ -107,7 +107,6 @@ def rebuild(
         queues=queues,
         index=index,
         levels=levels,
-        max_record=settings.max_record,
         clock=Clock(),
         window=WINDOW,
     )
@@ -167,7 +166,7 @@ def compare(
     yield from queues.faults
     position = log.min_offset
     while position < log.confirmed:
-        buf, block = read_block(log, position, log.confirmed, WINDOW, settings.max_record)
+        buf, block = read_block(log, position, log.confirmed, WINDOW)
         if block.fault is not None and block.end == position:
             raise RecordFault(position, block.fault.value)
         if len(block.start):

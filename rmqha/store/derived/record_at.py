@@ -47,12 +47,10 @@ class RecordReader:
 
     @ivar log: Where they are.
     @ivar levels: The delay levels, for C{tagsCode}.
-    @ivar max_record: Most bytes of a record.
     """
 
     log: LogReader
     levels: DelayLevels
-    max_record: int
 
     def at(self, offset: int) -> RecordAt | None:
         """
@@ -65,7 +63,7 @@ class RecordReader:
             return None
         buf = log.read(offset, _FIRST_READ)
         size = int.from_bytes(buf[:4], "big", signed=True)
-        if len(buf) < size <= self.max_record:
+        if len(buf) < size <= log.file_size:
             buf = log.read(offset, size)
         verdict = check(
             buf,
@@ -74,7 +72,7 @@ class RecordReader:
             offset,
             log.file_end(offset),
             crc=False,
-            max_size=self.max_record,
+            max_size=log.file_size,
         )
         if not isinstance(verdict, int) or verdict <= 0:
             return None

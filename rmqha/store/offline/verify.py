@@ -274,7 +274,7 @@ def _without_index(log: OfflineLog, settings: StoreSettings) -> Iterator[Finding
     levels = DelayLevels.parse(settings.delay_levels)
     position = log.min_offset
     while position < log.confirmed:
-        buf, block = read_block(log, position, log.confirmed, WINDOW, settings.max_record)
+        buf, block = read_block(log, position, log.confirmed, WINDOW)
         if len(block.start):
             _, offsets, _ = keys(block, fields(buf, block, levels))
             if len(offsets):

@@ -53,7 +53,7 @@ def missing_from_derived(
             wanted: Counter[tuple[int, int]] = Counter()
             position = start
             while position < min(stop, log.end):
-                buf, block = read_block(log, position, log.confirmed, WINDOW, settings.max_record)
+                buf, block = read_block(log, position, log.confirmed, WINDOW)
                 if block.end == position:
                     break
                 if len(block.start):

@@ -412,7 +412,7 @@ class RecoverTests(QueueTestCase):
             self.log.put("TopicA", 3, body=b"b" * 50)
         self.size = self.log.starts[1]
         self.raw = b"".join(UNIT.pack(start, self.size, 0) for start in self.log.starts)
-        self.peek = RecordReader(self.log, LEVELS, 1 << 20)
+        self.peek = RecordReader(self.log, LEVELS)
         queue = self.queue()
         queue.append(0, self.raw)
 
@@ -471,7 +471,7 @@ class RecoverTests(QueueTestCase):
         self.log = MemoryLog()
         for _ in range(25):
             self.log.put("TopicB", 3, body=b"b" * 50)
-        self.peek = RecordReader(self.log, LEVELS, 1 << 20)
+        self.peek = RecordReader(self.log, LEVELS)
         self.assertEqual(self.recovered().max_offset, 0)
         self.assertEqual(queue_files(self.root), {})
 

@@ -153,7 +153,7 @@ class BrokersOwnFilesTests(GoldenTestCase):
                 queues, index = self.opened(store, log)
                 self.assert_units(version, name, queues)
                 self.assertEqual(self.wrong_lookups(version, name, index), [])
-                peek = RecordReader(log, DelayLevels.parse(settings(store).delay_levels), 1 << 20)
+                peek = RecordReader(log, DelayLevels.parse(settings(store).delay_levels))
                 before = index_files(store)
                 index.recover(peek, clean=True)
                 self.assertEqual(index_files(store) == before, True)

@@ -319,7 +319,7 @@ class StoreTestCase(IndexTestCase):
             count = number % 4
             start = self.log.put("T", queue_offset=number, store_timestamp=time)
             self.rows += [(key_hash("T", f"{number}-{i}"), start, time) for i in range(count)]
-        self.peek = RecordReader(self.log, DelayLevels.parse("1s"), 1 << 20)
+        self.peek = RecordReader(self.log, DelayLevels.parse("1s"))
 
     def filled(self, root: Path, rows: list[Row]) -> Index:
         index = self.index(root, self.shape)
@@ -479,7 +479,7 @@ class RecoverTests(StoreTestCase):
             log, self.log = self.log, MemoryLog(data=bytearray(self.log.data))
             self.log.starts = list(log.starts)
             self.log.cut(log.starts[20])
-            self.peek = RecordReader(self.log, DelayLevels.parse("1s"), 1 << 20)
+            self.peek = RecordReader(self.log, DelayLevels.parse("1s"))
             rows, self.rows = self.rows, [r for r in self.rows if r[1] < self.log.end]
             self.finish(self.again(root, clean=clean))
             self.assert_rebuilt(root)
