@@ -25,6 +25,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClien
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings
+from rmqha.ha.slave.follow_state import Judge
 from rmqha.ha.tail_source import SourceState, TailSource
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
@@ -48,6 +49,7 @@ class TailFetch:
     Asks all replicas that a master has had.
 
     @ivar log: What is to grow.
+    @ivar judge: Says which side is right where a replica differs, and what to do.
     @ivar timeout: Seconds without a byte or an answer after which the rest is not waited for.
     @ivar start: Where the log ended.
     @ivar state: How far it is.
@@ -57,6 +59,7 @@ class TailFetch:
     settings: HASettings
     clock: IReactorTime
     timeout: float
+    judge: Judge
     start: int = field(init=False)
     sources: list[TailSource] = field(factory=list, init=False)
     state: TailFetchState = field(default=TailFetchState.FETCHING, init=False)
@@ -89,6 +92,7 @@ class TailFetch:
                 settings=self.settings,
                 clock=self.clock,
                 turn=turn,
+                judge=self.judge,
                 answered=self._look,
             )
             for host, port in addresses

@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.follow_state import Judge
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind
 from rmqha.ha.slave.reconnect import (
     BoundsFirst,
@@ -68,6 +69,7 @@ class TailSource:
     @ivar endpoint: The same, to connect to.
     @ivar log: What is to grow; not empty.
     @ivar turn: Held by the one source that may let it grow.
+    @ivar judge: Says which side is right where it differs, and what to do.
     @ivar answered: Called when the state has become an answer.
     @ivar state: How far it is.
     @ivar reason: Why, in words.
@@ -81,6 +83,7 @@ class TailSource:
     settings: HASettings
     clock: IReactorTime
     turn: DeferredLock
+    judge: Judge
     answered: Callable[[], None] = lambda: None
     state: SourceState = field(default=SourceState.WAITING, init=False)
     reason: str = field(default="not reached yet", init=False)
@@ -91,6 +94,8 @@ class TailSource:
     _client: ClientService | None = field(default=None, init=False)
     _stopping: Deferred[None] | None = field(default=None, init=False)
     _before: int = field(default=0, init=False)
+    _differs: int = field(default=-1, init=False)
+    _judging: Deferred[None] | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -120,6 +125,9 @@ class TailSource:
         if client is not None:
             # A ClientService cannot be stopped from within what it calls.
             self._stopping = deferLater(self.clock, 0.0).addCallback(lambda _: client.stopService())
+            judging = self._judging
+            if judging is not None:
+                self._stopping.addCallback(lambda _: judging)
         if self._stopping is None:
             return succeed(None)
         gone: Deferred[None] = Deferred()
@@ -190,17 +198,28 @@ class TailSource:
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """
-        It has other bytes than we.
+        It has other bytes than we: look at them.
         """
-        self._answer(
-            SourceState.DIFFERS, f"byte {offset} differs, our log ends at {connection.own_end}"
-        )
-        return False
+        self._differs = offset
+        self.reason = f"byte {offset} differs, our log ends at {connection.own_end}"
+        return True
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
         """
-        Its version was not asked for.
+        They are here.
         """
+        reason = self.reason
+        judging: Deferred[None] = Deferred()
+        self._judging = judging
+
+        def judged(found: str | Failure) -> None:
+            self._judging = None
+            if isinstance(found, Failure):
+                found = f"which version is right is not known: {found.getErrorMessage()}"
+            self._answer(SourceState.DIFFERS, f"{reason}; {found}")
+            judging.callback(None)
+
+        self.judge(self.log, self._differs, theirs).addBoth(judged)
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
         """

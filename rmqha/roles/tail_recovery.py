@@ -31,6 +31,8 @@ from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.two_versions import TwoVersions, judge_place
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -129,7 +131,11 @@ class TailRecovery:
             )
             return
         self.fetch = TailFetch(
-            log=store.log, settings=self.settings.ha, clock=self.reactor, timeout=timeout
+            log=store.log,
+            settings=self.settings.ha,
+            clock=self.reactor,
+            timeout=timeout,
+            judge=self._judge,
         )
         over = self.fetch.run(addresses, self._dial)
         store.environment.changed()
@@ -137,6 +143,21 @@ class TailRecovery:
         if store.log.end > self.fetch.start:
             await store.flusher.flush()
             await store.took_over()
+
+    def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
+        """
+        Hold a replica's version of a place against ours.
+        """
+        root = self.settings.store.root
+
+        def told(found: tuple[TwoVersions, bytes, bytes]) -> str:
+            versions = found[0]
+            text = versions.told(theirs="the replica's")
+            if versions.kept == "theirs" or (versions.first_theirs and not versions.first_ours):
+                text += f"; stop this node and mend it: rmqha repair {root} --from that address"
+            return text
+
+        return self.in_thread(judge_place, root, log, at, theirs).addCallback(told)
 
     def _dial(self, host: str, port: int) -> Any:
         local = self.settings.ha.local_address

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.logger import capturedLogs, formatEvent
@@ -114,7 +114,11 @@ class FetchCase(Pair):
         """
         self.mine = log
         found = TailFetch(
-            log=log, settings=HASettings(batch=1000), clock=self.clock, timeout=timeout
+            log=log,
+            settings=HASettings(batch=1000),
+            clock=self.clock,
+            timeout=timeout,
+            judge=lambda log, at, theirs: succeed("judged"),
         )
         self.over = found.run(addresses or (A,), lambda host, port: self.wires[host, port])
         self.settle()
@@ -211,6 +215,7 @@ class OneReplicaTests(FetchCase):
         self.successResultOf(self.over)
         (row,) = found.status()["sources"]
         self.assertEqual(row["state"], "differs")
+        self.assertIn("byte 2202 differs, our log ends at 3100; judged", row["reason"])
         self.assertEqual((found.status()["state"], self.mine.end), ("incomplete", 3100))
         errors = [formatEvent(e) for e in events if e["log_level"].name == "error"]
         self.assertIn("has another log than this master", errors[0])

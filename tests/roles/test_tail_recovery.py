@@ -233,6 +233,38 @@ class TailRecoveryTests(LogTestCase):
         assert status is not None
         self.assertEqual((status["state"], status["source"]), ("done", "10.0.0.2:10915"))
 
+    def test_whose_damage(self) -> None:
+        """
+        Where a bit differs that no CRC covers, the checksum that was kept of the record says whose
+        it is, and how ours is mended.
+        """
+        for ours in (True, False):
+            root = self.crashed()
+            whole = self.whole
+            at = int.from_bytes(whole[:4], "big") - 2
+            other = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+            if ours:
+                path = root / "commitlog" / f"{0:020d}"
+                path.write_bytes(other[: path.stat().st_size])
+            else:
+                self.whole = other
+            self.replica()
+            self.whole = whole
+            tail = self.starting(root)
+            store, over = self.begin(tail)
+            self.passes(5.2)
+            self.failureResultOf(over, TailNotFetched)
+            status = tail.status()
+            assert status is not None
+            (row,) = status["sources"]
+            side = "the replica's" if ours else "ours"
+            self.assertIn(
+                f"the checksum kept of the first says that {side} is right", row["reason"]
+            )
+            self.assertEqual(ours, "rmqha repair" in row["reason"])
+            self.close_store(store)
+            self.wire.master = None
+
     def test_what_no_mark_knows(self) -> None:
         """
         So is one that nothing proves.

@@ -176,23 +176,35 @@ def _size(side: memoryview | bytes, place: int, start: int, file_end: int, file_
     return max(found, 0)
 
 
-def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[TwoVersions, str]:
+def judge_place(
+    root: Path, log: LogReader, at: int, theirs: bytes
+) -> tuple[TwoVersions, bytes, bytes]:
     """
-    Judge a difference, and keep both versions of the first record.  Blocking: it walks the file
-    that holds the place.
+    Judge a difference.  Blocking: it walks the file that holds the place.
 
     @param root: The store's root.
     @param log: Ours.
     @param at: Physical offset of the first byte that differs.
-    @param theirs: The master's bytes from there on.
-    @return: The verdict, and where the versions are, in words.
+    @param theirs: The other's bytes from there on.
+    @return: The verdict, and the bytes of each side from the first record on that differs.
     """
     start = _record_start(log, at)
     ours = bytes(log.read(start, at - start + len(theirs)))
     whole = ours[: at - start] + theirs
     file_end = log.file_end(start)
     found = judge_versions(ours, whole, start, file_end, log.file_size)
-    found = vouched(found, ours, whole, KeptChecksums(root, log.file_size))
+    return vouched(found, ours, whole, KeptChecksums(root, log.file_size)), ours, whole
+
+
+def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[TwoVersions, str]:
+    """
+    Judge a difference, and keep both versions of the first record.  Blocking, as L{judge_place}.
+
+    @param theirs: The master's bytes from there on.
+    @return: The verdict, and where the versions are, in words.
+    """
+    found, ours, whole = judge_place(root, log, at, theirs)
+    start = found.start
     known = max(found.first_ours, found.first_theirs) or UNREADABLE
     try:
         paths = [
