@@ -15,7 +15,7 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.overview import look, members
 from rmqha.errors import ControllerRefused, NoController
-from tests.interop.member_cases import MemberTestCase
+from tests.interop.member_cases import Member, MemberTestCase
 from tests.support import client
 
 AGAIN = 100
@@ -159,6 +159,21 @@ class ScenarioTestCase(MemberTestCase):
             )
             if last:
                 self.assertEqual(len(load.acked), acked, "acknowledged by the master alone")
+
+    def end_of(self, member: Member) -> int:
+        """
+        Where a member's log ends.
+        """
+        if isinstance(member, Broker):
+            return member.max_offset()
+        return int(member.status()["maxOffset"])
+
+    def least_end(self, load: Sends) -> int:
+        """
+        What a log has to be longer than that has all that is acknowledged by now.
+        """
+        sent = (*self.acked, *load.acked)
+        return max((place for each in sent for place in each.places), default=-1)
 
     def enough(self, load: Sends) -> None:
         """

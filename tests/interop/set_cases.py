@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, send
 from lab.stock.brokers import BOOT, Broker
 from lab.stock.controllers import OurNode, StockController
 from tests.interop.cases import rounds
@@ -70,8 +71,8 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
         name = self.first.name
         with self.scenario(f"{name} leads, frozen (SIGSTOP) with requests in its sockets; thawed"):
             load = self.load(50)
-            self.first.freeze()
-            self.until_master(lambda member: member is not self.first)
+            with self.succeeded(self.first, load):
+                self.first.freeze()
             # All of them at one that is alone write more than a stock slave follows in time.
             self.enough(load)
             self.first.thaw()
@@ -85,7 +86,11 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
         with self.scenario(f"an operator elects one after the other under load: {count}x"):
             load = self.load()
             for number in range(count):
-                self.lead(self.members[number % len(self.members)])
+                wanted = self.members[number % len(self.members)]
+                master = self.until_master(lambda master: True)
+                if master is not wanted:
+                    with self.succeeded(master, load, counts=True):
+                        self.lead(wanted)
                 self.until_again(load)
             self.enough(load)
 
@@ -95,8 +100,18 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
         """
         self.lead(self.first)
         with self.scenario(f"all are elected with no write between, {self.first.name} last"):
+            until(
+                lambda: len({self.end_of(member) for member in self.members}) == 1,
+                "all have the same",
+                BOOT,
+                tell=self.tell,
+            )
+            ends = {self.end_of(self.first)}
             for member in (*(each for each in self.members if each is not self.first), self.first):
+                epoch = self.epoch()
                 self.lead(member)
+                self.assertGreater(self.epoch(), epoch)
+                self.assertEqual(ends, {self.end_of(each) for each in self.members})
 
     # --- partitions -----------------------------------------------------------------------
 
@@ -109,10 +124,12 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
         links, whom = self.links[self.first.name], "everybody" if members else "the controllers"
         with self.scenario(f"{self.first.name} leads and is cut off from {whom}; healed"):
             load = self.load()
-            links.part(True, controllers=True, members=members)
-            self.until_master(lambda member: member is not self.first)
+            with self.succeeded(self.first, load):
+                links.part(True, controllers=True, members=members)
             if isinstance(self.first, Node):
                 self.until_state(self.first, "fenced")
+                with Remote(self.first.port) as alone:
+                    self.assertNotEqual(0, alone.ask(send(self.topic, b"to the old master")).code)
             links.part(False, controllers=True, members=members)
             self.healed(load)
 
@@ -129,6 +146,8 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.until_only(self.first)
             if isinstance(self.first, Node):
                 self.until_alone(load)
+                self.until_refused(load)
+            self.assertEqual(self.epoch(), epoch)
             links.part(False, members=True)
             self.healed(load)
             self.assertEqual(self.epoch(), epoch)
@@ -171,6 +190,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
                 load = self.load()
                 replication.set(direction, **fault)
                 self.until_only(self.first)
+                self.until_refused(load)
                 replication.set(direction)
                 self.healed(load)
                 self.assertIs(self.until_master(lambda master: True), self.first)

@@ -46,9 +46,11 @@ class MixedPairTests(MixedTestCase):
                 load = self.load()
                 for member in self.members:
                     member.kill9()
+                least = self.least_end(load)
                 for member in order:
                     member.launch()
-                self.until_master(lambda master: True)
+                master = self.until_master(lambda master: True)
+                self.assertGreater(self.end_of(master), least, f"{master.name} lacks what counts")
                 self.until_whole()
                 self.until_again(load)
                 self.enough(load)

@@ -10,7 +10,7 @@ import shutil
 
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
-from lab.stock.brokers import BOOT
+from lab.stock.brokers import BOOT, Sends
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import RoleChangedRequest
@@ -34,6 +34,22 @@ class OurScenarioTests(ScenarioTestCase):
         "test_forged_news_to_three",
     )
 
+    def epoch_of(self, node: Node) -> int:
+        """
+        The master epoch that a member knows.
+        """
+        return int(node.status()["controller"]["masterEpoch"])
+
+    def until_succeeded(self, nodes: list[Node], load: Sends, epoch: int) -> None:
+        """
+        Wait until one of these leads: in a newer epoch, and with all that was acknowledged.
+        """
+        least = self.least_end(load)
+        self.until_led(nodes)
+        master = self.led(nodes)
+        self.assertGreater(self.end_of(master), least, f"{master.name} lacks what counts")
+        self.assertGreater(self.epoch_of(master), epoch)
+
     def kills(self, count: int) -> None:
         """
         Whoever is master is killed under load, again and again; with three, writes go on while it
@@ -45,9 +61,12 @@ class OurScenarioTests(ScenarioTestCase):
                 killed = self.led(nodes)
                 rest = [node for node in nodes if node is not killed]
                 load = self.load()
+                epoch = self.epoch_of(killed)
                 killed.kill9()
-                self.until_led(rest)
-                if count > 2:
+                self.until_succeeded(rest, load, epoch)
+                if count == 2:
+                    self.until_refused(load)
+                else:
                     self.until_in_sync(self.led(rest), count - 1)
                     self.until_again(load)
                 killed.start()
@@ -78,8 +97,9 @@ class OurScenarioTests(ScenarioTestCase):
             master = self.led(nodes)
             rest = [node for node in nodes if node is not master]
             load = self.load(50)
+            epoch = self.epoch_of(master)
             master.freeze()
-            self.until_led(rest)
+            self.until_succeeded(rest, load, epoch)
             self.until_in_sync(self.led(rest), 2)
             self.until_again(load)
             master.thaw()
@@ -97,11 +117,12 @@ class OurScenarioTests(ScenarioTestCase):
             names = ", ".join(node.name for node in order)
             with self.scenario(f"all are killed (-9) under load, and come as {names}"):
                 load = self.load()
+                epoch = self.epoch_of(self.led(nodes))
                 for node in nodes:
                     node.kill9()
                 for node in order:
                     node.start()
-                self.until_led(nodes)
+                self.until_succeeded(nodes, load, epoch)
                 self.until_in_sync(self.led(nodes), count)
                 self.until_again(load)
                 self.enough(load)
@@ -192,8 +213,9 @@ class OurScenarioTests(ScenarioTestCase):
                 master = self.led(nodes)
                 (other,) = (node for node in nodes if node is not master)
                 self.until_in_sync(master, 2)
+                epoch = self.epoch_of(master)
                 self.elect(group, self.id_of(other))
-                self.until_state(other, "leading")
+                self.until_succeeded([other], load, epoch)
                 self.until_state(master, "following")
                 self.until_again(load)
         self.enough(load)
