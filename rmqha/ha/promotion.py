@@ -40,6 +40,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
 from rmqha.logfiles.reader import LogReader
+from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -56,6 +57,7 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
 from rmqha.store.log.truncate import Step, pending
+from rmqha.store.lost_tail import mark_path
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
@@ -384,7 +386,12 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
     safe = Checkpoint.load(root / CHECKPOINT).safe_time(index=False)
     found = recover(
         folder,
-        first_file(folder, crashed=crashed, safe_time=safe),
+        first_file(
+            folder,
+            crashed=crashed,
+            safe_time=safe,
+            durable=dispatch_mark.known_durable(mark_path(root)),
+        ),
         crc=settings.check_crc_on_recover,
         nul_is_torn_from=LogWriter.of(root).nul_is_torn_from,
         copied=read_copied_damage(root),

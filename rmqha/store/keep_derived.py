@@ -41,6 +41,6 @@ def keep_derived(
         dispatch_mark.save(path, dispatcher.log, mark, durable)
     except OSError as error:
         raise disk_error(error, str(path), 0) from error
-    checkpoint.queues = max(checkpoint.queues, stored)
-    checkpoint.index = max(checkpoint.index, stored)
+    if stored:
+        checkpoint.queues = checkpoint.index = stored
     checkpoint.save(root / CHECKPOINT)

@@ -348,7 +348,8 @@ class Opener:
         """
         step = self.environment.step
         safe_time = checkpoint.safe_time(index=False)
-        row = first_file(folder, crashed=crashed, safe_time=safe_time)
+        durable = dispatch_mark.known_durable(mark_path(self.settings.root))
+        row = first_file(folder, crashed=crashed, safe_time=safe_time, durable=durable)
         # To be checked: a log after a crash, or the one that an empty slave is about to copy.
         unchecked = len(folder.files[row:]) if crashed else 0
         copied = not folder.files and not self.opening.master

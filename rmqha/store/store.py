@@ -56,6 +56,14 @@ CLOSING_SLICE = 5.0
 TAKE_OVER_SLICE = 0.01
 """Seconds of dispatch in one reactor turn while nobody is served."""
 
+STEP = 60_000
+"""Milliseconds that a clock falls when it is set, or when another node becomes master: for as long
+store times stand still."""
+
+NEVER_SET = 1_577_836_800_000
+"""A clock that is before 2020 is one that begins at 1970, or its maker's year, at each power cut: a
+log knows better.  In milliseconds since 1970."""
+
 PRECEDENCE = ("stopped", "failed", "fenced", "disk-full", "read-only")
 """Why writes may be refused; what comes first is told when there are several."""
 
@@ -120,6 +128,8 @@ class Store:
         self._room_wanted = 0
         self._waiting: list[Callable[[], None]] = []
         self._flush_mark = (0, 0)
+        # The latest store time that was seen, and the record that has it.
+        self._latest = self.last_stored, log.last_record
         self.durable = log.confirmed
         clock = environment.clock
         self._room = Periodic("waiting for room on the disk", clock, self._look_at_disk)
@@ -244,7 +254,7 @@ class Store:
                 self.dispatcher.run(CLOSING_SLICE)
                 behind = self.dispatcher.behind
                 stored = self._stored_at(self.log.last_record)
-                self.checkpoint.log = max(self.checkpoint.log, stored)
+                self.checkpoint.log = stored or self.checkpoint.log
                 self._write_derived(
                     self.dispatcher.changes(), self.dispatcher.last_timestamp if behind else stored
                 )
@@ -258,6 +268,14 @@ class Store:
         """
         What is wrong with the files, beyond L{state}.
         """
+        self._note_latest()
+        behind = (self._latest[0] - self.now_ms()) / 1000
+        if behind * 1000 > STEP:
+            yield HealthReason(
+                "clock-behind-log",
+                f"the clock here is {behind:.0f} s behind the store time of the record at byte "
+                f"{self._latest[1]}: this clock is wrong, or one was when that record was stored",
+            )
         yield from self.publisher.health()
         yield from self.scrubber.health()
         copied = self.log.copied
@@ -348,7 +366,7 @@ class Store:
         counts = message.has_unit
         first = self._next.get(key, 0) if counts else 0
         queue_offsets = range(first, first + len(records)) if counts else [0] * len(records)
-        stored = max(self.last_stored, self.now_ms())
+        stored = self._store_time()
         try:
             begin = self.log.put(records, queue_offsets, stored)
         except (DiskFull, FlushFailed) as error:
@@ -374,13 +392,39 @@ class Store:
         """
         if self.state:
             raise NotWritable(self.state, self.reason)
-        stored = max(self.last_stored, self.now_ms())
+        stored = self._store_time()
         try:
             begin = self.log.put_run(run, born_host, self._next, stored)
         except (DiskFull, FlushFailed) as error:
             raise self._no_room(error, run.fitting(self.log.file_size)[1]) from error
         self.last_stored = stored
         return begin, self.log.end
+
+    def _store_time(self) -> int:
+        """
+        When a record that is put now is stored.
+
+        Times fall by what clocks are set by, and by no more than that: one message of a moment
+        when the clock was ahead would else give its time to all that follow.
+        """
+        now = self.now_ms()
+        if now >= self.last_stored:
+            return now
+        if self.last_stored - now <= STEP or now < NEVER_SET:
+            return self.last_stored
+        self._note_latest()
+        self._log.warn(
+            "The clock is {seconds:.0f} s behind the store time of the log's last record; what is "
+            "stored from now on has the clock's time",
+            seconds=(self.last_stored - now) / 1000,
+        )
+        return now
+
+    def _note_latest(self) -> None:
+        stored, offset = self.last_record_stored(), self.log.last_record
+        gone = not self.log.min_offset <= self._latest[1] <= offset
+        if stored >= self._latest[0] or gone:
+            self._latest = stored, offset
 
     def _no_room(self, error: DiskFull | FlushFailed, wanted: int) -> NotWritable:
         """
@@ -586,7 +630,7 @@ class Store:
         end, stored = now if log.confirmed <= log.flushed else self._flush_mark
         if end <= log.flushed:
             self.durable = max(self.durable, end)
-            self.checkpoint.log = max(self.checkpoint.log, stored)
+            self.checkpoint.log = stored or self.checkpoint.log
         self._flush_mark = now
 
     def _flush_derived(self) -> Deferred[None]:

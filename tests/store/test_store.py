@@ -486,7 +486,7 @@ class PutTests(StoreTestCase):
 
     def test_wall_clock_steps_back(self) -> None:
         """
-        Store times never fall, over a restart either.
+        Store times do not fall when a clock is set by seconds, over a restart either.
         """
         clock = Clock()
         store = self.small(now_ms=lambda: STORED + int(clock.seconds()))
@@ -501,6 +501,46 @@ class PutTests(StoreTestCase):
             decode(store.log.read(at, 300), 0, at).store_timestamp for at in range(0, 1800, 300)
         ]
         self.assertEqual([t - STORED for t in stored], [0, 50, 50, 60, 60, 61])
+
+    def test_clock_was_ahead(self) -> None:
+        """
+        A message of a moment when the clock was a day ahead does not give its time to those that
+        follow, nor to what the checkpoint says; the node tells until that record is deleted.
+        """
+        self.now = STORED
+        store = self.small(now_ms=lambda: self.now)
+
+        def told() -> list[str]:
+            return [reason.text for reason in store.health() if reason.name == "clock-behind-log"]
+
+        store.put(message(300))
+        self.now += 86_400_000
+        store.put(message(300))
+        self.assertEqual(told(), [])
+        self.now -= 86_400_000
+        self.assertEqual(len(told()), 1)
+        self.assertIn("86400 s behind the store time of the record at byte 300", told()[0])
+        self.now += 1000
+        store.put(message(300))
+        self.assertEqual(store.last_record_stored(), self.now)
+        self.assertEqual(len(told()), 1, "a later record has not set the clock right")
+        store.flusher.flush()
+        root, settings = store.settings.root, SIZES
+        store = self.reopened(store, settings=settings, now_ms=lambda: self.now)
+        self.assertEqual(Checkpoint.load(root / "checkpoint").log, self.now)
+        self.assertEqual(told(), [])
+
+    def test_clock_was_never_set(self) -> None:
+        """
+        A clock that began at 1970 with the machine gives its time to no message.
+        """
+        self.now = STORED
+        store = self.small(now_ms=lambda: self.now)
+        store.put(message(300))
+        self.now = 3_600_000
+        store.put(message(300))
+        self.assertEqual(store.last_record_stored(), STORED)
+        self.assertEqual([reason.name for reason in store.health()], ["clock-behind-log"])
 
     def test_rolls(self) -> None:
         """

@@ -32,7 +32,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.periodic import Job, Periodic
 from rmqha.store.derived.outcomes import QUEUE
-from rmqha.store.store import Store
+from rmqha.store.store import STEP, Store
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import encode, place
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
@@ -96,6 +96,8 @@ class Transactions:
     finished: dict[str, Durations] = field(factory=dict, init=False)
     _checking: Periodic = field(init=False)
     _stopped: bool = field(default=False, init=False)
+    # When those that seem to come from the future were first looked at, by the monotonic clock.
+    _seen: dict[int, float] = field(factory=dict, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -265,6 +267,7 @@ class Transactions:
         )
         self.halves.end(half.queue_offset, self._put(op))
         self.asked.pop(half.queue_offset, None)
+        self._seen.pop(half.queue_offset, None)
 
     def _put(self, message: Message) -> int:
         """
@@ -286,11 +289,13 @@ class Transactions:
         limit = self.current.settings.transactions.timeout
         try:
             for number, half in enumerate(self.halves.each(), 1):
-                # They are in the order of their age.
-                if self._stopped or self._age(half) < limit:
+                young = self._age(half) < limit
+                # They are in the order of their age, but for those of a clock that was ahead.
+                if self._stopped or (young and not self._ahead(half)):
                     break
                 try:
-                    self._look(half)
+                    if not young:
+                        self._look(half)
                 except (MessageIllegal, RecordFault) as error:
                     self._log.warn(
                         "Cannot check the transaction of half message {id}: {error}",
@@ -308,7 +313,16 @@ class Transactions:
         self.halves.commit()
 
     def _age(self, half: Record) -> float:
+        """
+        In seconds; of one that came while the clock was ahead, since it was seen here.
+        """
+        if self._ahead(half):
+            now = self.clock.seconds()
+            return now - self._seen.setdefault(half.queue_offset, now)
         return (self.store.now_ms() - half.store_timestamp) / 1000
+
+    def _ahead(self, half: Record) -> bool:
+        return half.store_timestamp - self.store.now_ms() > STEP
 
     def _look(self, half: Record) -> None:
         if not self.halves.is_open(half.queue_offset):

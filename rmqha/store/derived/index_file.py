@@ -358,10 +358,12 @@ class IndexFile:
 
     def covers(self, begin: int, end: int) -> bool:
         """
-        Whether the file's time overlaps a range of milliseconds, ends included.
+        Whether the file's time overlaps a range of milliseconds, ends included.  One that begins
+        later than it ends was begun while the clock was ahead: of what came then it has no time.
         """
         return (
-            (begin < self.begin_time and end > self.end_time)
+            self.begin_time > self.end_time
+            or (begin < self.begin_time and end > self.end_time)
             or self.begin_time <= begin <= self.end_time
             or self.begin_time <= end <= self.end_time
         )
@@ -384,7 +386,8 @@ class IndexFile:
             time = self.begin_time + seconds * 1000
             if seconds < 0:
                 return
-            if entry_hash == key_hash and begin <= time <= end:
+            told = seconds or self.begin_time <= self.end_time
+            if entry_hash == key_hash and (begin <= time <= end or not told):
                 found.append(offset)
             if before >= number or time < begin:  # a chain only ever leads back
                 return

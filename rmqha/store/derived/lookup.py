@@ -9,6 +9,7 @@ Source: docs/protocol/store.rst, Consume queues and Index files.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from attrs import define, field, frozen
@@ -202,16 +203,29 @@ def offset_by_time(
         earlier one on a tie; 0 in an empty queue.
     """
     times: dict[int, int] = {}
+    low, high = queue.min_offset, queue.max_offset
+
+    def time_of(offset: int) -> int | None:
+        unit = queue.unit(offset)
+        return store_time(unit[0]) if unit is not None and unit[1] != BLANK_SIZE else None
+
+    last = time_of(high - 1) if high > low else None
 
     def early(offset: int) -> bool:
-        unit = queue.unit(offset)
-        time = store_time(unit[0]) if unit is not None and unit[1] != BLANK_SIZE else None
+        time = time_of(offset)
+        if time is not None and last is not None and time > last:
+            # Of a moment when the clock was ahead: those behind that moment tell.
+            ends = bisect_left(
+                range(offset, high), True, key=lambda later: (time_of(later) or 0) <= last
+            )
+            time = time_of(offset + ends)
+            if time is not None and time <= timestamp:
+                return True
         if time is None:
             return True
         times[offset] = time
         return time < timestamp
 
-    low, high = queue.min_offset, queue.max_offset
     while low < high:
         middle = (low + high) // 2
         if early(middle):

@@ -52,8 +52,8 @@ def told(
             "first, whatever their age"
         )
     horizon = now - settings.file_reserved
-    # Files are in the order of their store times.
-    old = bisect_left(files[:-1], True, key=lambda file: last_stored(file) > horizon)
+    # Files are in the order of their store times, but for those of a clock that was wrong.
+    old = bisect_left(files[:-1], True, key=lambda file: last_stored(file, now) > horizon)
     if not old:
         return ""
     hours = settings.file_reserved / HOUR

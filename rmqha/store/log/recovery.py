@@ -108,20 +108,22 @@ class FolderReader:
                     yield file.start + start, file.start + stop
 
 
-def first_file(folder: LogFolder, *, crashed: bool, safe_time: int) -> int:
+def first_file(folder: LogFolder, *, crashed: bool, safe_time: int, durable: int = 0) -> int:
     """
     Where checking starts, as a row of C{folder.files}.
 
     @param crashed: Whether the last run ended without a clean stop.
     @param safe_time: Up to which store time the checkpoint calls everything flushed,
         in milliseconds since 1970.
+    @param durable: Up to where the log was surely on the disk, 0 if nobody knows: a clock that was
+        set back has later files with earlier times.
     """
     files = folder.files
     if not crashed:
         return max(0, len(files) - CLEAN_FILES)
     for row in range(len(files) - 1, 0, -1):
         stored = first_stored_at(files[row])
-        if 0 < stored <= safe_time:
+        if 0 < stored <= safe_time and not 0 < durable < files[row].start:
             return row
     return 0
 

@@ -73,18 +73,19 @@ def local_hour(now: float) -> int:
     return time.localtime(now).tm_hour
 
 
-def last_stored(file: MappedFile) -> float:
+def last_stored(file: MappedFile, now: float) -> float:
     """
     When the last record of a full file was stored.
 
-    @return: Seconds since 1970; the file's own time if no record can be found.
+    @param now: Seconds since 1970; what was stored later was so by a clock that was wrong.
+    @return: Seconds since 1970; the file's own time if no record tells, and at most now.
     """
     last = last_record_of(file)
-    if last is not None:
-        return FolderReader.of_file(file).stored_at(last) / 1000
-    # One record and a blank of more megabytes than were searched?
+    stored = 0 if last is None else FolderReader.of_file(file).stored_at(last)
+    # One record and a blank of more megabytes than were searched?  A clock that was set back?
     first = first_stored_at(file)
-    return first / 1000 if first else file.path.stat().st_mtime
+    told = max((time / 1000 for time in (first, stored) if time / 1000 <= now), default=0.0)
+    return told or min(now, file.path.stat().st_mtime)
 
 
 @define(eq=False, kw_only=True)
@@ -286,7 +287,7 @@ class Retention:
             if self._left > 0:
                 self._again()
 
-        self._working = self.in_thread(last_stored, file)
+        self._working = self.in_thread(last_stored, file, self.wall())
         self._working.addCallbacks(found, not_found).addCallback(over)
 
     def _delete_first(self) -> None:

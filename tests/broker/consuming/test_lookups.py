@@ -82,6 +82,32 @@ class PlaceTests(ConsumingTestCase):
         nowhere = SearchOffsetRequest(topic=TOPIC, queue_id=9, timestamp=STORED)
         self.assertEqual(self.offset(search, nowhere), 0)
 
+    def test_clock_was_ahead(self) -> None:
+        """
+        Messages of minutes when the clock was a day ahead hide none of those that follow, wherever
+        in the queue they are, from a search by time or by key.
+        """
+        day = 86_400_000
+        for before, count in ((0, 1), (0, 3), (3, 1), (4, 4)):
+            self.broker = self.consuming(store={"now_ms": lambda: self.time})
+            self.peer = self.broker.peer()
+            self.time = begin = STORED
+            for number in range(before + count + 6):
+                ahead = day * (before <= number < before + count)
+                self.time += ahead
+                self.broker.put(b"%d" % number, KEYS="k")
+                self.time += 1000 - ahead
+            self.broker.dispatch()
+            for number in range(before + count, before + count + 6):
+                at = begin + 1000 * number
+                header = SearchOffsetRequest(topic=TOPIC, queue_id=0, timestamp=at)
+                found = self.offset(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+                self.assertEqual(found, number, (before, count))
+                range_ = {"begin_timestamp": at - 100, "end_timestamp": at + 100}
+                request = QueryMessageRequest(topic=TOPIC, key="k", max_num=32, **range_)
+                answer = self.ask(self.peer, Command.request(RequestCode.QUERY_MESSAGE, request))
+                self.assertEqual(bodies(answer), [b"%d" % number], (before, count))
+
 
 class MessageTests(ConsumingTestCase):
     """

@@ -292,6 +292,22 @@ class CheckTests(TransactionsTestCase):
         self.clock.advance(60)
         self.assertEqual(len(self.asked(client)), 2)
 
+    def test_clock_was_ahead(self) -> None:
+        """
+        A half message of a moment when the clock was a day ahead keeps no other one from being
+        asked about, and is asked about itself once it has been here for as long as others.
+        """
+        client = self.begin()
+        jump, real = 86_400_000, self.serving.store.now_ms
+        self.serving.store.now_ms = lambda: real() + jump
+        self.half(client)
+        jump = 0
+        self.half(client, UNIQ_KEY="U2")
+        self.clock.advance(60)
+        self.assertEqual([one.ext["msgId"] for one in self.asked(client)], ["U2"])
+        self.clock.advance(60)
+        self.assertEqual([one.ext["msgId"] for one in self.asked(client)], ["U1", "U2"])
+
     def test_given_up(self) -> None:
         """
         Asked often enough in vain, a message is put aside and is open no more.

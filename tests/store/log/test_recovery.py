@@ -561,6 +561,15 @@ class FirstFileTests(EndTestCase):
         for safe, row in ((0, 0), (STORED - 1, 0), (STORED + 2, 2), (STORED + 9, 4)):
             self.assertEqual(first_file(folder, crashed=True, safe_time=safe), row)
 
+    def test_clock_was_set_back(self) -> None:
+        """
+        A file that was not on the disk at the last checkpoint is not believed for its early time.
+        """
+        folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
+        for durable, row in ((0, 4), (1, 0), (2 * FILE_SIZE, 2), (9 * FILE_SIZE, 4)):
+            found = first_file(folder, crashed=True, safe_time=STORED + 9, durable=durable)
+            self.assertEqual(found, row)
+
     def test_earlier_files_are_believed(self) -> None:
         """
         Damage before that is for C{verify} to find, not for every start.

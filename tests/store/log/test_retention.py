@@ -188,6 +188,24 @@ class AgeTests(RetentionTestCase):
         self.pass_time(2.0)
         self.assertEqual(self.starts(store), [4, 5])
 
+    def test_clock_was_ahead(self) -> None:
+        """
+        A file whose last record is of a moment when the clock was ten years ahead goes when the
+        others do, and so do those behind it.
+        """
+        store = self.at(self.folder() / "store")
+        for number in range(4):
+            for row in range(7):
+                ahead = 10 * 365 * DAY * (number == 1 and row == 6)
+                self.now += ahead
+                store.put(message(580))
+                self.now -= ahead
+            self.now += HOUR
+        self.finish(store)
+        self.now, self.hour = BEGIN + 80 * HOUR, 4
+        self.pass_time()
+        self.assertEqual(self.starts(store), [3])
+
 
 class LastStoredTests(RetentionTestCase):
     """
@@ -202,7 +220,22 @@ class LastStoredTests(RetentionTestCase):
         first, second, _ = store.log.folder.files
         for file in (first, second):
             os.utime(file.path, (1, 1))
-        self.assertEqual((last_stored(first), last_stored(second)), (BEGIN, BEGIN + HOUR))
+        self.assertEqual(
+            (last_stored(first, self.now), last_stored(second, self.now)), (BEGIN, BEGIN + HOUR)
+        )
+
+    def test_clock_was_wrong(self) -> None:
+        """
+        What came later than now tells nothing: the first record does, else the file's own time,
+        and it is never younger than this moment.
+        """
+        self.now += 1000 * HOUR
+        store = self.made(2)
+        file, now = store.log.folder.files[0], BEGIN + 10
+        os.utime(file.path, (BEGIN + 1, BEGIN + 1))
+        self.assertEqual(last_stored(file, now), BEGIN + 1)
+        os.utime(file.path, (now + 5, now + 5))
+        self.assertEqual(last_stored(file, now), now)
 
     def test_far_from_the_end(self) -> None:
         """
@@ -210,7 +243,7 @@ class LastStoredTests(RetentionTestCase):
         """
         self.patch(retention, "last_record_of", lambda file: None)
         log = self.filled(3000, 3000)
-        self.assertEqual(last_stored(log.folder.files[0]), BEGIN)
+        self.assertEqual(last_stored(log.folder.files[0], BEGIN), BEGIN)
 
     def test_no_record(self) -> None:
         """
@@ -218,7 +251,7 @@ class LastStoredTests(RetentionTestCase):
         """
         file = MappedFile.create(self.folder(), 0, FILE_SIZE)
         os.utime(file.path, (5, 5))
-        self.assertEqual(last_stored(file), 5.0)
+        self.assertEqual(last_stored(file, 9.0), 5.0)
         log = self.log()
         append_frame(log, 0, encoded(300))
 
@@ -396,11 +429,11 @@ class StopTests(RetentionTestCase):
         looked: list[MappedFile] = []
         real = last_stored
 
-        def look(file: MappedFile) -> float:
+        def look(file: MappedFile, now: float) -> float:
             looked.append(file)
             if len(looked) == 1:
                 raise OSError("no")
-            return real(file)
+            return real(file, now)
 
         self.patch(retention, "last_stored", look)
         store.retention.in_thread = thread
