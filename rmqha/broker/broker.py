@@ -687,8 +687,7 @@ class Broker:
         if self.siblings.twin:
             yield HealthReason("twin", self.siblings.twin)
         yield from self.twins.health()
-        if self.registration.disagreement:
-            yield HealthReason("name-servers-disagree", self.registration.disagreement)
+        yield from self.registration.health()
 
     def _older_tables(self) -> dict[str, str]:
         """

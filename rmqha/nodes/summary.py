@@ -258,6 +258,10 @@ def attention(status: Status) -> Iterator[str]:
     if away:
         held = size(sum(row.get("bytes") or 0 for row in away))
         yield f"{held} kept for replicas that are away: {', '.join(row['address'] for row in away)}"
+    servers = remoting.get("nameServers") or {}
+    silent = [f"{name}: {said}" for name, said in servers.items() if said != "registered"]
+    if silent and len(silent) < len(servers):
+        yield f"not registered at {'; '.join(silent)}"
     strange = {
         name: count
         for name, count in (status.get("closedConnections") or {}).items()

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotWritable, StoreLocked
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files import owner
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import none_left
 from rmqha.store.log.recovery import Recovery
@@ -87,9 +88,14 @@ class StoreService(Service):
 
         @raise StoreLocked: If a running node has the store.
         """
-        self.settings.root.mkdir(parents=True, exist_ok=True)
+        root, commitlog = self.settings.root, self.settings.commitlog
         try:
+            root.mkdir(parents=True, exist_ok=True)
+            if doubt := owner.doubt(root, commitlog):
+                self._log.warn("{doubt}", doubt=doubt)
             self._lock.take()
+        except PermissionError as error:
+            raise owner.named(error, root, commitlog) from error
         except OSError as error:
             if not (self.opening.patient and none_left(error)):
                 raise
@@ -132,6 +138,10 @@ class StoreService(Service):
             self._wait(f"no file descriptor left: {failure.getErrorMessage()}")
             return
         self._lock.release()
+        if isinstance(failure.value, PermissionError):
+            error = owner.named(failure.value, self.settings.root, self.settings.commitlog)
+            error.__cause__ = failure.value
+            failure = Failure(error)
         if self._state[0] != "stopped":
             self._become("failed", failure.getErrorMessage())
         self.ready.errback(failure)

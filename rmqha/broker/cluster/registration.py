@@ -30,6 +30,7 @@ from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.periodic import Job, Periodic
@@ -59,8 +60,14 @@ FAREWELL = 3.0
 PATIENCE = 2.0
 """Seconds who changed a topic waits for the name servers to know; mqadmin waits 5 in all."""
 
+UNLISTED = 60.0
+"""Seconds after which it is told that no name server lists this broker."""
+
 REGISTERED = "registered"
 """What L{Registration.status} says of a name server that knows this broker."""
+
+REFUSED = "refused"
+"""What it begins with where another broker is listed as the master."""
 
 
 @define(eq=False)
@@ -98,6 +105,8 @@ class Registration:
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
     _rounds: list[Deferred[None]] = field(factory=list, init=False)
     _known: dict[str, str] = field(factory=dict, init=False)
+    # Since when no name server lists this broker; C{None} while one does.
+    _unlisted: float | None = field(default=None, init=False)
     # The body of a registration, and what it was made of.
     _made: tuple[object, bytes] | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
@@ -141,6 +150,7 @@ class Registration:
         if not self.servers:
             return
         self._running = True
+        self._unlisted = self.clock.seconds()
         self._permission = self.current.settings.broker.permission
         self.topics.changed.append(self._changed)
         self.current.changed.append(self._retime)
@@ -196,6 +206,23 @@ class Registration:
         if self.suspended:
             return dict.fromkeys(self.servers, f"not registered: {self.suspended}")
         return {server: self._known.get(server, "not yet") for server in self.servers}
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        Name servers that do not agree, or none of which lists this broker.
+        """
+        if self.disagreement:
+            yield HealthReason("name-servers-disagree", self.disagreement)
+        if not self._running or self.suspended or self._unlisted is None:
+            return
+        seconds = self.clock.seconds() - self._unlisted
+        if seconds >= UNLISTED:
+            said = "; ".join(f"{server}: {text}" for server, text in self.status().items())
+            yield HealthReason(
+                "not-registered",
+                f"for {seconds:.0f} s no name server has listed this broker, so clients that come "
+                f"do not find it: {said}",
+            )
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -367,17 +394,19 @@ class Registration:
             self._silent.discard(server)
             ask_first = settings.broker.role.is_master and not settings.registration.force
             if ask_first and not await self._is_news(server, version):
+                if not self._known.get(server, "").startswith(REFUSED):
+                    self._note(server, REGISTERED)
                 return None
             if not self._running:
                 return None  # it has taken leave in the meantime
             request = Command.request(RequestCode.REGISTER_BROKER, self._header(body), body)
             answer = await self._ask(server, request)
-            self._known[server] = self._outcome(answer)
+            self._note(server, self._outcome(answer))
             return answer
         except Exception:
             failure = Failure()
             self._silent.add(server)
-            self._known[server] = failure.getErrorMessage()
+            self._note(server, failure.getErrorMessage())
             ours = {} if failure.check(*UNREACHED) else {"log_failure": failure}
             self._quiet.warn(
                 type(failure.value).__name__,
@@ -388,6 +417,13 @@ class Registration:
             )
             return None
 
+    def _note(self, server: str, said: str) -> None:
+        self._known[server] = said
+        if REGISTERED in self.status().values():
+            self._unlisted = None
+        elif self._unlisted is None:
+            self._unlisted = self.clock.seconds()
+
     def _outcome(self, answer: Command) -> str:
         """
         What became of a registration: a master of ours is told when another is in the routes.
@@ -397,7 +433,7 @@ class Registration:
         said = from_ext(RegisterBrokerAnswer, answer.ext)
         if said.master_epoch is None or said.master_epoch <= self.epochs.number:
             return REGISTERED
-        return f"refused: {said.master_addr} is master with master epoch {said.master_epoch}"
+        return f"{REFUSED}: {said.master_addr} is master with master epoch {said.master_epoch}"
 
     async def _is_news(self, server: str, version: DataVersion) -> bool:
         body = json_body.write(version)

@@ -109,6 +109,7 @@ class MasterChoice:
     @ivar patience: C{haHousekeepingInterval}, in seconds.
     @ivar ask: Asks a client port who is there.
     @ivar follow: Has a master followed.
+    @ivar refuse: Told why an older one than ours is not followed.
     @ivar other: What is wrong with what name servers say, in words; C{""} if nothing is.
     """
 
@@ -118,6 +119,7 @@ class MasterChoice:
     patience: float
     ask: Callable[[str], Deferred[MasterBounds]]
     follow: Callable[[NamedMaster], None]
+    refuse: Callable[[str], None] = lambda why: None
     clock: IReactorTime
     other: str = field(default="", init=False)
     _named: NamedMaster | None = field(default=None, init=False)
@@ -193,8 +195,12 @@ class MasterChoice:
         elif verdict is Verdict.REFUSE:
             self._say(
                 f"name servers name {named}, which is not followed: this log follows "
-                f"master epoch {self.number()}"
+                f"master epoch {self.number()}; if {named.address} is the right master, promote "
+                f"its store (rmqha promote --epoch {self.number() + 1}), or start this slave with "
+                f"haTrustMaster={named.address}"
             )
+            if present.silent is None or present.silent >= self.patience:
+                self.refuse(self.other)
         elif present.silent is not None:
             self._say(
                 f"name servers name {named}; staying with {present.address}, which answers and "

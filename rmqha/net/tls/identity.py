@@ -31,6 +31,9 @@ from rmqha.periodic import Job, Periodic
 LOOK_EVERY = 2.0
 """Seconds between two looks whether files were changed."""
 
+LONGEST_READ = 8.0
+"""Seconds after which a read that is not over is told: with L{LOOK_EVERY} that is within ten."""
+
 DAY = 86400.0
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -143,17 +146,21 @@ class TlsIdentity:
                 until=_shown(self.material.expires),
             )
 
-    def health(self, now: float, near: float) -> Iterator[HealthReason]:
+    def health(self, now: float, near: float, reads: float) -> Iterator[HealthReason]:
         """
-        Files that cannot be used, and a certificate that ends soon.
+        Files that cannot be used, or that a thread does not come back from, and a certificate that
+        ends soon.
 
         @param now: Seconds since 1970.
         @param near: How many seconds ahead an end is told; 0 is never.
+        @param reads: For how many seconds the files have been read by now.
         """
-        if self.fault:
-            yield HealthReason(
-                f"tls-files-{self.role}", f"{self.fault}; those read before are in force"
-            )
+        fault = self.fault
+        if reads >= LONGEST_READ:
+            paths = ", ".join(map(str, self.files))
+            fault = f"{paths}: these have not been read for {reads:.0f} s"
+        if fault:
+            yield HealthReason(f"tls-files-{self.role}", f"{fault}; those read before are in force")
         left = seconds_left(self.material.expires, now)
         if left is not None and near and left < near:
             when = f"in {left / DAY:.1f} days" if left > 0 else "and is not valid any more"
@@ -198,6 +205,8 @@ class TlsIdentities:
     now: Callable[[], float]
     near: float
     _looking: Periodic = field(init=False)
+    # Whose files a thread looks at, and since when.
+    _reading: tuple[TlsIdentity, float] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._looking = Periodic("reading changed certificates", self.clock, self._look)
@@ -226,7 +235,11 @@ class TlsIdentities:
 
     async def _look_at_all(self) -> None:
         for identity in self.all:
-            await identity.look(self.in_thread)
+            self._reading = identity, self.clock.seconds()
+            try:
+                await identity.look(self.in_thread)
+            finally:
+                self._reading = None
 
     def _look(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self._look_at_all())
@@ -244,7 +257,9 @@ class TlsIdentities:
         """
         now = self.now()
         for identity in self.all:
-            yield from identity.health(now, self.near)
+            mine = self._reading is not None and self._reading[0] is identity
+            reads = self.clock.seconds() - self._reading[1] if self._reading and mine else 0.0
+            yield from identity.health(now, self.near, reads)
 
     def status(self) -> list[dict[str, object]]:
         """

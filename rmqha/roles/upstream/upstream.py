@@ -24,6 +24,7 @@ from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
 from rmqha.ha.slave.reportable import Reportable
+from rmqha.ha.states import SyncState
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
@@ -89,6 +90,7 @@ class Upstream:
             patience=ha.housekeeping,
             ask=self._who,
             follow=self._follow,
+            refuse=self._refuse,
             clock=self.reactor,
         )
 
@@ -156,6 +158,14 @@ class Upstream:
         ask = (lambda: self._who(named.client)) if named.client else None
         endpoint = self.dialled(*split_address(named.address))
         self.follower.dial(endpoint, named.address, ask, named.client)
+
+    def _refuse(self, why: str) -> None:
+        """
+        Nobody is followed while the only master there is is an older one.
+        """
+        sync = None if self.follower is None else self.follower.sync
+        if sync is not None and sync.connection is None and not sync.state.is_stop:
+            sync.become(SyncState.LOWER_EPOCH, why)
 
     def _clients_at(self, address: str) -> None:
         if address != self.client_port:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import ForeignFile, NotTheOwner
+from rmqha.errors import ForeignFile, NotTheOwner, StoreError
 
 ROOT = 0
 """The user who may everything."""
@@ -102,6 +102,34 @@ def as_owner(root: Path, commitlog: Path) -> Iterator[None]:
         yield
     finally:
         _become(before, groups)
+
+
+def named(error: PermissionError, root: Path, commitlog: Path) -> StoreError:
+    """
+    What keeps a node out of its store, with whose it is and what helps.
+    """
+    owner, user = Owner.of(root, commitlog), os.geteuid()
+    path = str(error.filename or root)
+    if owner.uid not in (ROOT, user):
+        return NotTheOwner(str(root), owner.name, _name(user))
+    try:
+        theirs = _name(os.stat(path).st_uid)
+    except OSError:
+        theirs = "another user"
+    return ForeignFile(path, theirs, _name(user))
+
+
+def doubt(root: Path, commitlog: Path) -> str:
+    """
+    Why what this process makes may keep the next node from its store; empty if it does not.
+    """
+    owner, user = Owner.of(root, commitlog), os.geteuid()
+    if owner.uid in (ROOT, user):
+        return ""
+    return (
+        f"{root} belongs to {owner.name}, and this node runs as {_name(user)}: what it makes keeps "
+        f"a node of {owner.name} from starting; stop it and chown -R {owner.name} {root}"
+    )
 
 
 def _keep_reading() -> None:

@@ -16,7 +16,7 @@ from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
 from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import RemotingUnreachable
+from rmqha.errors import RemotingUnreachable, RequestRefused
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -185,6 +185,29 @@ class RegistrationTests(BrokerTestCase):
             self.clock.advance(0)
         (job,) = self.registration.jobs()
         self.assertEqual((job.failures, job.runs), (0, 5))
+
+    def test_not_listed(self) -> None:
+        """
+        A broker that no name server lists is not well after a minute; with one that does it is.
+        """
+        self.begin(registration=RegistrationSettings(force=False))
+        self.servers.answers = {
+            ONE: RemotingUnreachable(ONE, "refused"),
+            TWO: RequestRefused(1, "not you", 103),
+        }
+        self.rounds(85)
+        self.assertEqual(unhealthy(self.registration), "")
+        self.rounds(15)
+        told = unhealthy(self.registration)
+        for word in ("not-registered: ", ONE, TWO, "not you", "refused"):
+            self.assertIn(word, told)
+        self.servers.answers[TWO] = ({"changed": "false"}, b"")
+        self.rounds(10)
+        self.assertEqual(unhealthy(self.registration), "")
+        self.assertEqual(self.registration.status()[TWO], "registered")
+        self.servers.answers[TWO] = RemotingUnreachable(TWO, "refused")
+        self.rounds(50)
+        self.assertEqual(unhealthy(self.registration), "", "not for a minute")
 
     def test_one_that_goes(self) -> None:
         """

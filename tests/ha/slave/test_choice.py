@@ -103,6 +103,7 @@ class ChoiceTests(SynchronousTestCase):
         self.address = OURS
         self.followed: list[NamedMaster] = []
         self.asked: list[str] = []
+        self.refused: list[str] = []
         self.answer: Deferred[MasterBounds] | MasterBounds | Exception
         self.answer = RemotingUnreachable(CLIENT, "refused")
         self.choice = MasterChoice(
@@ -114,6 +115,7 @@ class ChoiceTests(SynchronousTestCase):
             patience=PATIENCE,
             ask=self.ask,
             follow=self.follow,
+            refuse=self.refused.append,
             clock=self.clock,
         )
         self.addCleanup(self.ended)
@@ -197,6 +199,18 @@ class ChoiceTests(SynchronousTestCase):
         self.hear(1)
         self.assertEqual(self.followed, [])
         self.assertIn("is not followed: this log follows master epoch 1", self.choice.other)
+        self.assertEqual(self.refused, [], "its own answers")
+
+    def test_only_an_older_one(self) -> None:
+        """
+        Where its own is gone, an older one that is named is told with the way out.
+        """
+        self.says(0)
+        self.clock.advance(PATIENCE)
+        self.hear(0)
+        self.assertEqual((self.followed, len(self.refused)), ([], 1))
+        for word in ("rmqha promote --epoch 2", f"haTrustMaster={OTHER}"):
+            self.assertIn(word, self.refused[0])
 
     def test_silence(self) -> None:
         """

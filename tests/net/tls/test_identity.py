@@ -114,6 +114,20 @@ class IdentityTests(SynchronousTestCase):
         self.clock.advance(LOOK_EVERY)
         self.assertIn(f"{self.cert}: this is no regular file", self.health())
 
+    def test_hangs(self) -> None:
+        """
+        A read that does not come back, of a file system that is gone, is told within ten seconds of
+        the change, and until it does.
+        """
+        held: Deferred[Any] = Deferred()
+        self.identities.in_thread = lambda function: held
+        self.clock.pump([1.0] * 9)
+        self.assertEqual(self.health(), "")
+        self.clock.advance(1.0)
+        self.assertIn(f"{self.cert}: these have not been read for 8 s; those read", self.health())
+        held.callback(None)
+        self.assertEqual(self.health(), "")
+
     def test_half_replaced(self) -> None:
         """
         A new key beside the old certificate is a fault until the certificate follows.

@@ -6,13 +6,21 @@ Only root can be somebody else; without it most are skipped.
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest import skipUnless
 
+from twisted.internet.defer import fail
+from twisted.logger import formatEvent, globalLogPublisher
+from twisted.python.failure import Failure
+
 from rmqha.errors import ForeignFile, NotTheOwner
 from rmqha.ha.promotion import promote
+from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
 from rmqha.store.files.owner import Owner, as_owner
 from tests.cli.command import CommandTestCase
 from tests.ha.test_promotion import SIZES, PromotionTestCase
@@ -42,6 +50,19 @@ def foreign(root: Path, uid: int = NOBODY, gid: int = NOBODY) -> list[str]:
         for path in found
         if (path.stat().st_uid, path.stat().st_gid) != (uid, gid)
     ]
+
+
+@contextmanager
+def as_user() -> Iterator[None]:
+    """
+    Be the owner, and nobody else: root's right to read is gone too.
+    """
+    codecs.lookup("utf-8-sig")  # or it is read when that is not allowed any more
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @needs_root
@@ -107,6 +128,34 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
             self.assertEqual(foreign(self.root), [], command)
         with as_owner(self.root, self.root / "commitlog"):
             self.close_store(self.opened(self.root, settings=SIZES))
+
+    def test_node(self) -> None:
+        """
+        A node of the owner's names the file that root made, whatever it is, and the next start is
+        for a person; one of root's warns that it makes such files.
+        """
+        for name in ("lock", "commitlog", "commitlog/" + "0" * 20):
+            os.chown(self.root / name, 0, 0)
+            (self.root / name).chmod(0o600)
+            service = self.service(self.root, settings=SIZES)
+            with as_user():
+                ready = service.ready
+                try:
+                    service.startService()
+                except ForeignFile:
+                    ready = fail(Failure())
+            error = self.failureResultOf(ready, ForeignFile).value
+            self.assertEqual((error.owner, error.wanted), ("root", NAME), name)
+            self.assertIn(name, error.path)
+            self.assertEqual(exit_code(error), FOR_A_PERSON)
+            (self.root / name).chmod(0o700)
+            give(self.root)
+        warned: list[str] = []
+        globalLogPublisher.addObserver(lambda event: warned.append(formatEvent(event)))
+        self.close_store(self.opened(self.root, settings=SIZES))
+        self.assertIn(
+            f"and this node runs as root: what it makes keeps a node of {NAME}", str(warned)
+        )
 
     def test_foreign_file(self) -> None:
         """
