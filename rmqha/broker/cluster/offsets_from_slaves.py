@@ -78,17 +78,25 @@ class Return:
             self._log.failure("Asking the slaves for consumer offsets failed", failure)
 
     async def _gather(self) -> None:
-        answers = await self.members.ask(self.servers, WITHIN)
-        slaves = {
-            address
-            for _, brokers in answers
-            for broker_id, address in brokers.items()
-            if broker_id != 0
-        }
+        heard: set[str] = set()
         await DeferredList(
-            [Deferred.fromCoroutine(self._hear(slave)) for slave in sorted(slaves)],
+            [Deferred.fromCoroutine(self._gather_by(server, heard)) for server in self.servers],
             consumeErrors=True,
         )
+
+    async def _gather_by(self, server: str, heard: set[str]) -> None:
+        """
+        Ask the slaves that one name server knows; another may take its time.
+
+        @param heard: Those that are asked already, for another one's word.
+        """
+        for _, brokers in await self.members.ask((server,), WITHIN):
+            slaves = {address for broker_id, address in brokers.items() if broker_id != 0} - heard
+            heard |= slaves
+            await DeferredList(
+                [Deferred.fromCoroutine(self._hear(slave)) for slave in sorted(slaves)],
+                consumeErrors=True,
+            )
 
     async def _hear(self, slave: str) -> None:
         request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET, WHOLE)

@@ -1,9 +1,9 @@
 """
 Telling the name servers of this broker and its topics, and hearing from them of its master.
 
-All name servers are told at once: at the start, when topics change, again and again, and at
-the end.  Of their answers the one with the highest master epoch is believed, and of several with
-the same, or with none, the first in the order of the configuration.
+All name servers are told at once, each on its own: at the start, when topics change, again and
+again, and at the end.  Of their answers the one with the highest master epoch is believed, and of
+several with the same, or with none, the first in the order of the configuration.
 
 A slave that is told of no master and has none in its configuration, and a broker that no name
 server answers, does not wait that long: it tries again after one, two, four, eight seconds, and
@@ -18,10 +18,9 @@ Source: docs/protocol/remoting.md, Registration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -39,7 +38,7 @@ from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write
-from rmqha.wire.remoting.bodies.route import KvTable
+from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
 from rmqha.wire.remoting.bodies.tables import TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -107,6 +106,13 @@ class Registration:
     _known: dict[str, str] = field(factory=dict, init=False)
     # Since when no name server lists this broker; C{None} while one does.
     _unlisted: float | None = field(default=None, init=False)
+    # Name servers that are being told, and those of them that are to be told once more then.
+    _telling: set[str] = field(factory=set, init=False)
+    _again: set[str] = field(factory=set, init=False)
+    # What each that answered the last time said of our master.
+    _said: dict[str, RegisterBrokerAnswer] = field(factory=dict, init=False)
+    # What they are told.
+    _news: tuple[DataVersion, bytes] = field(init=False)
     # The body of a registration, and what it was made of.
     _made: tuple[object, bytes] | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
@@ -247,18 +253,18 @@ class Registration:
 
     def _due(self) -> Deferred[None]:
         """
-        @return: Fires when they were told; fails if that was not even tried.  A name server that
+        @return: Fires when what they are told is made; fails if it cannot be.  A name server that
             cannot be reached is no failure of ours.
         """
         self._quiet.sweep()
-        told: Deferred[None] = Deferred()
-        self._rounds.append(told)
+        made: Deferred[None] = Deferred()
+        self._rounds.append(made)
         self._changed(None)
-        return told
+        return made
 
     def _changed(self, _: TopicConfig | None) -> None:
         """
-        Tell them soon: many changes in one turn are one registration, and one at a time.
+        Tell them soon: many changes in one turn are one registration.
         """
         if self._busy:
             self._stale = True
@@ -268,31 +274,43 @@ class Registration:
 
     def _go(self) -> None:
         self._stale = False
-        maybeDeferred(self._register).addCallback(self._heard).addBoth(self._done)
+        Deferred.fromCoroutine(self._register()).addBoth(self._handed_out)
 
-    def _done(self, result: Failure | None) -> None:
+    def _handed_out(self, result: Failure | None) -> None:
         rounds, self._rounds = self._rounds, []
         if isinstance(result, Failure) and not rounds:
             self._log.failure("Registering changed topics failed", result)
-        for told in rounds:
+        for made in rounds:
             if isinstance(result, Failure):
-                told.errback(result)
+                made.errback(result)
             else:
-                told.callback(None)
-        self._plan()
+                made.callback(None)
         if self._stale and self._running:
             self.clock.callLater(0, self._go)
         else:
+            self._busy = False
+            self._settle()
+
+    def _settle(self) -> None:
+        """
+        Look whether all know it that can be expected to: one that did not answer the last time is
+        not waited for.
+        """
+        if not self._busy and self._telling <= self._silent:
+            self._plan()
             self._release()
 
     def _plan(self) -> None:
         """
         Try again soon, if what a broker cannot do without is not known.
         """
-        if self._sooner is not None and self._sooner.active():
-            self._sooner.cancel()
+        planned = self._sooner is not None and self._sooner.active()
         if not self._running or self.suspended or not self._lacks():
             self._tries = 0
+            if planned and self._sooner is not None:
+                self._sooner.cancel()
+            return
+        if planned:
             return
         pause = min(2.0**self._tries, SHORTEST)
         if pause < SHORTEST:
@@ -306,7 +324,6 @@ class Registration:
         return not (self._has_master or settings.broker.role.is_master or settings.ha.master)
 
     def _release(self) -> None:
-        self._busy = False
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             if not one.called:
@@ -314,23 +331,39 @@ class Registration:
 
     # --- what -----------------------------------------------------------------------------
 
-    def _register(self) -> Deferred[Any]:
+    async def _register(self) -> None:
         """
-        Tell all of them once.
+        Tell all of them once, each on its own.
         """
         if not self._running or self.suspended:
-            return succeed([])
-        return Deferred.fromCoroutine(self._tell_all())
-
-    async def _tell_all(self) -> list[tuple[bool, Command | None]]:
+            return
         table = self.topics.table()
-        body = await self._body(table)
-        return await DeferredList(
-            [
-                Deferred.fromCoroutine(self._tell(server, table.data_version, body))
-                for server in self.servers
-            ]
-        )
+        self._news = table.data_version, await self._body(table)
+        for server in self.servers:
+            self._tell_one(server)
+
+    def _tell_one(self, server: str) -> None:
+        """
+        Tell one, or once more when it has answered: one that is slow delays no other.
+        """
+        if server in self._telling:
+            self._again.add(server)
+            return
+        self._telling.add(server)
+        told = Deferred.fromCoroutine(self._tell(server, *self._news))
+        told.addCallback(self._heard, server).addErrback(
+            lambda failure: self._log.failure(
+                "Cannot use what name server {peer} says", failure, peer=server
+            )
+        ).addCallback(self._told_one, server)
+
+    def _told_one(self, _: None, server: str) -> None:
+        self._telling.discard(server)
+        if server in self._again:
+            self._again.discard(server)
+            if self._running and not self.suspended and server in self.servers:
+                self._tell_one(server)
+        self._settle()
 
     async def _body(self, table: TopicTable) -> bytes:
         """
@@ -346,35 +379,34 @@ class Registration:
         self._made = key, body
         return body
 
-    def _heard(self, results: list[tuple[bool, Command | None]]) -> None:
+    def _heard(self, answer: Command | None, server: str) -> None:
         """
-        Take note of what they say.
+        Take note of what one says, beside what the others said last.
         """
-        answers = [answer for _, answer in results if answer is not None]
-        if not answers or not self._running:
+        self._said.pop(server, None)
+        if answer is None or not self._running:
             return
-        self._compare([answer for _, answer in results])
-        said = [from_ext(RegisterBrokerAnswer, answer.ext) for answer in answers]
-        self._has_master = any(one.ha_server_addr for one in said)
-        self.told(max(said, key=lambda one: -1 if one.master_epoch is None else one.master_epoch))
-        if answers[0].body:
-            self._order(json_body.read(KvTable, answers[0].body).table)
+        self._said[server] = from_ext(RegisterBrokerAnswer, answer.ext)
+        said = {server: self._said[server] for server in self.servers if server in self._said}
+        self._compare(said)
+        self._has_master = any(one.ha_server_addr for one in said.values())
+        epochs = {
+            one: -1 if one.master_epoch is None else one.master_epoch for one in said.values()
+        }
+        self.told(max(epochs, key=epochs.__getitem__))
+        if answer.body and server == next(iter(said)):
+            self._order(json_body.read(KvTable, answer.body).table)
 
-    def _compare(self, answers: list[Command | None]) -> None:
+    def _compare(self, masters: dict[str, RegisterBrokerAnswer]) -> None:
         """
         Name servers do not talk to each other: see whether they know the same master.
         """
-        # Stock name servers tell no epoch, which is no disagreement.
-        masters = {
-            server: evolve(from_ext(RegisterBrokerAnswer, answer.ext), master_epoch=None)
-            for server, answer in zip(self.servers, answers, strict=False)
-            if answer is not None
-        }
         said = [
             f"{server} says {master.master_addr or 'none'} (HA {master.ha_server_addr or '-'})"
             for server, master in masters.items()
         ]
-        agree = len(set(masters.values())) < 2
+        # Stock name servers tell no epoch, which is no disagreement.
+        agree = len({evolve(one, master_epoch=None) for one in masters.values()}) < 2
         self.disagreement = "" if agree else f"they know different masters: {'; '.join(said)}"
         if not agree:
             self._quiet.warn(
@@ -391,22 +423,23 @@ class Registration:
         settings = self.current.settings
         try:
             # A slave asks for more than to be known: where its master is.
-            self._silent.discard(server)
             ask_first = settings.broker.role.is_master and not settings.registration.force
             if ask_first and not await self._is_news(server, version):
-                if not self._known.get(server, "").startswith(REFUSED):
-                    self._note(server, REGISTERED)
+                known = self._known.get(server, "")
+                self._note(server, known if known.startswith(REFUSED) else REGISTERED)
                 return None
             if not self._running:
                 return None  # it has taken leave in the meantime
-            request = Command.request(RequestCode.REGISTER_BROKER, self._header(body), body)
+            header = self._header(body)
+            if not settings.broker.role.is_master:
+                header = evolve(header, enable_acting_master=await self._acting(server))
+            request = Command.request(RequestCode.REGISTER_BROKER, header, body)
             answer = await self._ask(server, request)
             self._note(server, self._outcome(answer))
             return answer
         except Exception:
             failure = Failure()
-            self._silent.add(server)
-            self._note(server, failure.getErrorMessage())
+            self._note(server, failure.getErrorMessage(), answered=False)
             ours = {} if failure.check(*UNREACHED) else {"log_failure": failure}
             self._quiet.warn(
                 type(failure.value).__name__,
@@ -417,8 +450,9 @@ class Registration:
             )
             return None
 
-    def _note(self, server: str, said: str) -> None:
+    def _note(self, server: str, said: str, *, answered: bool = True) -> None:
         self._known[server] = said
+        (self._silent.discard if answered else self._silent.add)(server)
         if REGISTERED in self.status().values():
             self._unlisted = None
         elif self._unlisted is None:
@@ -444,6 +478,20 @@ class Registration:
         except RmqhaError:
             # Whatever it is, the whole registration will tell.
             return True
+
+    async def _acting(self, server: str) -> bool | None:
+        """
+        Whether the slaves of this name let the first of them act for a master that is away: stock
+        brokers of 5.x do.  A stock name server takes whatever the last of them says for all, and
+        no word for no; so what it knows is said again.
+        """
+        try:
+            answer = await self._ask(server, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+            brokers = json_body.read(ClusterInfo, answer.body).broker_addr_table
+        except RmqhaError:
+            return None  # the registration will tell
+        found = brokers.get(self.current.settings.broker.name)
+        return True if found is not None and found.enable_acting_master else None
 
     async def _ask(self, server: str, request: Command) -> Command:
         timeout = self.current.settings.registration.timeout

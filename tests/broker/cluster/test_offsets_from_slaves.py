@@ -11,6 +11,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.broker.broker import Broker
+from rmqha.broker.cluster.offsets_from_slaves import WITHIN
 from rmqha.errors import RemotingUnreachable
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -136,6 +137,19 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual(5, offsets.get("h", "T", 0), "the queue's end")
         self.assertEqual(3, offsets.get("g", "T", 7), "the queue begins there")
         self.assertIsNone(offsets.get("g", "Gone", 0))
+
+    def test_one_name_server_is_slow(self) -> None:
+        """
+        What one name server knows is asked for while another does not answer, and nobody twice.
+        """
+        self.serving._return.servers = (TWO, ONE)
+        self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
+        gathering = self.gather()
+        self.assertEqual(4, self.serving.offsets.get("g", "T", 0))
+        self.assertNoResult(gathering)
+        self.turns(WITHIN)
+        self.successResultOf(gathering)
+        self.assertEqual([(TWO, 106), (ONE, 106), (SLAVE, 43)], self.others.asked)
 
     def test_idle(self) -> None:
         """
