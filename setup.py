@@ -8,10 +8,34 @@ it setuptools installs a finder hook, imports work and the plugin is invisible.
 Cython is needed to build, not to run.
 """
 
+import re
+import subprocess
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
+
+VERSION = "0.1.0.dev0"
+
+
+def version() -> str:
+    """
+    The version, with the commit that this is built from: two nodes that tell the same one run the
+    same code.  In a source archive its own list says so.
+    """
+    told = Path("PKG-INFO")
+    if told.is_file():
+        found = re.search(r"^Version: (.+)$", told.read_text(encoding="utf-8"), re.MULTILINE)
+        return found[1] if found else VERSION
+    if not Path(".git").exists():
+        return VERSION
+    describe = ["git", "describe", "--always", "--dirty=.dirty", "--exclude=*", "--abbrev=10"]
+    try:
+        done = subprocess.run(describe, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return VERSION
+    return f"{VERSION}+g{done.stdout.strip()}"
+
 
 # What is compiled, if there is a compiler: without it everything works, and slower.
 LANE = cythonize(
@@ -49,7 +73,7 @@ DEV = [*BUILD, "mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9"]
 
 setup(
     name="rmqha",
-    version="0.1.0.dev0",
+    version=version(),
     description="RocketMQ's master/slave high availability in Python on Twisted",
     long_description=Path("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -6,12 +6,16 @@ A node says the first at its start, in one warning; C{rmqha config check} says a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import ClientAuth, RemotingSettings, Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
+
+_IN_NAMES = re.compile(r"[%|a-zA-Z0-9_-]")
+"""What a topic's name may have in it."""
 
 
 def open_ports(settings: Settings, *, namesrv: bool) -> list[str]:
@@ -84,8 +88,38 @@ def advice(settings: Settings, *, namesrv: bool) -> list[str]:
     return [text for text in found if text]
 
 
+def _values(settings: Settings) -> Iterator[str]:
+    """
+    Values that peers, tools or clients cannot use as they are.
+    """
+    broker, ha = settings.broker, settings.ha
+    master = "" if ha.master is None else ha.master[0]
+    hosts = {"brokerIP1": broker.ip1, "brokerIP2": broker.ip2, "haMasterAddress": master}
+    for key, host in hosts.items():
+        if host in ("0.0.0.0", "::"):
+            yield f"{key}={host}: no other machine connects to this; give what it reaches"
+    for key, name in (("brokerName", broker.name), ("brokerClusterName", broker.cluster)):
+        strange = sorted({letter for letter in name if not _IN_NAMES.fullmatch(letter)})
+        if strange:
+            yield (
+                f"{key}={name}: a topic has this name, and Java clients and tools refuse "
+                f"{' '.join(map(repr, strange))} in one; a comment behind a value is part of it"
+            )
+    texts = {
+        "brokerName": broker.name,
+        "brokerClusterName": broker.cluster,
+        "namesrvAddr": broker.namesrv,
+        "storePathRootDir": str(settings.store.root),
+        "storePathCommitLog": str(settings.store.commitlog),
+    }
+    for key, text in texts.items():
+        if "${" in text or " #" in text:
+            yield f"{key}={text}: this is taken by the letter, placeholders and comments too"
+
+
 def _of_a_broker(settings: Settings) -> Iterator[str]:
     broker, ha = settings.broker, settings.ha
+    yield from _values(settings)
     if broker.listen_port and broker.role.is_master and not broker.namesrv:
         yield "namesrvAddr is empty: no client finds this master by its topics"
     told = broker.namesrv or settings.controller.enabled

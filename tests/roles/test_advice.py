@@ -114,3 +114,25 @@ class AdviceTests(SynchronousTestCase):
         self.assertEqual([], self.advised(*keys, role="slave"))
         (text,) = self.advised(*keys, "haMasterClientAddress=off", role="slave")
         self.assertIn("haMasterClientAddress", text)
+
+    def test_values(self) -> None:
+        """
+        A value that others cannot use as it is has a line, and one that they can has none.
+        """
+
+        def said(*keys: str) -> list[str]:
+            return advice(load(None, (*CLOSED, *WISE, *keys), "slave"), namesrv=False)
+
+        before = said()
+        for key, words in (
+            ("brokerIP1=0.0.0.0", "brokerIP1=0.0.0.0: no other machine connects to this"),
+            ("brokerIP2=::", "brokerIP2=::: no other machine connects to this"),
+            ("haMasterAddress=0.0.0.0:10912", "haMasterAddress=0.0.0.0: no other"),
+            ("brokerName=b # master", "brokerName=b # master: a topic has this name"),
+            ("brokerClusterName=Default Cluster", "refuse ' ' in one"),
+            ("brokerName=${HOSTNAME}", "placeholders and comments too"),
+            ("storePathRootDir=/data/${USER}", "storePathRootDir=/data/${USER}: this is taken"),
+        ):
+            new = [text for text in said(key) if text not in before]
+            self.assertTrue(any(words in text for text in new), (key, new))
+        self.assertEqual(said("brokerName=broker-a_1", "brokerIP1=10.0.0.1"), before)
