@@ -259,7 +259,9 @@ def attention(status: Status) -> Iterator[str]:
         held = size(sum(row.get("bytes") or 0 for row in away))
         yield f"{held} kept for replicas that are away: {', '.join(row['address'] for row in away)}"
     servers = remoting.get("nameServers") or {}
-    silent = [f"{name}: {said}" for name, said in servers.items() if said != "registered"]
+    silent = [
+        f"{name}: {said}" for name, said in servers.items() if said not in ("registered", "not yet")
+    ]
     if silent and len(silent) < len(servers):
         yield f"not registered at {'; '.join(silent)}"
     strange = {
