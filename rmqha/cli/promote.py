@@ -92,7 +92,9 @@ def promote(
             f"{done.owed} consumer offsets were committed here that the old master may not have; "
             "it may have others that are not here: if its tables can be had, give --tables"
         )
-    if done.merged is not None and any(one.after < one.before for one in done.moved):
+    if done.merged is not None and (
+        done.merged.of_longer_log or any(one.after < one.before for one in done.moved)
+    ):
         note(
             f"the tables of {tables} are newer than this log: what a group gave back for a retry "
             "behind its end is not retried; promoted without --tables, groups may consume it again"

@@ -5,10 +5,12 @@ C{rmqha promote}.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lab.harness import golden
 from rmqha.logfiles import json_table
 from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
@@ -81,6 +83,22 @@ class PromoteTests(CommandTestCase):
         self.assertIn("offset 2000000 is now ", result.stdout)
         self.assertIn(f"the tables of {other} are newer than this log: ", result.stderr)
         self.assertIn("without --tables", result.stderr)
+
+    def test_tables_of_a_longer_log(self) -> None:
+        """
+        So are those that are of a longer log and move no offset: what a group gave back is only in
+        that log, where it was the last.
+        """
+        other = self.store.parent / "tables"
+        other.mkdir()
+        for name in ("consumerOffset.json", "delayOffset.json"):
+            json_table.replace(self.store / "config" / name, {"offsetTable": {}})
+        table: Any = {"offsetTable": {}, "maxPhyOffset": OfflineLog(self.store).end}
+        for longer in (0, 1):
+            table["maxPhyOffset"] += longer
+            json_table.replace(other / "delayOffset.json", table)
+            result = self.run_command("promote", self.store, "--dry-run", "--tables", other)
+            self.assertEqual(longer, result.stderr.count("are newer than this log"), result.stderr)
 
     def test_torn(self) -> None:
         """

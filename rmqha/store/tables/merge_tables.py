@@ -57,6 +57,7 @@ class MergedTables:
     @ivar deleted: Topics that the other has deleted, and the store has not, where the log is known
         for the one in which that was.
     @ivar not_deleted: The names of those that were deleted behind the log's end: they stay.
+    @ivar of_longer_log: Whether the other's tables say that its log went further.
     @ivar faults: What is wrong with the other's files.
     """
 
@@ -70,6 +71,7 @@ class MergedTables:
     groups: tuple[str, ...] = ()
     deleted: dict[str, DeletedTopic] = field(factory=dict)
     not_deleted: tuple[str, ...] = ()
+    of_longer_log: bool = False
     faults: list[str] = field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -113,7 +115,8 @@ def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> Merge
     merged.topics, gone = _merge_rows(merged, ours, theirs, TOPICS, TopicTable, deleted)
     merged.groups, _ = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
     _merge_offsets(merged, ours, theirs, gone)
-    _merge_delays(merged, ours, theirs)
+    end = _merge_delays(merged, ours, theirs)
+    merged.of_longer_log = log is not None and end > log.confirmed
     merged.faults += theirs.faults
     return merged
 
@@ -208,18 +211,24 @@ def _merge_offsets(
     merged.offsets = evolve(base, offset_table=table)
 
 
-def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> None:
+def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> int:
+    """
+    Merge how far delay levels are.
+
+    @return: Where the other's log ended, in the words of its table; 0 if it does not say.
+    """
     found = ours.read(ours.path(DELAY_OFFSETS)).table, theirs.read(DELAY_OFFSETS)
     own, others = (None if table is None else from_json(DelayOffsets, table) for table in found)
     base = own if own is not None else others
     if base is None or others is None:
         merged.delays = base
-        return
+        return 0
     mine = dict(own.offset_table) if own is not None else {}
     higher = _higher(mine, others.offset_table)
     merged.moved_delays = len(higher)
     # Where the other's log had to end says nothing of this one.
     merged.delays = base.at(None, mine | higher) if higher else base
+    return others.log_end or 0
 
 
 def _higher(mine: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
