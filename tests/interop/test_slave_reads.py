@@ -5,10 +5,16 @@ to the slave while the master is away, and back.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, progress
 from lab.stock.brokers import BOOT
 from lab.stock.clients import SOON, Client, Consumer
+from rmqha.logfiles.json_table import read as read_json
+from rmqha.logfiles.published import DELETED
 from tests.interop.sites import SiteTestCase
 from tests.interop.test_clients import bodies
 
@@ -75,6 +81,69 @@ class SlaveReadsTests(SiteTestCase):
         consumer = self.master_away(client)
         self.master_back(client, consumer)
         self.assert_well()
+
+    def test_deleted_topic(self) -> None:
+        """
+        A topic that mqadmin deletes has nothing of before when it is made again: on the master, on
+        the slave when both were started anew, and when it is promoted.
+        """
+        client = self.java()
+        self.topic = f"Gone-{client.slug}"
+        self.make_topic(self.topic, queues=1)
+        before, new = bodies("before", 1000), bodies("new", 20)
+        client.send_surely(self.topic, before)
+        reader = client.consume(self.topic, "Before")
+        reader.until_got(before)
+        reader.stop()
+        with self.row(client, "mqadmin deletes a topic of 1,000 messages: made again it is empty"):
+            words = ["deleteTopic", "-c", "interop", "-t", self.topic]
+            said = self.tool.do("mqadmin", BOOT, namesrv=self.names, words=words, seconds=0)
+            self.assertIn("success", said["printed"])
+            until(
+                lambda: all(
+                    self.topic in (read_json(node.root / DELETED) or {}).get("topics", {})
+                    for node in (self.primary, self.copy)
+                ),
+                "the slave has deleted it too",
+                SOON,
+                tell=self.copy.tail,
+                pause=0.2,
+            )
+            self.make_topic(self.topic, queues=1)
+            client.send_surely(self.topic, new)
+            self.gets(client, "Before", new)
+            self.gets(client, "Master", new)
+        with self.row(client, "and so it is after a restart, at the slave too"):
+            self.copy.until_synced(self.primary.status()["maxOffset"])
+            self.restart_broker()
+            self.copy.term()
+            self.copy.start()
+            self.copy.until_upstream("in-sync")
+            self.gets(client, "Restarted", new)
+            self.primary.kill9()
+            self.gets(client, "Slave", new)
+        with self.row(client, "and when the slave is promoted"):
+            self.copy.term()
+            program = Path(sys.executable).parent / "rmqha"
+            run = [sys.executable, program, "promote", self.copy.root, "--conf"]
+            subprocess.run([*run, self.copy.conf, "--tables", self.primary.root], check=True)
+            del self.copy.keys["haMasterAddress"]
+            self.copy.role = "master"
+            self.copy.keys |= {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
+            self.copy.start()
+            more = bodies("more", 20)
+            client.send_surely(self.topic, more, ROUTED)
+            self.gets(client, "Promoted", new + more)
+        self.assert_well()
+
+    def gets(self, client: Client, group: str, wanted: list[str]) -> None:
+        """
+        A consumer of a group gets these, each once, and nothing else.
+        """
+        consumer = client.consume(self.topic, group)
+        consumer.until_got(wanted, ROUTED)
+        consumer.stop()
+        self.assertEqual(sorted(wanted), sorted(consumer.bodies), group)
 
     def lags(self, client: Client) -> Consumer:
         """
