@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from attrs import define
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.schema import Field
 from deltalake.transaction import AddAction
 
 from rmqha.pipeline.errors import TableRefused
@@ -34,6 +35,7 @@ from rmqha.pipeline.sinks.table import (
     Taken,
     fitting,
     folder_columns,
+    refused_for,
     require_same,
 )
 from rmqha.pipeline.sinks.written import WrittenFile
@@ -57,6 +59,23 @@ _ANYWHERE = TablePosition(0, Position(1 << 62))
 """The position of a source of which only the name is known."""
 
 _SUM_BYTES = 8
+
+_APPEND_ONLY = "delta.appendOnly"
+_MAPPING = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
+
+_ASKED = ("delta.constraints.", "delta.invariants", "delta.generationExpression", "delta.identity.")
+"""How properties of a table and its columns begin whose writers have to check or compute something.
+C{deltalake} takes whole files unseen."""
+
+_FEATURES = {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "generatedColumns", "invariants"),
+    *("timestampNtz", "variantType", "variantType-preview"),
+}
+"""Those of a protocol that C{deltalake} reads and adds files under, where no L{_ASKED} is there."""
+
+_IDENTITY = 6
+"""Version of a writer that has to know identity columns, which C{deltalake} does not."""
 
 
 def application(selection: str, store: str) -> str:
@@ -93,6 +112,8 @@ class DeltaSink(LakeTable):
                 wanted = fitting(schema, shape.by)
                 require_same(root, wanted.names, [each.name for each in table.schema().fields])
                 require_same(root, folder_columns(shape.by), table.metadata().partition_columns)
+                if asked := [*_asked(table), *_of_columns(table, Schema.from_arrow(wanted))]:
+                    raise refused_for(root, asked)
             return cls(shape, table)
         if _has_files(shape):
             raise TableRefused(root, "it has files, but is not a Delta table")
@@ -137,6 +158,10 @@ class DeltaSink(LakeTable):
 
     def take_off(self, store: str, to: int) -> Taken:
         moved = self._cut_back(store, to)
+        if self._table.metadata().configuration.get(_APPEND_ONLY, "").lower() == "true":
+            raise TableRefused(
+                self.shape.place, f"its property {_APPEND_ONLY} forbids that rows are taken off"
+            )
         rewinds = Transaction(_REWINDS, self.generation + 1, _now())
         # What is known of no store but this one is not said: it would be believed.
         others = {source: held for source, held in self._said().items() if held != _ANYWHERE}
@@ -290,6 +315,41 @@ class DeltaSink(LakeTable):
                 commit_properties=_said_of(now, {}, self._table.version()),
             )
             self._table.update_incremental()
+
+
+def _asked(table: DeltaTable) -> Iterator[str]:
+    """
+    What a table asks of its writers that nothing here sees to.
+    """
+    for name in table.metadata().configuration:
+        if name.startswith(_ASKED):
+            yield name
+    if table.metadata().configuration.get(_MAPPING) == "id":
+        yield f"{_MAPPING}=id"
+    protocol = table.protocol()
+    for name in protocol.writer_features or ():
+        if name not in _FEATURES:
+            yield f"the feature {name}"
+    if protocol.min_writer_version == _IDENTITY:
+        yield f"version {_IDENTITY} of its protocol"
+
+
+def _of_columns(table: DeltaTable, wanted: Schema) -> Iterator[str]:
+    """
+    The same of its columns: files have others, or may have empty ones.
+    """
+    ours: dict[str, Field] = {each.name: each for each in wanted.fields}
+    for each in table.schema().fields:
+        name, mine = each.name, ours[each.name].type
+        if not each.nullable:
+            yield f"column {name} is NOT NULL"
+        if each.type != mine:
+            yield f"column {name} is {each.type}, not {mine}"
+        for key, value in each.metadata.items():
+            if key.startswith(_ASKED):
+                yield f"{key} of column {name}"
+            elif key == _PHYSICAL and value != name:
+                yield f"column {name} is {value} in files"
 
 
 def _has_files(shape: Shape) -> bool:

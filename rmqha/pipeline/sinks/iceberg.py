@@ -10,7 +10,8 @@ snapshot has expired.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from logging import getLogger
 from pathlib import Path
 from typing import Self
@@ -18,20 +19,30 @@ from typing import Self
 import pyarrow as pa
 from attrs import define
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ResolveError
 from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.manifest import DataFile
+from pyiceberg.schema import promote
 from pyiceberg.table import Table as Iceberg
 from pyiceberg.table import TableProperties
-from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.transforms import (
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
 
 from rmqha.pipeline.errors import TableRefused
+from rmqha.pipeline.sinks.columns import STORE
 from rmqha.pipeline.sinks.parquet import OURS, Shape
 from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write
-from rmqha.pipeline.sinks.table import LakeTable, Taken, require_same
+from rmqha.pipeline.sinks.table import LakeTable, Taken, refused_for, require_same
 from rmqha.pipeline.sinks.table_layout import DATE, By
-from rmqha.pipeline.sinks.target import IcebergPlace
+from rmqha.pipeline.sinks.target import IcebergPlace, local
 from rmqha.pipeline.sinks.written import WrittenFile
 
 CATALOG = "catalog.db"
@@ -43,6 +54,9 @@ _SEQUENCE = "rmqha.sequence"
 """Property: the sequence number of our last snapshot, when its properties were set."""
 
 _GENERATION = "rmqha.generation"
+
+_TIMES = ("store_timestamp", "storeTimestamp")
+"""The column of the store time, by the styles."""
 
 _PROPERTIES = {
     # Each commit is a new list of files and a new description of the table.
@@ -99,9 +113,24 @@ class IcebergSink(LakeTable):
             if schema is None:
                 raise TableRefused(shape.place, f"the catalog has no table {place.table}") from None
             table = _made(catalog, place, shape, schema)
+        except FileNotFoundError as error:
+            raise TableRefused(
+                shape.place,
+                f"{error}: an Iceberg table names its files by whole paths; if it was moved, move "
+                "it back",
+            ) from error
+        if not _same(table.location(), shape):
+            raise TableRefused(
+                shape.place,
+                f"table {place.table} of its catalog is in {table.location()}, and an Iceberg "
+                "table names its files by whole paths, so that a copy is no table of its own: "
+                f"say --out {table.location()}, or write to a new folder",
+            )
         if schema is not None:
             found = [each.name for each in table.schema().fields]
             require_same(place.table, schema.names, found)
+            if asked := [*_of_spec(table, shape.by), *_of_columns(table, schema)]:
+                raise refused_for(place.table, asked)
         return cls(shape, table)
 
     @property
@@ -158,7 +187,11 @@ class IcebergSink(LakeTable):
                 name = path.with_name(f"{path.stem}-r{generation}.parquet")
                 write(left, name, self.shape.encoding)
                 added.append(f"{_SCHEME}{name}")
-        self._change({**self._said(), **moved}, {_GENERATION: str(generation)}, removed, added)
+        try:
+            self._change({**self._said(), **moved}, {_GENERATION: str(generation)}, removed, added)
+        except ValueError as error:
+            asked = [f"what is left of its files does not fit: {error}"]
+            raise refused_for(self.shape.place, asked) from error
         return Taken(rows, {store: to})
 
     def _change(
@@ -215,6 +248,49 @@ class IcebergSink(LakeTable):
         pass
 
 
+def _same(location: str, shape: Shape) -> bool:
+    """
+    Whether a table's files are where it is looked for.
+    """
+    if shape.url:  # Hadoop's names for S3 are others
+        return re.sub("^s3[an]:", "s3:", location.rstrip("/")) == shape.url
+    return local(location).resolve() == shape.root.resolve()
+
+
+def _of_spec(table: Iceberg, by: By) -> Iterator[str]:
+    """
+    The fields of a table's partition spec that a file has several values of: it is of a store
+    and a day, and maybe of a topic.
+    """
+    texts, days = (
+        (IdentityTransform, TruncateTransform),
+        (DayTransform, MonthTransform, YearTransform),
+    )
+    kept: dict[str, tuple[type, ...]] = {STORE: texts, **dict.fromkeys(_TIMES, days)}
+    if by is By.TOPIC:
+        kept["topic"] = texts
+    for each in table.spec().fields:
+        name = table.schema().find_column_name(each.source_id) or ""
+        if not isinstance(each.transform, (VoidTransform, *kept.get(name, ()))):
+            yield f"partition field {each.name} is {each.transform} of {name}"
+
+
+def _of_columns(table: Iceberg, schema: pa.Schema) -> Iterator[str]:
+    """
+    The columns that files do not have so, or not in each row.
+    """
+    ours = pyarrow_to_schema(schema, name_mapping=table.schema().name_mapping)
+    for each in table.schema().fields:
+        if each.required:
+            yield f"column {each.name} is NOT NULL"
+        mine = ours.find_type(each.name)
+        try:
+            if mine != each.field_type:
+                promote(mine, each.field_type)
+        except ResolveError:
+            yield f"column {each.name} is {each.field_type}, not {mine}"
+
+
 def _location(shape: Shape) -> str:
     """
     Where a table's files are, as Iceberg says it.
@@ -244,14 +320,14 @@ def _made(catalog: Catalog, place: IcebergPlace, shape: Shape, schema: pa.Schema
     A new table, with a partition a day, and a topic if folders are by topic.
     """
     catalog.create_namespace_if_not_exists(place.table.rpartition(".")[0])
-    time = "store_timestamp" if "store_timestamp" in schema.names else "storeTimestamp"
+    time = next((each for each in _TIMES if each in schema.names), "")
     with (
         catalog.create_table_transaction(
             place.table, schema, location=_location(shape), properties=_PROPERTIES
         ) as made,
         made.update_spec() as spec,
     ):
-        if time in schema.names:
+        if time:
             spec.add_field(time, DayTransform(), DATE)
         if shape.by is By.TOPIC and "topic" in schema.names:
             spec.add_field("topic", IdentityTransform(), "topic")

@@ -205,6 +205,17 @@ def require_same(table: str, wanted: Iterable[str], found: Iterable[str]) -> Non
         )
 
 
+def refused_for(table: str, asked: Iterable[str]) -> TableRefused:
+    """
+    The error of a table of which others ask what its new files would not keep.
+    """
+    return TableRefused(
+        table,
+        f"rows are added to it as whole files, which do not keep what it asks: {'; '.join(asked)}; "
+        "take that back, or write to another table",
+    )
+
+
 def fitting(schema: pa.Schema, by: By) -> pa.Schema:
     """
     The schema of a table whose files have another one: with the columns of its folders.
