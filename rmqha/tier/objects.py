@@ -262,6 +262,8 @@ def _file_system(url: str, process: int) -> tuple[FileSystem, str]:
     try:
         if "://" not in url:
             raise ValueError("it is no URL, like s3://bucket/folder or file:///folder")
+        if "#" in url:
+            raise ValueError("a # would cut off what is behind it: say %23")
         parts = urlsplit(url)
         files, base = _hdfs(parts) if parts.scheme == "hdfs" else FileSystem.from_uri(url)
         if not base.strip("/"):

@@ -179,7 +179,7 @@ class UploadTests(TierCase):
         """
         What is no URL of a folder is refused, and a password in it is not shown.
         """
-        for url in ("/tmp/tier", "nothing://x/y", "s3://"):
+        for url in ("/tmp/tier", "nothing://x/y", "s3://", "s3://x/y#z", "file:///x/y#"):
             self.assertRaises(TierPlaceInvalid, Uploader, root=self.store, url=url)
         error = self.assertRaises(
             TierPlaceInvalid, ObjectFolder.at, "s3://key:hidden@bucket/tier?nonsense=1"

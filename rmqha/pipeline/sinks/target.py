@@ -46,6 +46,17 @@ class Format(StrEnum):
     ICEBERG = "iceberg"
 
 
+_QUOTED = "%[0-9A-Fa-f]{2}"
+_ODD = {
+    Format.DELTA: rf"[\x00-\x1f\x7f\[\\\]^|]|{_QUOTED}",
+    Format.ICEBERG: rf"[\x00-\x1f#?]|{_QUOTED}",
+}
+"""What the formats' libraries take for something else in a path."""
+
+_ODD_URL = {Format.ICEBERG: _QUOTED}
+"""The same in a URL: pyarrow, which writes the files, decodes it, and pyiceberg does not."""
+
+
 @frozen
 class IcebergPlace:
     """
@@ -116,6 +127,14 @@ class Target:
         @raise TableRefused: If it is something else.
         @raise ExtraMissing: If what knows its format is not installed.
         """
+        odd = _ODD_URL if self.url else _ODD
+        found = re.search(odd.get(self.format, "$^"), self.shape.place)
+        if found is not None:
+            raise TableRefused(
+                self.shape.place,
+                f"the library of the format takes {found[0]!r} for something else than a part of a "
+                "folder's name: give the folder another one",
+            )
         if self.url and self.by is not By.DATE:
             raise TableRefused(
                 self.url,
@@ -154,7 +173,8 @@ def object_url(out: str | PathLike[str]) -> str:
     """
     The URL of a place in S3 or in HDFS, C{""} if it is none.
 
-    @raise TableRefused: If it has options, which only one of the libraries that go there knows.
+    @raise TableRefused: If it has options, which only one of the libraries that go there knows, or
+        what they would cut off.
     """
     text = fspath(out).rstrip("/")
     if not text.startswith((_S3, _HDFS)):
@@ -164,6 +184,8 @@ def object_url(out: str | PathLike[str]) -> str:
             shown_url(text),
             "keys, accounts and options are given in the environment, as AWS_... or HADOOP_...",
         )
+    if "#" in text:
+        raise TableRefused(text, "a # in a URL would cut off what is behind it: say %23")
     return text
 
 
@@ -188,6 +210,10 @@ def local(out: str | PathLike[str]) -> Path:
         raise TableRefused(
             text, "it is neither on a mounted file system nor an s3:// or hdfs:// URL"
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TableRefused(ascii(text), "the name of its folder is not UTF-8") from error
     return Path(text).expanduser().absolute()
 
 

@@ -290,5 +290,9 @@ class RefusedTests(S3Case):
         for url in ("s3://bucket/table?region=x", "s3://key:hidden@bucket/table"):
             error = self.assertRaises(TableRefused, object_url, url)
             self.assertNotIn("hidden", str(error))
+        for url in ("s3://bucket/a#b", "s3://bucket/a#", "hdfs://host/a#b/c"):
+            self.assertIn("%23", str(self.assertRaises(TableRefused, Target.at, url)))
+        encoded = Target.at("s3://bucket/a%20b", format=Format.ICEBERG)
+        self.assertIn("%20", str(self.assertRaises(TableRefused, encoded.open)))
         for url in ("gs://bucket/table", "s3a://bucket/table"):
             self.assertRaises(TableRefused, Target.at, url)

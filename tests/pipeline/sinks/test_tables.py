@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import string
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -365,6 +366,31 @@ class RefusedTests(LakeTestCase):
         wrong = Target.at(append_to.root, format=Format.DELTA)
         self.assertRaises(TableRefused, append, wrong, self.store)
         self.assertRaises(TableRefused, found_at, self.store)
+
+    def test_odd_names(self) -> None:
+        """
+        A folder is called what it is called: it is written to, or refused before anything is.
+        """
+        publish(self.store, self.all[20])
+        others = {Format.PARQUET: "", Format.DELTA: "[]^|\\", Format.ICEBERG: "#?"}
+        for format, odd in others.items():
+            base = Path(tempfile.mkdtemp(prefix="lake-"))
+            self.addCleanup(shutil.rmtree, base)
+            names = [f"x{each}y" for each in (*odd, "%20", "\t", "\n")]
+            if format is Format.PARQUET:
+                names = []
+            for name in (*names, "x\udcffy"):
+                with self.assertRaises(TableRefused, msg=name):
+                    append(Target.at(base / name / "t", format=format), self.store)
+                self.assertEqual([], os.listdir(base), name)
+            good = "".join(sorted({*string.printable, "ä", "中"} - {"/", *string.whitespace, *odd}))
+            good = f"~ {good}"
+            target = Target.at(base / good / "t", format=format)
+            append(target, self.store)
+            publish(self.store, self.all[30])
+            append(target, self.store)
+            self.assertEqual(([good], self.all[:30]), (os.listdir(base), offsets(target)))
+            publish(self.store, self.all[20])
 
     def test_in_use(self) -> None:
         """
