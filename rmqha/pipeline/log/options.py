@@ -190,6 +190,7 @@ class ReadOptions:
     starting_offsets_by_timestamp: QueueOffsets | None = option(QueueTimes())
     columns: tuple[str, ...] | None = option(Names())
     column_style: Style = option(Choice(Style), Style.RMQHA)
+    include_headers: bool = option(Switch(), False)
     verify_crc: bool = option(Switch(), True)
     decompress: bool = option(Switch(), False)
     max_decompressed_bytes: int = option(Size(), DECOMPRESSED_MOST)
@@ -238,8 +239,9 @@ class ReadOptions:
         for name, value in given.items():
             draft.take(name, as_text(value))
         found = draft.values
-        if "subscribe" in found:
-            found["topic"] = found.pop("subscribe")
+        for name, ours in _KAFKA.items():
+            if name in found:
+                found[ours] = found.pop(name)
         if "nameServer" in found:
             options = cls(**_with_registered(draft)).now()
             if not options.stores:
@@ -379,13 +381,17 @@ KINDS: dict[str, Kind] = {
     "path": LocalPath(),
     "paths": Paths(),
     "subscribe": Names(),
+    "maxOffsetsPerTrigger": Integer(1, ROWS_MAX),
 }
-"""Every option there is; C{paths} is what Spark makes of a list given to C{load}, C{subscribe} what
-its Kafka source calls C{topic}."""
+"""Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
+
+_KAFKA = {"subscribe": "topic", "maxOffsetsPerTrigger": "maxRowsPerTrigger"}
+"""What options are called by Spark's Kafka source."""
 
 OF_ROWS = (
     "columns",
     "columnStyle",
+    "includeHeaders",
     "topic",
     "subscribe",
     "subscribePattern",
@@ -401,6 +407,7 @@ OF_ROWS = (
 _STREAM_ONLY = (
     "maxBytesPerTrigger",
     "maxRowsPerTrigger",
+    "maxOffsetsPerTrigger",
     "minBytesPerTrigger",
     "maxTriggerDelay",
     "missingStores",
@@ -411,7 +418,7 @@ _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
 
 def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
     for one, other in (
-        ("subscribe", "topic"),
+        *_KAFKA.items(),
         ("subscribePattern", "topic"),
         ("subscribePattern", "subscribe"),
         ("assign", "topic"),
@@ -433,6 +440,8 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
         raise draft.invalid(
             "columnStyle", "one store: topic, partition and offset of several are not unique"
         )
+    if options.column_style is not Style.KAFKA:
+        draft.refuse(("includeHeaders",), "only with columnStyle=kafka")
     if options.max_decompressed_bytes > DECOMPRESSED_LIMIT:
         raise draft.invalid("maxDecompressedBytes", f"at most {DECOMPRESSED_LIMIT} bytes")
     columns = {name.lower() for name in STYLES[options.column_style.value]}

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 PATIENCE = 10.0
 """Seconds a task waits for its host's copy to reach the end of its range."""
 
+_HEADERS = "headers"
+"""The column that Spark's Kafka source has only where C{includeHeaders} is set."""
+
 SHORT = "the file ends here"
 
 _POLL = 0.1
@@ -72,7 +75,10 @@ def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
     style = options.column_style.value
     extra = corrupt_column(options)
     if options.columns is None:
-        return (*all_columns(style), *extra)
+        names = all_columns(style)
+        if not options.include_headers:
+            names = tuple(name for name in names if name != _HEADERS)
+        return (*names, *extra)
     columns_of([name for name in options.columns if name not in extra], style)
     return options.columns
 

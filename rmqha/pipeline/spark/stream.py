@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -27,7 +28,7 @@ from pyspark.sql.types import StructType
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import CopyBehind, LogEndsBefore, PositionInvalid, StoresDiffer
-from rmqha.pipeline.log.options import MissingStores, ReadOptions
+from rmqha.pipeline.log.options import ROWS_MAX, MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, to_json
 from rmqha.pipeline.log.ranges import at_least, hint_at_topics, ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
@@ -72,10 +73,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
-        The bytes of a batch.  Rows are no second limit of Spark's; they are counted here.
+        The bytes of a batch, or its rows: for both Spark has no name, and rows are counted here in
+        any case.  It is never all there is: by that Spark says that it looks once.
         """
-        size = self._options.max_bytes_per_trigger
-        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+        size, rows = self._options.max_bytes_per_trigger, self._options.max_rows_per_trigger
+        return ReadMaxRows(rows or ROWS_MAX) if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """
@@ -99,9 +101,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if store.name in ends and self._reached(store, positions):
                     known.append(store)
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        limits = BatchLimits(size, self._options.max_rows_per_trigger)
+        once = isinstance(limit, ReadAllAvailable)
+        limits = BatchLimits(size, None if once else self._options.max_rows_per_trigger)
         backlog = {store.name: ends[store.name] - positions[store.name].offset for store in known}
-        if self._targets is None and self._too_few(backlog):
+        if not once and self._targets is None and self._too_few(backlog):
             known = []
         parts = shares(limits, backlog)
         after = dict(positions)

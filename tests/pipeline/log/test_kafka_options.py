@@ -18,6 +18,7 @@ from tests.support.topic_store import TopicStore
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+    from rmqha.pipeline.errors import OptionInvalid
     from rmqha.pipeline.jobs.export import of_ranges
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.tables import schema_of
@@ -197,7 +198,7 @@ class TriggerTests(SynchronousTestCase):
         reader = stream.StreamReader(options, spark_schema(schema_of(options)))
 
         def latest(start: dict[str, Any]) -> dict[str, Any]:
-            found = reader.latestOffset(start, ReadAllAvailable())
+            found = reader.latestOffset(start, reader.getDefaultReadLimit())
             return dict(json.loads(json.dumps(found)))
 
         start = reader.initialOffset()
@@ -211,6 +212,59 @@ class TriggerTests(SynchronousTestCase):
         self.assertEqual(first, latest(first))
         now[0] += 30
         self.assertEqual(store.end, latest(first)["stores"]["store"]["offset"])
+
+    def test_once(self) -> None:
+        """
+        A stream that looks once, which Spark says by asking for all there is, neither waits nor
+        leaves something out.
+        """
+        store = golden.store("5.3.3")
+        record = expected("5.3.3", "store")[-1]
+        end = record["physicalOffset"] + record["size"]
+        publish(store, end)
+        for given in (
+            {"minBytesPerTrigger": "1g"},
+            {"maxRowsPerTrigger": "64"},
+            {"maxOffsetsPerTrigger": "64"},
+            {"maxBytesPerTrigger": "1k", "maxRowsPerTrigger": "64"},
+        ):
+            options = ReadOptions.parse({"path": store, **given}, streaming=True)
+            reader = stream.StreamReader(options, spark_schema(schema_of(options)))
+            self.assertNotIsInstance(reader.getDefaultReadLimit(), ReadAllAvailable)
+            found = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+            self.assertEqual(end, found["stores"]["store"]["offset"], given)
+
+    def test_rows(self) -> None:
+        """
+        Kafka's word for the rows of a batch is taken.
+        """
+        store = golden.store("5.3.3")
+        options = ReadOptions.parse({"path": store, "maxOffsetsPerTrigger": 64}, streaming=True)
+        self.assertEqual(64, options.max_rows_per_trigger)
+        for other in ({"maxRowsPerTrigger": 64}, {}):
+            given = {"path": store, "maxOffsetsPerTrigger": 64, **other}
+            self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=bool(other))
+
+
+class ColumnTests(SynchronousTestCase):
+    """
+    The columns of Kafka's source.
+    """
+
+    def test_headers(self) -> None:
+        """
+        Headers are there where they are asked for.
+        """
+        kafka = {"path": golden.store("5.3.3"), "columnStyle": "kafka"}
+        for more, wanted in (
+            ({}, False),
+            ({"includeHeaders": True}, True),
+            ({"columns": "value,headers"}, True),
+        ):
+            found = schema_of(ReadOptions.parse({**kafka, **more}))
+            self.assertEqual(wanted, "headers" in found.names, more)
+        given = {"path": kafka["path"], "includeHeaders": True}
+        self.assertRaises(OptionInvalid, ReadOptions.parse, given)
 
 
 class FilterTests(SynchronousTestCase):

@@ -235,7 +235,7 @@ class StreamTests(SynchronousTestCase):
         self.end = self.all[-1] + self.records[-1]["size"]
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
-    def run_stream(self, **options: object) -> Any:
+    def run_stream(self, trigger: str = "availableNow", **options: object) -> Any:
         """
         Run a stream of what is there into Parquet files.
 
@@ -244,7 +244,7 @@ class StreamTests(SynchronousTestCase):
         reader = session().readStream.format("rmqha").option("columns", "physical_offset,topic")
         for name, value in {"visibility": "log", "path": str(self.store), **options}.items():
             reader = reader.option(name, str(value))
-        writer = reader.load().writeStream.format("parquet").trigger(availableNow=True)
+        writer = reader.load().writeStream.format("parquet").trigger(**{trigger: True})
         writer = writer.option("checkpointLocation", str(self.place / "checkpoint"))
         query = writer.start(str(self.place / "rows"))
         query.awaitTermination(120)
@@ -255,6 +255,13 @@ class StreamTests(SynchronousTestCase):
         Physical offsets of the rows written so far.
         """
         return offsets(session().read.parquet(str(self.place / "rows")))
+
+    def test_once(self) -> None:
+        """
+        A stream that looks once reads all there is, whatever the least and the most of a batch.
+        """
+        self.run_stream("once", maxRowsPerTrigger=64, minBytesPerTrigger="1g")
+        self.assertEqual(self.all, self.found())
 
     def test_restart(self) -> None:
         """
