@@ -47,7 +47,6 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "flat": streams.flat,
     "late": streams.late,
     "idle": idling.part,
-    "rebuild": writes.rebuild,
     "verify": writes.verify,
     "scale": reads.scale,
     "pull": pulls.part,

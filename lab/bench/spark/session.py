@@ -23,7 +23,6 @@ from lab.bench.rows import NUMBERS, RAW
 from lab.bench.spark.peers import seconds, serve
 from rmqha.pipeline.jobs.export import export
 from rmqha.pipeline.jobs.index import index
-from rmqha.pipeline.jobs.rebuild.rebuild import rebuild
 from rmqha.pipeline.jobs.spark_work import ranges_of, run
 from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.jobs.verify.verify import verify
@@ -128,15 +127,6 @@ class Actions:
         writer = writer.option("parquet.compression.codec.zstd.level", "1")
         took = seconds(lambda: writer.parquet(str(out)))
         return {"seconds": took, "bytes": _taken(out)}
-
-    def rebuild(self, store: str) -> dict[str, Any]:
-        """
-        Make the consume queues of a store.
-        """
-        out = self._fresh()
-        took = seconds(lambda: rebuild(self._spark, store, out))
-        _taken(out)
-        return {"seconds": took}
 
     def verify(self, one: str, other: str) -> dict[str, Any]:
         """

@@ -1,5 +1,5 @@
 """
-What jobs do with a whole store: export it, rebuild its queues, compare it with a copy; and how
+What jobs do with a whole store: export it, compare it with a copy; and how
 much of it an export reads.
 """
 
@@ -82,18 +82,6 @@ def read(field: Field) -> list[Row]:
             met=ratio <= MOST_READ,
         )
     ]
-
-
-def rebuild(field: Field) -> list[Row]:
-    """
-    All consume queues, into a folder of their own.
-    """
-    works = {
-        "cat": lambda: cat(field.store.files),
-        "rebuild": lambda: field.rate(field.spark, "rebuild"),
-    }
-    found = in_turns(works, field.rounds(ROUNDS))
-    return [compared("rebuild consume queues", found["rebuild"], "cat", found["cat"], 0.4)]
 
 
 def verify(field: Field) -> list[Row]:

@@ -14,7 +14,6 @@ JOBS = {
     "export": "Write messages to Parquet, Delta or Iceberg.",
     "stream": "Write messages to a table as they arrive, each once.",
     "verify": "Compare copies of one log, byte by byte.",
-    "rebuild": "Make consume queues from a log, in another folder.",
     "stats": "Count messages by topic and queue; plot rates, sizes and delays.",
     "replay": "Send messages of a log to a broker again.",
     "index": "Make the split index of a store.",

@@ -1,3 +1,3 @@
 """
-Jobs over logs: export, stream, verify, rebuild, stats, replay, index, rewind.
+Jobs over logs: export, stream, verify, stats, replay, index, rewind.
 """

@@ -1,3 +1,0 @@
-"""
-Consume queues made anew from a log, by many tasks.
-"""
