@@ -14,22 +14,16 @@ from rich.table import Table
 
 from rmqha.cli.common import FAILED, JSON, Whole, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
-from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.jobs.verify.chunks import CHUNK, DigestKind
 from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
 from rmqha.pipeline.jobs.verify.findings import ComparisonReport, ComparisonResult
-from rmqha.pipeline.jobs.verify.page import page, summary
 from rmqha.pipeline.jobs.verify.verify import verify as compare
 from rmqha.pipeline.log.option_values import Size
 
 MOST_ROWS = 20
-"""Records shown in a terminal; C{--json} has all."""
-
-
-MOST_FIELDS = 3
-"""Fields of a record shown there."""
+"""Differences shown in a terminal; C{--json} has all."""
 
 
 class Bytes(click.ParamType[int]):
@@ -78,11 +72,6 @@ class Bytes(click.ParamType[int]):
     help="Compare STORE with the digests of another copy.",
 )
 @POINT_FILE
-@click.option(
-    "--html",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a report with a picture into this file.",
-)
 @JSON
 @spark_options
 @click.pass_context
@@ -97,7 +86,6 @@ def verify(
     digests: Path | None,
     other: Path | None,
     point_file: str,
-    html: Path | None,
     as_json: bool,
 ) -> None:
     """Compare copies of one log, byte for byte: master=/data/a slave=/data/b.
@@ -110,7 +98,7 @@ def verify(
     """
     sum = DigestKind(kind)
     count = len(stores) if isinstance(stores, Mapping) else 1
-    if digests is not None and (other is not None or html is not None or as_json or whole):
+    if digests is not None and (other is not None or as_json or whole):
         raise click.UsageError("--digests compares nothing: give it alone")
     if other is not None and end is not None:
         raise click.UsageError("--against compares the range of the digests: give no --end")
@@ -118,8 +106,6 @@ def verify(
         raise click.UsageError("a comparison needs two copies: NAME=STORE NAME=STORE")
     if (digests or other) and count > 1:
         raise click.UsageError("--digests and --against are for one STORE")
-    if html is not None:
-        require("--html")
     session = on.session("verify")
     if digests is not None:
         found = digest(
@@ -149,9 +135,6 @@ def verify(
             point_file=point_file,
             shown=shown,
         )
-    if html is not None:
-        html.write_text(page(report), encoding="utf-8")
-        note(f"{html} has a picture")
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
     else:
@@ -172,31 +155,10 @@ def _tell(report: ComparisonReport, console: Console) -> None:
             why = found.absent or "other bytes"
             table.add_row(found.store, str(found.start), str(found.end), str(found.count), str(why))
         console.print(table)
-    if report.records:
-        first = report.copies[0].name
-        table = Table(
-            "copy", "record", "kind", "message", "fields", f"in {first}", "in the copy", box=None
-        )
-        for record in report.records[:MOST_ROWS]:
-            where = f"{record.topic}/{record.queue_id}/{record.queue_offset}"
-            table.add_row(
-                record.store,
-                str(record.offset),
-                record.kind,
-                where if record.topic else "",
-                _few(record.fields),
-                record.reference or "",
-                record.other or "",
-            )
-        console.print(table)
-        if report.record_count > MOST_ROWS:
-            console.print(f"and {report.record_count - MOST_ROWS} more records")
-    click.echo(f"{report.verdict}: {summary(report)}")
-
-
-def _few(names: tuple[str, ...]) -> str:
-    """
-    Some names, and how many there are beyond.
-    """
-    more = len(names) - MOST_FIELDS
-    return ", ".join(names[:MOST_FIELDS]) + (f" and {more} more" if more > 0 else "")
+        if len(report.differences) > MOST_ROWS:
+            console.print(f"and {len(report.differences) - MOST_ROWS} more")
+        first = report.copies[0]
+        for copy in report.copies[1:]:
+            if first.root and copy.root and any(d.store == copy.name for d in report.differences):
+                note(f"which records: rmqha verify {copy.root} --against {first.root}")
+    click.echo(f"{report.verdict}: {report.summary}")

@@ -1,12 +1,11 @@
 """
-Figures without a screen, and how they become files or parts of a page.
+Figures without a screen, and how they become files.
 
 What draws needs matplotlib, from the extra C{plots}.
 """
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,8 @@ from rmqha.errors import ExtraMissing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OURS, ACCENT, BAD, WEAK = "#7aa6c2", "#2b6a8f", "#c8102e", "#d8dde0"
-"""Colours: plain, emphasised, at fault, in the background."""
+WEAK = "#d8dde0"
+"""The colour of what is in the background."""
 
 SERIES = ("#2b6a8f", "#d98324", "#5b8c5a", "#8e5572", "#c8a13a", "#4c4c6d", "#a23b3b", "#3b8ea5")
 """Colours of things side by side."""
@@ -44,20 +43,6 @@ def blank(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def svg(figure: Figure) -> str:
-    """
-    A figure as an element for a page.
-    """
-    from matplotlib import rc_context
-
-    drawn = BytesIO()
-    # Text stays text: it can be searched for, and the page stays small.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "rmqha"}):
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    text = drawn.getvalue().decode()
-    return text[text.index("<svg") :]
 
 
 def save(figure: Figure, path: Path) -> Path:

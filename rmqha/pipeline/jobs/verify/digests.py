@@ -210,8 +210,6 @@ def against(
         sum=digests.sum,
         chunks=work.chunks,
         differences=tuple(merged(differences)),
-        records=(),
-        record_count=0,
         skipped=tuple(skipped),
         behind=lagging(copies),
         seconds=time.monotonic() - begun,

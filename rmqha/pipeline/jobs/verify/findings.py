@@ -13,7 +13,6 @@ from attrs import asdict, evolve, frozen
 
 from rmqha.pipeline.jobs.verify.chunks import Absent, DigestKind
 from rmqha.pipeline.jobs.verify.copies import Copy
-from rmqha.pipeline.jobs.verify.differing_records import Extent
 
 
 class ComparisonResult(StrEnum):
@@ -45,38 +44,6 @@ class ByteDifference:
 
 
 @frozen(kw_only=True)
-class RecordDifference:
-    """
-    A record that differs.
-
-    @ivar store: The copy.
-    @ivar offset: Physical offset of the record.
-    @ivar size: Its bytes.
-    @ivar kind: C{differs}: whole in both; C{damaged}: not whole in one; C{missing}: zeros in
-        one; C{no record}: these bytes are in none.
-    @ivar fields: Its fields that differ, if it is there in both and whole in one.
-    @ivar first: Physical offset of the first byte that differs.
-    @ivar count: How many do.
-    @ivar reference: The record's state in the first copy, C{whole} or what is wrong.
-    @ivar other: The same in the copy.
-    """
-
-    store: str
-    offset: int
-    size: int
-    kind: str
-    topic: str | None
-    queue_id: int | None
-    queue_offset: int | None
-    key: str | None
-    fields: tuple[str, ...]
-    first: int
-    count: int
-    reference: str | None
-    other: str | None
-
-
-@frozen(kw_only=True)
 class Skipped:
     """
     Bytes that were not compared.
@@ -104,8 +71,6 @@ class ComparisonReport:
     @ivar chunk: Bytes of a chunk.
     @ivar chunks: How many there were.
     @ivar differences: By copy and place.
-    @ivar records: The records they belong to, as far as those were looked for.
-    @ivar record_count: How many were found, told or not.
     @ivar skipped: What was not compared.
     @ivar behind: Bytes that each copy lacks at its end to be as long as the longest.
     @ivar seconds: How long it took.
@@ -119,8 +84,6 @@ class ComparisonReport:
     sum: DigestKind
     chunks: int
     differences: tuple[ByteDifference, ...]
-    records: tuple[RecordDifference, ...]
-    record_count: int
     skipped: tuple[Skipped, ...]
     behind: dict[str, int]
     seconds: float
@@ -130,6 +93,26 @@ class ComparisonReport:
         The report as a JSON object, for C{--json}.
         """
         return asdict(self)
+
+    @property
+    def summary(self) -> str:
+        """
+        It in a sentence or three.
+        """
+        size = self.high - self.low
+        text = (
+            f"{size} bytes from {self.low} to {self.high}, in {self.chunks} chunks of "
+            f"{self.chunk} bytes, were compared in {self.seconds:.1f} s."
+        )
+        if self.differences:
+            places = len(self.differences)
+            text += f" They differ at {places} place{'s' if places > 1 else ''}."
+        left_out = sum(each.end - each.start for each in self.skipped)
+        if left_out:
+            text += f" {left_out} bytes were not compared."
+        for name, lag in self.behind.items():
+            text += f" {name} ends {lag} bytes before the longest copy."
+        return text
 
 
 # --- what tasks say -----------------------------------------------------------
@@ -143,30 +126,21 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["start"])
 
 
-def read_chunks(
-    table: pa.Table, copies: tuple[Copy, ...]
-) -> tuple[list[ByteDifference], list[Skipped], list[Extent]]:
+def read_chunks(table: pa.Table) -> tuple[list[ByteDifference], list[Skipped]]:
     """
-    Turn rows of chunks into differences, what was skipped, and extents to look into.
+    Turn rows of chunks into differences and what was skipped.
     """
-    numbers = {copy.name: number for number, copy in enumerate(copies)}
     differences: list[ByteDifference] = []
     skipped: list[Skipped] = []
-    extents: list[Extent] = []
     for row in in_order(table):
-        store, number = row["store"], numbers[row["store"]]
         if row["count"]:
             start, end = row["first"], row["last"] + 1
-            extents.append(Extent(copy=number, start=start, end=end))
             differences.append(
-                ByteDifference(store=store, start=start, end=end, count=row["count"])
+                ByteDifference(store=row["store"], start=start, end=end, count=row["count"])
             )
         if row["absent"]:
             read_absent(row, differences, skipped)
-            if row["absent"] != Absent.DELETED:
-                # What the first copy lacks is looked up in the next one.
-                extents.append(Extent(copy=number or 1, start=row["absent_at"], end=row["end"]))
-    return merged(differences), skipped, extents
+    return merged(differences), skipped
 
 
 def read_absent(
@@ -198,29 +172,6 @@ def merged(differences: Iterable[ByteDifference]) -> list[ByteDifference]:
         else:
             kept.append(found)
     return kept
-
-
-def read_records(table: pa.Table) -> tuple[tuple[RecordDifference, ...], int]:
-    """
-    The records, once each, for one may lie in two chunks; and how many there are.
-    """
-    found: dict[tuple[str, int], RecordDifference] = {}
-    untold = 0
-    for row in table.to_pylist():
-        untold += row.pop("untold")
-        names = row.pop("fields")
-        record = RecordDifference(fields=tuple(names.split(", ")) if names else (), **row)
-        before = found.get((record.store, record.offset))
-        if before is not None:
-            record = evolve(
-                before,
-                fields=tuple(dict.fromkeys((*before.fields, *record.fields))),
-                first=min(before.first, record.first),
-                count=before.count + record.count,
-            )
-        found[record.store, record.offset] = record
-    records = tuple(found[key] for key in sorted(found))
-    return records, len(records) + untold
 
 
 def lagging(copies: Iterable[Copy]) -> dict[str, int]:

@@ -25,22 +25,14 @@ from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
 from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, DigestKind, edges
 from rmqha.pipeline.jobs.verify.copies import check_common, check_uncut, copy_of, options_of
-from rmqha.pipeline.jobs.verify.differing_records import RECORDS, Drilling
 from rmqha.pipeline.jobs.verify.findings import (
     ComparisonReport,
     ComparisonResult,
     lagging,
     read_chunks,
-    read_records,
 )
 
-DRILLED = 64
-"""Extents whose records are looked for; all bytes that differ are told."""
-
 TWO = "at least two copies, each a folder of its own"
-
-MOST_RECORDS = 1000
-"""Records told of one extent; all are counted."""
 
 
 def verify(
@@ -79,10 +71,7 @@ def verify(
     check_common(copies, low, high)
     work = Comparing.of(copies, edges(low, high, chunk), chunk, sum, options)
     table = spread(spark, work.tasks, work, CHUNKS, shown)
-    differences, skipped, extents = read_chunks(table, copies)
-    drilling = Drilling(copies=copies, extents=tuple(extents[:DRILLED]), most=MOST_RECORDS)
-    found = spread(spark, len(drilling.extents), drilling, RECORDS, shown)
-    records, count = read_records(found)
+    differences, skipped = read_chunks(table)
     check_uncut(copies, high, options)
     return ComparisonReport(
         verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
@@ -93,8 +82,6 @@ def verify(
         sum=sum,
         chunks=work.chunks,
         differences=tuple(differences),
-        records=records,
-        record_count=count,
         skipped=tuple(skipped),
         behind=lagging(copies),
         seconds=time.monotonic() - begun,
