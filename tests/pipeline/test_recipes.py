@@ -159,11 +159,11 @@ class RecipeTests(SynchronousTestCase):
         """
         self.assertEqual(lines(blocks()[name + OUTPUT][1]), lines(self.run_block(name)))
 
-    def test_readme(self) -> None:
+    def test_tour(self) -> None:
         """
-        So does the README, on a real broker's store.
+        So does the tour, on a real broker's store.
         """
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        text = (ROOT / "docs" / "guide" / "tour.md").read_text(encoding="utf-8")
         text = text[text.index("## Read it with Spark") :]
         code, output = re.findall(r"<<END\n(.*?)\nEND\n```\n\n```text\n(.*?)```", text, re.DOTALL)[
             0
