@@ -155,7 +155,7 @@ LAB: dict[str, set[str]] = {
     "harness": set(),
     "stock": {"harness"},
     "cluster": {"harness"},
-    "pictures": {"cluster"},
+    "pictures": {"cluster", "stock"},
     "spark_cluster": {"harness"},
     "demo": {"stock"},
     "demo_failover": {"stock"},

@@ -18,9 +18,11 @@ from twisted.internet.task import react
 
 from lab.cluster.members import Cluster, Unusable
 from lab.harness.browser import Browser, installed
-from lab.harness.nodes import ROOT, end_all
+from lab.harness.nodes import ROOT, Node, end_all
 from lab.pictures.scene import Scene
 from lab.pictures.terminal import picture
+from lab.stock.brokers import BOOT, SMALL, Broker, Tool
+from lab.stock.jars import Missing
 
 STATIC = ROOT / "docs" / "_static"
 
@@ -59,7 +61,8 @@ def main(seconds: float, folder: Path) -> None:
             commands(cluster, folder)
             ports = scene.member("broker-a").ports
             react(lambda reactor: pages(reactor, ports["status"], Path(made), folder))
-        except Unusable as error:
+            behind_java(Path(made) / "java", folder)
+        except (Missing, Unusable) as error:
             raise click.ClickException(str(error)) from error
         finally:
             cluster.stop()
@@ -77,6 +80,24 @@ def commands(cluster: Cluster, folder: Path) -> None:
         ("cli-events.svg", ["events", broker], 100),
     ):
         (folder / name).write_text(picture(arguments, columns), encoding="utf-8")
+
+
+def behind_java(made: Path, folder: Path) -> None:
+    """
+    What C{rmqha status} prints of a slave behind a stock master.
+
+    @raise Missing: If C{make interop} has not brought RocketMQ here.
+    """
+    made.mkdir()
+    tool = Tool(made, "5.3.3").start()
+    keys = {"inSyncReplicas": 2, "totalReplicas": 2}
+    master = Broker(made, tool, "master", role="SYNC_MASTER", **keys).start()
+    tool.put(2000, wait=False).wait()
+    slave = Node(made, "slave", master=master.address, namesrvAddr=tool.names, **SMALL).start()
+    slave.until_upstream("in-sync", timeout=BOOT)
+    tool.put(500).wait()
+    arguments = ["status", f"127.0.0.1:{slave.admin_port}"]
+    (folder / "cli-behind-java.svg").write_text(picture(arguments, 110), encoding="utf-8")
 
 
 def pages(reactor: Any, port: int, made: Path, folder: Path) -> Deferred[None]:
