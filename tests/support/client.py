@@ -5,6 +5,9 @@ answers.
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -109,7 +112,8 @@ Change = Callable[[Command, Command], bytes | None]
 
 class Between(Answering):
     """
-    A port before a broker's client port, in a thread.
+    A port before a broker's client port, in threads: a question that waits for something to happen
+    does not hold up those behind it on its connection, as it does not at a broker.
 
     @ivar change: What becomes of answers; as they are by default.
     """
@@ -117,7 +121,19 @@ class Between(Answering):
     def __init__(self, broker: str) -> None:
         self.broker = broker
         self.change: Change = lambda request, answer: encode(answer)
+        self._telling = threading.Lock()
         super().__init__(self._pass_on)
+
+    def _take(self, connection: socket.socket, request: Command) -> None:
+        threading.Thread(target=self._take_one, args=(connection, request), daemon=True).start()
+
+    def _take_one(self, connection: socket.socket, request: Command) -> None:
+        with contextlib.suppress(OSError):  # the broker, or who asks, is gone
+            super()._take(connection, request)
+
+    def _tell(self, connection: socket.socket, answer: bytes) -> None:
+        with self._telling:
+            super()._tell(connection, answer)
 
     def _pass_on(self, request: Command) -> bytes | None:
         answer = ask(self.broker, request.code, bytes(request.body), **request.ext)

@@ -83,14 +83,17 @@ class Answering:
         try:
             while data := connection.recv(1 << 16):
                 for request in decoder.receive(data):
-                    answer = self.answer(request)
-                    if answer is not None:
-                        self._tell(connection, answer)
+                    self._take(connection, request)
         except OSError:
             pass
         finally:
             self._open.discard(connection)
             connection.close()
+
+    def _take(self, connection: socket.socket, request: Command) -> None:
+        answer = self.answer(request)
+        if answer is not None:
+            self._tell(connection, answer)
 
     def _tell(self, connection: socket.socket, answer: bytes) -> None:
         for start in range(0, len(answer), self.chunk or len(answer)):
