@@ -50,7 +50,7 @@ MAKEFLAGS += --no-builtin-rules
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 16
 
 setup: $(READY) ## make .venv with the pinned dependencies, twistd and rmqha
 	@echo "$(VENV) is ready"

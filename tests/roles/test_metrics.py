@@ -70,7 +70,7 @@ def names_in(expression: str) -> set[str]:
     """
     The metrics that an expression asks for; what stands in braces or after C{by} is labels.
     """
-    bare = re.sub(r"\{[^}]*\}|\b(?:by|on) \([^)]*\)|\[[^\]]*\]", " ", expression)
+    bare = re.sub(r"\{[^}]*\}|\b(?:by|on|without) \([^)]*\)|\[[^\]]*\]", " ", expression)
     words = set(re.findall(r"\b[a-z]\w*\b(?! *\()", bare)) - {"or", "and", "unless"}
     return {re.sub("_bucket$", "", word) for word in words}
 

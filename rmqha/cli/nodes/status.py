@@ -23,6 +23,7 @@ from rmqha.cli.common import TLS, Number, Whole, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked, exit_code
 from rmqha.cli.nodes.brief import several, shown
 from rmqha.cli.nodes.detail import Copying, table_of
+from rmqha.config.load import NAMESRV
 from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.find import known_to
@@ -81,6 +82,23 @@ class View:
             )
             if seen.problem and not told:
                 complain(seen.problem)
+
+
+class ServerLook(Look):
+    """
+    Asks a name server that has told its brokers.  RocketMQ's has no admin port.
+    """
+
+    async def once(self) -> Seen:
+        """
+        Ask for its health and its status; without an admin port all there is to tell is that it
+        answers.
+        """
+        seen = await super().once()
+        if seen.status is not None:
+            return seen
+        row = {"role": NAMESRV, "state": "answers", "reason": f"no admin port: {seen.problem}"}
+        return Seen("", row)
 
 
 async def polled(looks: Sequence[Look]) -> list[tuple[str, Seen]]:
@@ -180,8 +198,13 @@ def status(
 
     async def run(reactor: Any) -> int:
         async def looks() -> list[Look]:
-            found = named if server is None else await known_to(server, reactor, tls.requests)
-            return [Look(treq, address, reactor) for address in found]
+            if server is None:
+                return [Look(treq, address, reactor) for address in named]
+            own, *brokers = await known_to(server, reactor, tls.requests)
+            return [
+                ServerLook(treq, own, reactor),
+                *(Look(treq, address, reactor) for address in brokers),
+            ]
 
         view = View(console=stdout(), as_json=as_json, everything=everything)
         try:

@@ -24,8 +24,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
+from rmqha.cli.nodes.arguments import exit_code
 from rmqha.cli.nodes.detail import Copying
-from rmqha.cli.nodes.status import View, watch
+from rmqha.cli.nodes.status import ServerLook, View, watch
 from rmqha.health import HealthReason
 from rmqha.nodes.poll import Look, Seen
 from tests.cli.command import CommandTestCase
@@ -167,6 +168,21 @@ class LookTests(CommandTestCase):
             view = View(console=console, as_json=as_json, everything=everything)
             view.show([(f"node-{n}:1", each) for n, each in enumerate(seen)], 0.0)
         return out.getvalue(), err.getvalue()
+
+    def test_stock_name_server(self) -> None:
+        """
+        A name server that has told its brokers and has no admin port, as one of RocketMQ's, has a
+        row, and makes no exit code.
+        """
+        look = ServerLook(Broken(ConnectionRefusedError("no")), "10.0.0.9:9879", self.clock)
+        seen = self.successResultOf(ensureDeferred(look.once()))
+        self.assertEqual(exit_code(seen), 0)
+        out, err = self.printed(seen, self.once())
+        self.assertIn("answers: no admin port: 10.0.0.9:9879 cannot be reached", out)
+        self.assertEqual(err, "")
+        ours = ServerLook(StubTreq(AdminSite(self.node)), "10.0.0.9:9879", self.clock)
+        seen = self.successResultOf(ensureDeferred(ours.once()))
+        self.assertEqual(seen, self.once())
 
     def test_well(self) -> None:
         """
