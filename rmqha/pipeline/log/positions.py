@@ -36,6 +36,8 @@ class Position:
     @ivar sum: That record's fingerprint, C{""} if there was none.
     @ivar log: Whose log it is, as far as it was known.
     @ivar begun: Where the stream began that is here, -1 if unknown: below lies nothing of it.
+    @ivar seen: Where the log ended when the read began that is here, -1 if unknown: queue offsets
+        to begin with are about what was there then.
     """
 
     offset: int
@@ -43,6 +45,7 @@ class Position:
     sum: str = ""
     log: LogIdentity = field(factory=LogIdentity)
     begun: int = -1
+    seen: int = -1
 
 
 def make(files: LogFiles, offset: int, last: int, log: LogIdentity | None = None) -> Position:
@@ -78,6 +81,7 @@ def to_json(
                 "last": position.last,
                 "log": position.log.broker,  # all that older releases know
                 "offset": position.offset,
+                "seen": position.seen,
                 "sum": position.sum,
                 **({"state": states[name]} if name in states else {}),
             }
@@ -101,7 +105,8 @@ def from_json(content: object) -> dict[str, Position]:
     for name, found in content["stores"].items():
         position = found if isinstance(found, dict) else {}
         offset, last, total = position.get("offset"), position.get("last"), position.get("sum")
-        broker, begun = position.get("log", ""), position.get("begun", -1)
+        broker = position.get("log", "")
+        begun, seen = position.get("begun", -1), position.get("seen", -1)
         try:
             log = LogIdentity.from_json(position.get("identity", {"broker": broker}))
         except (TypeError, ValueError) as error:
@@ -111,12 +116,13 @@ def from_json(content: object) -> dict[str, Position]:
         if type(offset) is not int or type(last) is not int or not isinstance(total, str):
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
-        if not placed or offset > _MOST or type(begun) is not int or log.broker != broker:
+        whole = type(begun) is type(seen) is int
+        if not placed or offset > _MOST or not whole or log.broker != broker:
             raise PositionInvalid(
                 _text(content),
                 f"store {name} has an offset, last record and sum that do not fit together",
             )
-        positions[name] = Position(offset, last, total, log, begun)
+        positions[name] = Position(offset, last, total, log, begun, seen)
     return positions
 
 

@@ -53,6 +53,7 @@ class Range:
     @ivar pointed: Whether the range ends below a published point, which every host's copy
         has to have then.
     @ivar log: Whose log it is.
+    @ivar seen: Up to where places in queues to begin with leave something out, a physical offset.
     """
 
     store: str
@@ -67,6 +68,7 @@ class Range:
     proofs: tuple[tuple[int, str], ...]
     pointed: bool = False
     log: LogIdentity = field(factory=LogIdentity)
+    seen: int = 0
 
     @property
     def size(self) -> int:
@@ -124,6 +126,7 @@ def ranges_between(
     splits = store.splits(start, end)
     anchors = [split.start for split in splits]
     takes = chosen_topics(options)
+    seen = end if proof is None or proof.seen < 0 else proof.seen
     ends = [] if proof is None or proof.last < start else [(proof.last, proof.sum)]
     for file, low, high in store.files.pieces(start, end):
         weigh = _bytes
@@ -136,7 +139,8 @@ def ranges_between(
             head = fingerprint(store.files, first)
             heads = [(first, head)] if head else []
             tails = [pair for pair in ends if first < pair[0] < last]
-            yield _range(store, file, first, last, (*heads, *tails))
+            found = _range(store, file, first, last, (*heads, *tails))
+            yield evolve(found, seen=seen)
 
 
 def _range(

@@ -106,12 +106,14 @@ class MessageReader:
     options: ReadOptions
     columns: tuple[str, ...]
 
-    def decoder(self, broker: str | None, store: str = "") -> Decoder:
+    def decoder(self, broker: str | None, store: str = "", seen: int = 0) -> Decoder:
         """
         A decoder for one range of one broker's log.
+
+        @param seen: As a range has it.
         """
         options = self.options
-        selection = Selection.of(options)
+        selection = Selection.of(options, seen)
         keep: Keep | None = None if selection.everything else selection.keep
         if options.fail_on_queue_gap:
             keep = QueueOffsetsFollow(store, keep)
@@ -189,7 +191,7 @@ class MessageReader:
         """
         All batches of a range, those without rows too.
         """
-        decoder = self.decoder(wanted.broker, wanted.store)
+        decoder = self.decoder(wanted.broker, wanted.store, wanted.seen)
         schema = with_corrupt(decoder.schema, self.columns)
         start, reads = wanted.start, reads_of(self.options)
         while start < wanted.end:

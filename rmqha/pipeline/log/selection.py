@@ -41,6 +41,8 @@ class Selection:
     @ivar tags: Tags, as their exact text; C{None} for all.
     @ivar passing: An SQL92 filter over properties, as its text; C{None} for all.
     @ivar first: Queue offsets below which rows are left out, by topic and queue id.
+    @ivar seen: Physical offset from which on they are not: what came after the read began is new,
+        though its queue may have begun again.
     @ivar last: Queue offsets from which on rows are left out.
     @ivar since: Store times below which they are, in milliseconds since 1970.
     """
@@ -55,10 +57,11 @@ class Selection:
     first: Mapping[str, Mapping[int, int]] = field(factory=dict)
     last: Mapping[str, Mapping[int, int]] = field(factory=dict)
     since: Mapping[str, Mapping[int, int]] = field(factory=dict)
+    seen: int = _BEYOND
     _wanted: dict[str, bool] = field(factory=dict, init=False, repr=False, eq=False)
 
     @classmethod
-    def of(cls, options: ReadOptions) -> Selection:
+    def of(cls, options: ReadOptions, seen: int = _BEYOND) -> Selection:
         """
         The selection that options describe.
         """
@@ -76,6 +79,7 @@ class Selection:
             first=_queues(options.starting_offsets),
             last=_queues(options.ending_offsets),
             since=_queues(options.starting_offsets_by_timestamp),
+            seen=seen,
         )
 
     @property
@@ -132,6 +136,8 @@ class Selection:
         ):
             for topic in queues.keys() & set(names):
                 mine = numbers == names.index(topic)
+                if queues is self.first:
+                    mine &= heads.column("physical_offset") < self.seen
                 kept &= ~(mine & _outside(heads, queues[topic], what, above))
         if self.tags is not None:
             tags = self.tags

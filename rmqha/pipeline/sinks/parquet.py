@@ -143,7 +143,7 @@ class WriteRanges:
         position = position_at_end(
             trimmed, trimmed.files(self.options.tier_of(trimmed.store)), passed.last
         )
-        position = evolve(position, log=wanted.log)
+        position = evolve(position, log=wanted.log, seen=trimmed.seen)
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:
@@ -193,7 +193,11 @@ def above(wanted: Range, floor: Position | None) -> Range | None:
     The part of a range that a table does not hold, to be read only if the log is the one
     that the table has the rest of.
     """
-    if floor is None or wanted.start > floor.offset:
+    if floor is None:
+        return wanted
+    if floor.seen >= 0:
+        wanted = evolve(wanted, seen=min(wanted.seen, floor.seen))
+    if wanted.start > floor.offset:
         return wanted
     if wanted.end <= floor.offset:
         return None

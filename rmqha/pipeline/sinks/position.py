@@ -54,7 +54,7 @@ class TablePosition:
         """
         if to >= self.end:
             return evolve(self, position=evolve(self.position, log=LogIdentity()), row=-1)
-        return TablePosition(min(self.first, to), Position(to))
+        return TablePosition(min(self.first, to), Position(to, seen=self.position.seen))
 
     def to_json(self) -> dict[str, Any]:
         """
@@ -66,6 +66,7 @@ class TablePosition:
             "last": position.last,
             "offset": position.offset,
             "row": self.row,
+            "seen": position.seen,
             "sum": position.sum,
             "identity": position.log.to_json(),
         }
@@ -73,7 +74,8 @@ class TablePosition:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
         log = LogIdentity.from_json(found.get("identity", {}))
-        position = Position(found["offset"], found["last"], found["sum"], log)
+        seen = found.get("seen", -1)
+        position = Position(found["offset"], found["last"], found["sum"], log, seen=seen)
         return cls(found["first"], position, found.get("row", -1))
 
 

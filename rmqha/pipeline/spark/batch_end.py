@@ -91,4 +91,6 @@ def advance(
     if not found.rows:
         return evolve(position, offset=max(start, found.offset))
     made = make(store.files, found.offset, found.last, store.identity)
-    return evolve(made, begun=position.begun)
+    # What an older release began ends its beginning here.
+    seen = store.end if position.seen < 0 else position.seen
+    return evolve(made, begun=position.begun, seen=seen)

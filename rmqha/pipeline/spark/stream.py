@@ -67,7 +67,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def begun() -> dict[str, Any]:
             stores = self._stores()
             hint_at_topics(stores, self._options)
-            return to_json(self._with_new({}, stores))
+            found = self._with_new({}, stores)
+            ends = self._ends(stores)
+            return to_json({name: evolve(each, seen=ends[name]) for name, each in found.items()})
 
         return settled(begun)
 
@@ -297,7 +299,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _initial(self, store: StoreView) -> Position:
         start = starting(store, self._options)
-        return evolve(store.position(start), begun=start)
+        # What a stream has met only since it began is new to it.
+        return evolve(store.position(start), begun=start, seen=0)
 
     def _end(self, store: StoreView) -> int:
         if self._targets is None:

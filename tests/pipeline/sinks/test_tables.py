@@ -139,6 +139,22 @@ class AppendTests(LakeTestCase):
             self.assertEqual((0, self.all[800]), (held.first, held.end), target)
             self.assertEqual(self.all[799], held.position.last, target)
 
+    def test_places_in_queues(self) -> None:
+        """
+        A place in a queue to begin with is about what was there when the table was begun.
+        """
+        records = expected("5.3.3", "store")
+        topics, queues = {records[100]["topic"], records[700]["topic"]}, range(16)
+        places = json.dumps({topic: dict.fromkeys(queues, 1 << 40) for topic in topics})
+        others = [each["physicalOffset"] for each in records[:500] if each["topic"] not in topics]
+        for target in self.every():
+            publish(self.store, self.all[500])
+            append(target, self.store, startingOffsets=places)
+            self.assertEqual(others, offsets(target), target)
+            publish(self.store, self.all[800])
+            append(target, self.store, startingOffsets=places)
+            self.assertEqual(others + self.all[500:800], offsets(target), target)
+
     def test_rows(self) -> None:
         """
         The rows are those of a scan, with the store and the day beside them.

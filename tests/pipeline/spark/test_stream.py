@@ -199,6 +199,55 @@ class AdvancingTests(StreamTestCase):
         start = reader.initialOffset()
         self.assertEqual(start, reader.latestOffset(start, ReadMaxBytes(1)))
 
+    def test_places_in_queues(self) -> None:
+        """
+        A place in a queue to begin with is about what was there when the stream began: what comes
+        later is read, though its queue begins anew, after a restart too.
+        """
+        topic = self.records[120]["topic"]
+        queues = {each["queueId"] for each in self.records if each["topic"] == topic}
+        places = {"startingOffsets": json.dumps({topic: dict.fromkeys(queues, 1 << 40)})}
+        others = [each["physicalOffset"] for each in self.records if each["topic"] != topic]
+        self.confirm(self.all[100])
+        reader = self.reader(maxRowsPerTrigger=60, **places)
+        start = json.loads(json.dumps(reader.initialOffset()))
+        self.confirm(self.all[150])
+        limit = reader.getDefaultReadLimit()
+        middle = json.loads(json.dumps(reader.latestOffset(start, limit)))
+        self.confirm(self.end)
+        again = self.reader(maxRowsPerTrigger=80, **places)
+        after = again.latestOffset(middle, limit)
+        self.assertEqual(self.all[140], after["stores"]["store"]["offset"])
+        found = rows_between(again, start, middle) + rows_between(again, middle, after)
+        wanted = [at for at in self.all[:100] if at in others] + self.all[100:140]
+        self.assertEqual(wanted, found)
+
+    def test_places_in_queues_of_before(self) -> None:
+        """
+        With a checkpoint of a release that did not keep where the log ended, what is there when
+        the stream goes on is what it was about.
+        """
+        topic = self.records[120]["topic"]
+        queues = {each["queueId"] for each in self.records if each["topic"] == topic}
+        places = {"startingOffsets": json.dumps({topic: dict.fromkeys(queues, 1 << 40)})}
+        others = {each["physicalOffset"] for each in self.records if each["topic"] != topic}
+        self.confirm(self.all[100])
+        reader = self.reader(maxRowsPerTrigger=60, **places)
+        limit = reader.getDefaultReadLimit()
+        old = [reader.initialOffset()]
+        old.append(reader.latestOffset(old[0], limit))
+        for each in old:
+            del each["stores"]["store"]["seen"]
+        self.assertEqual(
+            [at for at in self.all[:60] if at in others], rows_between(reader, old[0], old[1])
+        )
+        middle = reader.latestOffset(old[1], limit)
+        self.confirm(self.end)
+        after = self.reader(**places).latestOffset(middle, ReadAllAvailable())
+        wanted = [at for at in self.all[60:100] if at in others] + self.all[100:]
+        found = rows_between(reader, old[1], middle) + rows_between(reader, middle, after)
+        self.assertEqual(wanted, found)
+
     def test_several(self) -> None:
         """
         Several logs share the limit and end in the same batch or so.
@@ -218,15 +267,17 @@ class AdvancingTests(StreamTestCase):
 
     def test_new_store(self) -> None:
         """
-        A store that is new to a checkpoint gets a position first, then rows.
+        A store that is new to a checkpoint gets a position first, then rows, all there are.
         """
         start = reader_of(stores={"a": self.store}).initialOffset()
         other = golden.store("4.9.7")
         records = expected("4.9.7", "store")
         publish(other, records[-1]["physicalOffset"] + records[-1]["size"])
-        reader = reader_of(stores={"a": self.store, "b": other})
+        places = {records[0]["topic"]: {records[0]["queueId"]: 1 << 40}}
+        reader = reader_of(stores={"a": self.store, "b": other}, startingOffsets=json.dumps(places))
         first = reader.latestOffset(start, ReadAllAvailable())
-        self.assertEqual(self.all, rows_between(reader, start, first))
+        plain = reader_of(stores={"a": self.store, "b": other})
+        self.assertEqual(self.all, rows_between(plain, start, first))
         second = reader.latestOffset(first, ReadAllAvailable())
         self.assertEqual(
             [record["physicalOffset"] for record in records], rows_between(reader, first, second)
