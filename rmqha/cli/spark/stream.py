@@ -119,7 +119,9 @@ def line(lag: Lag) -> str:
     """
     ends = ", ".join(f"{name} at {end}" for name, end in lag.ends.items())
     waits = "" if lag.seconds is None else f" and {lag.seconds:.1f} s"
+    known = lag.ends.keys() - lag.held_up.keys()
     batch = f"{lag.ranges} ranges in {lag.took:.1f} s"
     held_up = "".join(f"; {name} is held up: {why}" for name, why in lag.held_up.items())
     topics = "".join(f", {size} of {topic}" for topic, size in islice(lag.topics.items(), TOPICS))
-    return f"{ends}: {lag.bytes} bytes{topics}{waits} behind; last batch {batch}{held_up}"
+    behind = f"{lag.bytes} bytes{topics}{waits} behind" if known else "lag unknown"
+    return f"{ends}: {behind}; last batch {batch}{held_up}"

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.pipeline.log.errors import LogEndsBefore
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import from_json
 from rmqha.pipeline.log.topic_parts import bytes_of_topics
@@ -36,7 +37,8 @@ class Lag:
     Where a stream stands after a batch.
 
     @ivar ranges: Ranges that the batch had.
-    @ivar bytes: Bytes of the logs behind the stream's position.
+    @ivar bytes: Bytes of the logs behind the stream's position; of a store in L{held_up} as far as
+        it is known.
     @ivar seconds: Since the first record there was stored; 0 if there is none, C{None} if
         this machine does not see the log.
     @ivar ends: The stream's position, physical offsets by store.
@@ -77,9 +79,11 @@ def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
         found = json.loads(source.latestOffset)
         latest = from_json(found)
         held_up = {name: s["state"] for name, s in found["stores"].items() if "state" in s}
-        logs.update(
-            (name, max(position.offset, ends.get(name, 0))) for name, position in latest.items()
-        )
+        for name, position in latest.items():
+            end, log = ends.get(name, 0), position.offset
+            logs[name] = max(log, end)
+            if log < end:
+                held_up.setdefault(name, str(LogEndsBefore(name, end, log)))
     behind = {name: logs[name] - ends.get(name, 0) for name in logs}
     waits = [_since(stores.get(name), ends.get(name, 0)) for name in logs if behind[name]]
     known = [each for each in waits if each is not None]

@@ -31,12 +31,12 @@ class TopicLagTests(SynchronousTestCase):
         self.patch(lag, "SPAN", 1)
         self.store = TopicStore(Path(self.mktemp()), ["a", "b", "b"] * 3000, 1000)
 
-    def behind(self, offset: int, path: Path) -> lag.Lag:
+    def behind(self, offset: int, path: Path, end: int | None = None) -> lag.Lag:
         """
         The lag of a stream that stands at an offset.
         """
         ends = {"store": Position(offset)}
-        latest = {"store": Position(self.store.end)}
+        latest = {"store": Position(self.store.end if end is None else end)}
         source = SimpleNamespace(
             endOffset=json.dumps(to_json(ends)), latestOffset=json.dumps(to_json(latest))
         )
@@ -60,6 +60,16 @@ class TopicLagTests(SynchronousTestCase):
         A stream that is at the end is behind in no topic.
         """
         self.assertEqual({}, self.behind(self.store.end, self.store.root).topics)
+
+    def test_ends_before(self) -> None:
+        """
+        A log that ends before the position is named: it is not taken for one without news.
+        """
+        shown = line(self.behind(FILE, self.store.root, end=5))
+        self.assertNotIn("0 bytes", shown)
+        self.assertIn(f"store at {FILE}: lag unknown", shown)
+        self.assertIn(f"ends at byte 5, before byte {FILE}", shown)
+        self.assertIn("this copy is behind, or it is another log", shown)
 
     def test_store_elsewhere(self) -> None:
         """
