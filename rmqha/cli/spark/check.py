@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 from rmqha.cli.common import FAILED, note
 from rmqha.cli.spark.common import Setting, stores_argument
-from rmqha.cli.spark.tables import TablePlace, iceberg_options, known
+from rmqha.cli.spark.tables import TABLE, iceberg_options, known
 from rmqha.pipeline.jobs import check as job
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.sinks.target import IcebergPlace
@@ -23,12 +23,7 @@ MOST = 20
 
 @click.command()
 @stores_argument
-@click.option(
-    "--table",
-    required=True,
-    type=TablePlace(exists=True),
-    help="The table's folder, or its s3:// or hdfs:// URL.",
-)
+@TABLE
 @click.option(
     "--option",
     "options",

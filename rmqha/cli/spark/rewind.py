@@ -9,18 +9,13 @@ from pathlib import Path
 import click
 
 from rmqha.cli.common import Whole
-from rmqha.cli.spark.tables import TablePlace, iceberg_options
+from rmqha.cli.spark.tables import TABLE, iceberg_options
 from rmqha.pipeline.jobs import rewind as job
 from rmqha.pipeline.sinks.target import IcebergPlace
 
 
 @click.command()
-@click.option(
-    "--table",
-    required=True,
-    type=TablePlace(exists=True),
-    help="The table's folder, or the s3:// or hdfs:// URL of a Delta table.",
-)
+@TABLE
 @click.option(
     "--to", required=True, type=Whole(0), metavar="OFFSET", help="Physical offset of the cut."
 )

@@ -43,6 +43,14 @@ class TablePlace(click.ParamType[Path | str]):
         return found
 
 
+TABLE = click.option(
+    "--table",
+    required=True,
+    type=TablePlace(exists=True),
+    help="The table's folder, or its s3:// or hdfs:// URL.",
+)
+
+
 def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command C{--catalog}, C{--catalog-property} and C{--name}, as one argument
