@@ -18,6 +18,8 @@ from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import Source, TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import WrittenFile
+from rmqha.tier.errors import TierUnreachable
+from rmqha.tier.objects import words_of
 
 _TRIES = 5
 """How often a commit is tried that others are faster than."""
@@ -133,13 +135,15 @@ class LakeTable(ABC):
         conflict: type[Exception],
     ) -> None:
         """
-        Commit beside other jobs: again, if one was faster that moved other sources.
+        Commit beside other jobs: again, if one was faster that moved other sources.  An answer may
+        be lost: whatever is said of a commit, it is done where the table says that it is so far.
 
         @param moved: The sources that move.
         @param refresh: Looks at the table as it is now.
         @param commit: Is given how far the table is then.
         @param conflict: What it raises if another one was faster.
         @raise TableRefused: If that one moved the same sources, or others are faster all the time.
+        @raise TierUnreachable: If an object store does not take it.
         """
         before = self.sources()
         for tries in range(_TRIES, 0, -1):
@@ -150,9 +154,18 @@ class LakeTable(ABC):
             try:
                 commit({**now, **moved})
                 return
-            except conflict as error:
-                if tries == 1:
+            except Exception as error:
+                refresh()
+                now = self.sources()
+                if all(now.get(source) == held for source, held in moved.items()):
+                    return
+                if tries > 1 and isinstance(error, conflict):
+                    continue
+                if isinstance(error, conflict):
                     raise TableRefused(self.shape.place, str(error)) from error
+                if isinstance(error, OSError) and self.shape.url:
+                    raise TierUnreachable(self.shape.url, words_of(error)) from error
+                raise
 
     def _said(self) -> dict[Source, TablePosition]:
         """

@@ -31,7 +31,9 @@ try:
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.scan import scan
     from rmqha.pipeline.sinks import folder
+    from rmqha.pipeline.sinks.delta import DeltaSink
     from rmqha.pipeline.sinks.encoding import Compression, Encoding
+    from rmqha.pipeline.sinks.iceberg import IcebergSink
     from rmqha.pipeline.sinks.parquet import OURS
     from rmqha.pipeline.sinks.table_layout import By, encoded, parts
     from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, local
@@ -315,6 +317,37 @@ class AppendTests(LakeTestCase):
         least = min(actions.column("min.physical_offset").to_pylist())
         most = max(actions.column("max.physical_offset").to_pylist())
         self.assertEqual((self.all[0], self.all[-1]), (least, most))
+
+    def test_answer_is_lost(self) -> None:
+        """
+        A commit whose answer never came counts if the table has it, and is an error if not.
+        """
+        for format, sink, change in (
+            (Format.DELTA, DeltaSink, "_append"),
+            (Format.ICEBERG, IcebergSink, "_change"),
+        ):
+            real = getattr(sink, change)
+
+            def lost(*given: Any, real: Any = real) -> None:
+                real(*given)
+                raise OSError("connection reset")
+
+            def away(*given: Any) -> None:
+                raise OSError("no answer")
+
+            target = self.target(format)
+            publish(self.store, self.all[500])
+            with self.subTest(format):
+                append(target, self.store, endingOffsets={"store": self.all[20]})
+                self.patch(sink, change, lost)
+                append(target, self.store, endingOffsets={"store": self.all[40]})
+                self.patch(sink, change, away)
+                error = self.assertRaises(OSError, append, target, self.store)
+                self.assertEqual("no answer", str(error))
+                self.patch(sink, change, real)
+                self.assertEqual(self.all[:40], offsets(target))
+                append(target, self.store)
+                self.assertEqual(self.all[:500], offsets(target))
 
 
 class RefusedTests(LakeTestCase):
