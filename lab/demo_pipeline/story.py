@@ -304,5 +304,11 @@ class PipelineStory(Story):
             assert failed is None, f"the stream has ended: {failed}"
             return bool(self.facts.commits) and self.facts.commits[-1][1] >= end
 
-        until(read, f"the stream is at byte {end}", 120, tell=lambda: str(query.lastProgress))
+        until(
+            read,
+            f"the stream is at byte {end}",
+            120,
+            tell=lambda: str(query.lastProgress),
+            progress=lambda: len(self.facts.commits),
+        )
         return end

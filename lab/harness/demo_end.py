@@ -52,14 +52,15 @@ def told(
     @return: The exit code.
     """
     begun = time.monotonic()
+    bad = "Something differs or is missing, see above."
     try:
         well = story.run()
     except (AssertionError, RmqhaError) as error:
         console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
-        well = False
+        well, bad = False, "It did not get to its end, see above; that says nothing of messages."
     except KeyboardInterrupt:
         console.print("interrupted")
-        well = False
+        well, bad = False, "It was not tried to its end."
     finally:
         end()
         end_all()
@@ -68,5 +69,5 @@ def told(
     if well:
         console.print(f"[bold green]{good}[/] {took:.0f} s")
     else:
-        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
+        console.print(f"[bold red]{bad}[/] {took:.0f} s")
     return 0 if well else 1

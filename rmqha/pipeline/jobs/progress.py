@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -22,6 +22,14 @@ Told = Callable[[int, int], None]
 _EVERY = 0.2
 """Seconds between two looks at the tasks."""
 
+PATIENCE = 30.0
+"""Seconds without a finished task after which that is said."""
+
+SLOW = (
+    f"no task has finished in {PATIENCE:.0f} s; where other programs need the processors, tasks "
+    "get what these leave, and their share with --priority normal"
+)
+
 
 def silent(spark: SparkSession) -> AbstractContextManager[object]:
     """
@@ -32,7 +40,7 @@ def silent(spark: SparkSession) -> AbstractContextManager[object]:
 
 def bar(title: str) -> Shown:
     """
-    Show a bar on stderr, if that is a terminal.
+    Show a bar on stderr, if that is a terminal; in any case say so once when nothing gets done.
     """
     console = Console(stderr=True)
 
@@ -45,14 +53,27 @@ def bar(title: str) -> Shown:
             TextColumn("tasks"),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=console, transient=True) as drawn:
+        drawing = Progress(
+            *columns, console=console, transient=True, disable=not console.is_terminal
+        )
+        with drawing as drawn:
             task = drawn.add_task(title, total=None)
-            with counted(
-                spark, lambda done, total: drawn.update(task, completed=done, total=total)
-            ):
-                yield
+            waiting = Timer(PATIENCE, console.print, [f"{title}: {SLOW}"], {"soft_wrap": True})
+            waiting.daemon = True
 
-    return shown if console.is_terminal else silent
+            def told(done: int, total: int) -> None:
+                drawn.update(task, completed=done, total=total)
+                if done:
+                    waiting.cancel()
+
+            waiting.start()
+            try:
+                with counted(spark, told):
+                    yield
+            finally:
+                waiting.cancel()
+
+    return shown
 
 
 def counted(spark: SparkSession, told: Told) -> AbstractContextManager[None]:
