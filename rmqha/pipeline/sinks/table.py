@@ -136,7 +136,7 @@ class LakeTable(ABC):
     ) -> None:
         """
         Commit beside other jobs: again, if one was faster that moved other sources.  An answer may
-        be lost: whatever is said of a commit, it is done where the table says that it is so far.
+        be lost: after an error a commit is done where the table says that it is so far.
 
         @param moved: The sources that move.
         @param refresh: Looks at the table as it is now.
@@ -154,15 +154,14 @@ class LakeTable(ABC):
             try:
                 commit({**now, **moved})
                 return
+            except conflict as error:
+                if tries == 1:
+                    raise TableRefused(self.shape.place, str(error)) from error
             except Exception as error:
                 refresh()
                 now = self.sources()
                 if all(now.get(source) == held for source, held in moved.items()):
                     return
-                if tries > 1 and isinstance(error, conflict):
-                    continue
-                if isinstance(error, conflict):
-                    raise TableRefused(self.shape.place, str(error)) from error
                 if isinstance(error, OSError) and self.shape.url:
                     raise TierUnreachable(self.shape.url, words_of(error)) from error
                 raise
