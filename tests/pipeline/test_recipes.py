@@ -79,6 +79,10 @@ class Unstopped:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
+    @property
+    def __class__(self) -> Any:
+        return type(self._real)
+
     def stop(self) -> None:
         """
         Others need it.
