@@ -260,6 +260,7 @@ class StreamTests(SynchronousTestCase):
         """
         A stream that looks once reads all there is, whatever the least and the most of a batch.
         """
+        publish(self.store, self.end)
         self.run_stream("once", maxRowsPerTrigger=64, minBytesPerTrigger="1g")
         self.assertEqual(self.all, self.found())
 
