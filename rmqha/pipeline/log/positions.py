@@ -44,8 +44,8 @@ class Position:
     last: int = -1
     sum: str = ""
     log: LogIdentity = field(factory=LogIdentity)
-    begun: int = -1
-    seen: int = -1
+    begun: int = field(default=-1, kw_only=True)
+    seen: int = field(default=-1, kw_only=True)
 
 
 def make(files: LogFiles, offset: int, last: int, log: LogIdentity | None = None) -> Position:
@@ -122,7 +122,7 @@ def from_json(content: object) -> dict[str, Position]:
                 _text(content),
                 f"store {name} has an offset, last record and sum that do not fit together",
             )
-        positions[name] = Position(offset, last, total, log, begun, seen)
+        positions[name] = Position(offset, last, total, log, begun=begun, seen=seen)
     return positions
 
 
