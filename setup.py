@@ -1,5 +1,4 @@
-"""
-How rmqha is packaged.
+"""How rmqha is packaged.
 
 The C{""} key of C{package_dir} is what makes an editable install put this
 directory on C{sys.path}; Twisted looks for C{twisted/plugins} there.  Without
@@ -19,9 +18,8 @@ VERSION = "0.1.0.dev0"
 
 
 def version() -> str:
-    """
-    The version, with the commit that this is built from: two nodes that tell the same one run the
-    same code.  In a source archive its own list says so.
+    """The version, with the commit that this is built from: two nodes that tell the same one run
+    the same code.  In a source archive its own list says so.
     """
     told = Path("PKG-INFO")
     if told.is_file():

@@ -1,6 +1,4 @@
-"""
-How Sphinx builds the guide; the API reference beside it is pydoctor's.
-"""
+"""How Sphinx builds the guide; the API reference beside it is pydoctor's."""
 
 project = "rmqha"
 author = "The rmqha authors"

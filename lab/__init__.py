@@ -1,4 +1,3 @@
-"""
-What stands around rmqha and is not shipped: demos, clusters to look at, benches, and the harness
+"""What stands around rmqha and is not shipped: demos, clusters to look at, benches, and the harness
 that they and the tests are made with.
 """

@@ -1,5 +1,4 @@
-"""
-Where Spark looks for the data source C{rmqha}: a module named C{pyspark_...} with a
+"""Where Spark looks for the data source C{rmqha}: a module named C{pyspark_...} with a
 C{DefaultSource}.
 """
 

@@ -1,3 +1,1 @@
-"""
-RocketMQ's master/slave high availability in Python on Twisted.
-"""
+"""RocketMQ's master/slave high availability in Python on Twisted."""

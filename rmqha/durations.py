@@ -1,5 +1,4 @@
-"""
-How long things take, as administrators and monitors are shown it.
+"""How long things take, as administrators and monitors are shown it.
 
 Source: docs/protocol/remoting.md, Runtime information; docs/guide/metrics.rst.
 """
@@ -54,8 +53,7 @@ SPAN = 60.0
 
 @define(eq=False)
 class Durations:
-    """
-    How long something took, in seconds: lately, and since the start.
+    """How long something took, in seconds: lately, and since the start.
 
     @ivar longest: Since the start.
     @ivar total: All of it together, since the start.
@@ -69,9 +67,7 @@ class Durations:
     _began: float | None = field(init=False, default=None)
 
     def add(self, seconds: float, count: int = 1) -> None:
-        """
-        It took so long once, or for several together.
-        """
+        """It took so long once, or for several together."""
         self._now[bisect_left(_EDGES, seconds)] += count
         self.total += seconds * count
         if seconds > self.longest:
@@ -79,9 +75,7 @@ class Durations:
 
     @classmethod
     def merged(cls, each: Iterable[Durations]) -> Durations:
-        """
-        Several as if they had been one.
-        """
+        """Several as if they had been one."""
         whole = cls()
         for one in each:
             whole.longest = max(whole.longest, one.longest)
@@ -93,14 +87,11 @@ class Durations:
 
     @property
     def count(self) -> int:
-        """
-        How many there were since the start.
-        """
+        """How many there were since the start."""
         return sum(self._now) + sum(self._before) + sum(self._older)
 
     def tick(self, now: float) -> None:
-        """
-        Begin a new span, if it is time.
+        """Begin a new span, if it is time.
 
         @param now: In the clock's seconds.
         """
@@ -113,8 +104,7 @@ class Durations:
         return _sums(self._now, self._before)
 
     def up_to(self, bounds: Sequence[float]) -> list[int]:
-        """
-        How many took no longer than each of some bounds, since the start.
+        """How many took no longer than each of some bounds, since the start.
 
         @param bounds: In seconds, ascending, as some are here: L{BOUNDS}, L{RPC_BOUNDS}, ...
         @return: As many, and in the end how many there were at all.
@@ -123,8 +113,7 @@ class Durations:
         return [sums[_EDGES.index(bound)] for bound in bounds] + [sums[-1]]
 
     def below(self, share: float) -> float:
-        """
-        What a share of all was not longer than, to a fifth of it; 0 if there was nothing.
+        """What a share of all was not longer than, to a fifth of it; 0 if there was nothing.
 
         @param share: 0.99 for all but the slowest hundredth.
         """
@@ -138,9 +127,7 @@ class Durations:
         return 0.0
 
     def distribution(self) -> str:
-        """
-        How many were in each class, as stock brokers write it.
-        """
+        """How many were in each class, as stock brokers write it."""
         counts = self._counts()
         text, at = "", 0
         for edge, name in SHOWN:

@@ -1,5 +1,4 @@
-"""
-Every error rmqha raises on purpose, with its numbers as fields.
+"""Every error rmqha raises on purpose, with its numbers as fields.
 
 Two branches matter to a caller: L{ProtocolViolation} is the peer's doing (drop
 the peer, nothing else changes) and L{StoreError} is about our own files (the
@@ -16,24 +15,19 @@ from attrs import field, frozen
 
 
 class RmqhaError(Exception):
-    """
-    The root of all errors raised on purpose.
-    """
+    """The root of all errors raised on purpose."""
 
 
 # --- the wire ---------------------------------------------------------------
 
 
 class ProtocolViolation(RmqhaError):
-    """
-    A peer sent what the protocol does not allow; the connection ends.
-    """
+    """A peer sent what the protocol does not allow; the connection ends."""
 
 
 @frozen
 class FrameSizeOutOfRange(ProtocolViolation):
-    """
-    A transfer header announces a body that is negative or above the limit.
+    """A transfer header announces a body that is negative or above the limit.
 
     @ivar size: The announced size, in bytes.
     @ivar limit: The most we accept, in bytes.
@@ -48,9 +42,8 @@ class FrameSizeOutOfRange(ProtocolViolation):
 
 @frozen
 class HaStateUnexpected(ProtocolViolation):
-    """
-    A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks another
-    protocol, such as the classic one.
+    """A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks
+    another protocol, such as the classic one.
 
     @ivar reason: For counters.
     @ivar state: The number it begins with.
@@ -65,8 +58,7 @@ class HaStateUnexpected(ProtocolViolation):
 
 @frozen
 class HandshakeUnexpected(ProtocolViolation):
-    """
-    A message of HA protocol v2 does not come where it may.
+    """A message of HA protocol v2 does not come where it may.
 
     @ivar what: It, in words.
     """
@@ -79,8 +71,7 @@ class HandshakeUnexpected(ProtocolViolation):
 
 @frozen
 class EpochLabelWentBack(ProtocolViolation):
-    """
-    A master tells of a label that cannot be one of its log, by what it told before on the same
+    """A master tells of a label that cannot be one of its log, by what it told before on the same
     connection, or by where its bytes end.
 
     @ivar label: The label.
@@ -105,8 +96,7 @@ class EpochLabelWentBack(ProtocolViolation):
 
 @frozen
 class EpochLabelsMisshapen(ProtocolViolation):
-    """
-    The answer to a handshake of HA protocol v2 announces a part of an epoch label.
+    """The answer to a handshake of HA protocol v2 announces a part of an epoch label.
 
     @ivar size: Bytes of all labels.
     @ivar each: Bytes of one.
@@ -121,8 +111,7 @@ class EpochLabelsMisshapen(ProtocolViolation):
 
 @frozen
 class FrameOffsetMismatch(ProtocolViolation):
-    """
-    A frame does not continue the stream: a gap, or an overlap.
+    """A frame does not continue the stream: a gap, or an overlap.
 
     @ivar expected: Where the connection's stream stands, in bytes.
     @ivar received: Where the frame says it starts.
@@ -151,8 +140,7 @@ _REJECTED = {
 
 @frozen
 class ReportRejected(ProtocolViolation):
-    """
-    An offset report is not one an honest slave could send.
+    """An offset report is not one an honest slave could send.
 
     @ivar reason: One of C{negative, above-max, below-min, decreasing, above-sent,
         unproven, ahead, flood}.
@@ -187,8 +175,7 @@ _UNHEARD = {
 
 @frozen
 class HandshakeRejected(ProtocolViolation):
-    """
-    A slave of HA protocol v2 is not who it should be, or speaks out of turn.
+    """A slave of HA protocol v2 is not who it should be, or speaks out of turn.
 
     @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address, last-file,
         no-handshake, early-report, late-handshake, no-labels, label-not-taken, no-controller}.
@@ -209,15 +196,12 @@ class HandshakeRejected(ProtocolViolation):
 
 @frozen
 class RemotingFrameError(ProtocolViolation):
-    """
-    A frame of the remoting protocol that cannot be read, and nothing behind it can be.
-    """
+    """A frame of the remoting protocol that cannot be read, and nothing behind it can be."""
 
 
 @frozen
 class FrameLengthOutOfRange(RemotingFrameError):
-    """
-    A remoting frame is shorter than its own header or longer than the limit.
+    """A remoting frame is shorter than its own header or longer than the limit.
 
     @ivar size: Bytes of the whole frame, its length field included.
     @ivar limit: The most we accept, in bytes.
@@ -232,8 +216,7 @@ class FrameLengthOutOfRange(RemotingFrameError):
 
 @frozen
 class HeaderLengthOutOfRange(RemotingFrameError):
-    """
-    A remoting header is longer than its frame or than the limit.
+    """A remoting header is longer than its frame or than the limit.
 
     @ivar size: Its announced size, in bytes.
     @ivar limit: The most there can be, in bytes.
@@ -248,8 +231,7 @@ class HeaderLengthOutOfRange(RemotingFrameError):
 
 @frozen
 class SerializeTypeUnknown(RemotingFrameError):
-    """
-    A remoting header is of an unknown kind.
+    """A remoting header is of an unknown kind.
 
     @ivar number: The type byte.
     """
@@ -262,8 +244,7 @@ class SerializeTypeUnknown(RemotingFrameError):
 
 @frozen
 class HeaderUndecodable(RemotingFrameError):
-    """
-    The bytes of a remoting header are not what its type says.
+    """The bytes of a remoting header are not what its type says.
 
     @ivar size: Bytes of the header.
     @ivar reason: What is wrong with it.
@@ -278,8 +259,7 @@ class HeaderUndecodable(RemotingFrameError):
 
 @frozen
 class HeaderTooCostly(RemotingFrameError):
-    """
-    A remoting header would take longer to read than any that a client needs.
+    """A remoting header would take longer to read than any that a client needs.
 
     @ivar size: Its size, in C{unit}s.
     @ivar limit: The most we read.
@@ -296,8 +276,7 @@ class HeaderTooCostly(RemotingFrameError):
 
 @frozen
 class HeaderFieldInvalid(RmqhaError):
-    """
-    A field of a command's custom header is missing or of the wrong kind.
+    """A field of a command's custom header is missing or of the wrong kind.
 
     Not the end of the connection: the request is answered with code 1 and this text.
 
@@ -321,8 +300,7 @@ class HeaderFieldInvalid(RmqhaError):
 
 @frozen
 class JsonInvalid(RmqhaError):
-    """
-    A text is no JSON, not even by fastjson's rules.
+    """A text is no JSON, not even by fastjson's rules.
 
     @ivar position: Where reading stopped, in characters.
     @ivar reason: What is wrong there.
@@ -337,8 +315,7 @@ class JsonInvalid(RmqhaError):
 
 @frozen
 class ExpressionInvalid(RmqhaError):
-    """
-    A consumer's SQL92 filter cannot be read, or makes no sense.
+    """A consumer's SQL92 filter cannot be read, or makes no sense.
 
     @ivar position: Where, in characters; the first is 1.
     @ivar fault: What is wrong there.
@@ -353,8 +330,7 @@ class ExpressionInvalid(RmqhaError):
 
 @frozen
 class BodyInvalid(RmqhaError):
-    """
-    The body of a remoting command is not what its code asks for.
+    """The body of a remoting command is not what its code asks for.
 
     Not the end of the connection: the request is answered with code 1 and this text.
 
@@ -371,8 +347,7 @@ class BodyInvalid(RmqhaError):
 
 @frozen
 class NoController(RmqhaError):
-    """
-    Nobody leads the controllers, or whoever does is not reached.
+    """Nobody leads the controllers, or whoever does is not reached.
 
     @ivar addresses: All of them.
     @ivar reason: What was said.
@@ -387,8 +362,7 @@ class NoController(RmqhaError):
 
 @frozen
 class ControllerRefused(RmqhaError):
-    """
-    The controller that leads said no.
+    """The controller that leads said no.
 
     @ivar address: Which one.
     @ivar code: A L{ControllerResponseCode<rmqha.wire.remoting.codes.ControllerResponseCode>}, as a
@@ -406,8 +380,7 @@ class ControllerRefused(RmqhaError):
 
 @frozen
 class ControllerUnanswered(RmqhaError):
-    """
-    The controller that leads was asked and did not answer: nobody knows whether it did what was
+    """The controller that leads was asked and did not answer: nobody knows whether it did what was
     asked.
 
     @ivar address: Which one.
@@ -427,8 +400,7 @@ class ControllerUnanswered(RmqhaError):
 
 @frozen
 class RequestRefused(RmqhaError):
-    """
-    A request is answered with a code other than success.
+    """A request is answered with a code other than success.
 
     A handler of ours raises it, and so does what asked a peer.
 
@@ -448,8 +420,7 @@ class RequestRefused(RmqhaError):
 
 @frozen(kw_only=True)
 class AccessDenied(RequestRefused):
-    """
-    Access control refuses a request.
+    """Access control refuses a request.
 
     @ivar account: The access key that it came with; empty for none.
     @ivar reason: Why, for the log: more than who sent it is told.
@@ -464,8 +435,7 @@ class AccessDenied(RequestRefused):
 
 @frozen
 class MetadataRefused(RmqhaError):
-    """
-    A table of the master is not believed; the one held here stays.
+    """A table of the master is not believed; the one held here stays.
 
     @ivar table: Which.
     @ivar reason: Why, with the numbers.
@@ -480,15 +450,12 @@ class MetadataRefused(RmqhaError):
 
 @frozen
 class AnotherBroker(MetadataRefused):
-    """
-    It is a table of another broker or cluster.
-    """
+    """It is a table of another broker or cluster."""
 
 
 @frozen
 class RemotingTimeout(RmqhaError):
-    """
-    A request was not answered in time.
+    """A request was not answered in time.
 
     @ivar request: The request's code.
     @ivar seconds: How long we waited.
@@ -505,8 +472,7 @@ class RemotingTimeout(RmqhaError):
 
 @frozen
 class MasterLeft(RmqhaError):
-    """
-    A master went away while its log was compared.
+    """A master went away while its log was compared.
 
     @ivar address: Its address.
     @ivar offset: Just past the last byte that came, in bytes.
@@ -523,8 +489,8 @@ class MasterLeft(RmqhaError):
 
 @frozen
 class MasterUnidentified(RmqhaError):
-    """
-    A master's client port did not say whose it is, and TLS may be said to a broker of ours alone.
+    """A master's client port did not say whose it is, and TLS may be said to a broker of ours
+    alone.
 
     @ivar reason: Why there was no answer; the subject is the master.
     """
@@ -540,8 +506,7 @@ class MasterUnidentified(RmqhaError):
 
 @frozen
 class NothingCommon(RmqhaError):
-    """
-    A log and a master's have no byte that could be compared.
+    """A log and a master's have no byte that could be compared.
 
     @ivar address: The master's address.
     @ivar first: Our first byte.
@@ -561,8 +526,7 @@ class NothingCommon(RmqhaError):
 
 @frozen
 class RemotingUnreachable(RmqhaError):
-    """
-    There is no connection to a peer, and none could be made.
+    """There is no connection to a peer, and none could be made.
 
     @ivar address: Whose.
     @ivar reason: Why not.
@@ -577,8 +541,7 @@ class RemotingUnreachable(RmqhaError):
 
 @frozen
 class PeerNotReading(ProtocolViolation):
-    """
-    A peer asks and does not read the answers.
+    """A peer asks and does not read the answers.
 
     @ivar held: Bytes of answers that wait for it.
     @ivar seconds: How long its connection has taken nothing.
@@ -593,8 +556,7 @@ class PeerNotReading(ProtocolViolation):
 
 @frozen
 class RuntimeInfoInvalid(ProtocolViolation):
-    """
-    A broker's runtime information (request 28) does not tell what was asked for.
+    """A broker's runtime information (request 28) does not tell what was asked for.
 
     @ivar key: The entry that is missing or garbled.
     @ivar text: What stands in its place.
@@ -611,15 +573,12 @@ class RuntimeInfoInvalid(ProtocolViolation):
 
 
 class StoreError(RmqhaError):
-    """
-    Something about our own files.
-    """
+    """Something about our own files."""
 
 
 @frozen
 class RecordFault(StoreError):
-    """
-    The bytes at a physical offset are not a whole, valid record.
+    """The bytes at a physical offset are not a whole, valid record.
 
     @ivar offset: Physical offset, in bytes.
     @ivar reason: A L{rmqha.wire.log.record.Fault} name.
@@ -637,8 +596,7 @@ class RecordFault(StoreError):
 
 @frozen
 class NotSound(StoreError):
-    """
-    A log that was read as a whole has faults.
+    """A log that was read as a whole has faults.
 
     @ivar path: The log.
     @ivar count: How many.
@@ -656,8 +614,7 @@ class NotSound(StoreError):
 
 @frozen
 class RecordDamaged(RecordFault):
-    """
-    A record that was to become a row is damaged.
+    """A record that was to become a row is damaged.
 
     @ivar size: Bytes to the next record if only the body is damaged; 0 where the chain of
         records is broken, so that it is not known.
@@ -668,8 +625,7 @@ class RecordDamaged(RecordFault):
 
 @frozen
 class MessageIllegal(StoreError):
-    """
-    A message cannot be stored as it is.
+    """A message cannot be stored as it is.
 
     @ivar field: What is wrong with it, in RocketMQ's words (C{topic}, C{body}, ...).
     @ivar value: The offending number.
@@ -686,8 +642,7 @@ class MessageIllegal(StoreError):
 
 @frozen
 class NotWritable(StoreError):
-    """
-    The store takes no writes now.
+    """The store takes no writes now.
 
     @ivar state: The node's state.
     @ivar reason: Why.
@@ -702,8 +657,7 @@ class NotWritable(StoreError):
 
 @frozen
 class TooFewInSync(NotWritable):
-    """
-    The SyncStateSet has fewer members than a write needs.
+    """The SyncStateSet has fewer members than a write needs.
 
     @ivar found: How many it has, the master among them.
     @ivar needed: C{minInSyncReplicas}.
@@ -720,8 +674,7 @@ class TooFewInSync(NotWritable):
 
 @frozen
 class TwinMaster(RmqhaError):
-    """
-    A master must not start beside another live one of its name.
+    """A master must not start beside another live one of its name.
 
     @ivar name: The C{brokerName}.
     @ivar address: C{host:port} of the client port of the one that is to start.
@@ -747,8 +700,7 @@ class TwinMaster(RmqhaError):
 
 @frozen
 class CutBelowConfirm(StoreError):
-    """
-    A log must not be cut as an elected master wants it, because readers may have seen what would
+    """A log must not be cut as an elected master wants it, because readers may have seen what would
     go.
 
     @ivar operation: What is refused.
@@ -772,8 +724,7 @@ class CutBelowConfirm(StoreError):
 
 @frozen(kw_only=True)
 class HeldForAnotherMaster(StoreError):
-    """
-    A log must not be cut as one master wants it, because the bytes were reported to another one
+    """A log must not be cut as one master wants it, because the bytes were reported to another one
     as held.
 
     @ivar operation: What is refused.
@@ -809,8 +760,7 @@ class HeldForAnotherMaster(StoreError):
 
 @frozen
 class StoreLocked(StoreError):
-    """
-    Another process holds the store's lock.
+    """Another process holds the store's lock.
 
     @ivar path: The lock file.
     """
@@ -823,8 +773,7 @@ class StoreLocked(StoreError):
 
 @frozen
 class FileSizeMismatch(StoreError):
-    """
-    A mapped file on disk has not the configured size.
+    """A mapped file on disk has not the configured size.
 
     @ivar path: The file.
     @ivar found: Its size, in bytes.
@@ -841,8 +790,7 @@ class FileSizeMismatch(StoreError):
 
 @frozen
 class BrokenSequence(StoreError):
-    """
-    The files of the log do not follow one another.
+    """The files of the log do not follow one another.
 
     @ivar path: The file that is out of place.
     @ivar expected: The offset its name should say.
@@ -861,8 +809,7 @@ class BrokenSequence(StoreError):
 
 @frozen
 class LogCorrupt(StoreError):
-    """
-    A bad place in the log is followed by a valid record: damage, not a torn tail.
+    """A bad place in the log is followed by a valid record: damage, not a torn tail.
 
     @ivar path: The log file.
     @ivar offset: Physical offset of the bad place.
@@ -884,8 +831,7 @@ class LogCorrupt(StoreError):
 
 @frozen
 class LogShortened(StoreError):
-    """
-    The log ends before where it was on the disk once: bytes, or files, are missing.
+    """The log ends before where it was on the disk once: bytes, or files, are missing.
 
     @ivar path: The log's folder.
     @ivar end: Where it ends now, in bytes.
@@ -908,16 +854,14 @@ class LogShortened(StoreError):
 
 @frozen
 class TailNotFetched(LogShortened):
-    """
-    The same, and replicas that could be asked did not give what is missing; they are asked again
+    """The same, and replicas that could be asked did not give what is missing; they are asked again
     at the next start.
     """
 
 
 @frozen
 class DiskFull(StoreError):
-    """
-    The disk has no room for the next step of the log.
+    """The disk has no room for the next step of the log.
 
     @ivar path: What was to grow.
     @ivar wanted: Bytes asked for.
@@ -932,9 +876,8 @@ class DiskFull(StoreError):
 
 @frozen
 class OutOfDescriptors(DiskFull):
-    """
-    The process, or the machine, has no file descriptor left for the next step of the log.  As with
-    a full disk nothing is lost and it may pass: writes are refused until there is one again.
+    """The process, or the machine, has no file descriptor left for the next step of the log.  As
+    with a full disk nothing is lost and it may pass: writes are refused until there is one again.
     """
 
     def __str__(self) -> str:
@@ -943,8 +886,7 @@ class OutOfDescriptors(DiskFull):
 
 @frozen
 class ThreadNotStarted(RmqhaError):
-    """
-    The process, or the machine, has no thread left for some work.  It was not begun, and it may
+    """The process, or the machine, has no thread left for some work.  It was not begun, and it may
     pass.
 
     @ivar name: The thread's.
@@ -960,8 +902,7 @@ class ThreadNotStarted(RmqhaError):
 
 @frozen
 class FlushFailed(StoreError):
-    """
-    An fsync failed.  It is final: what the kernel dropped cannot be told.
+    """An fsync failed.  It is final: what the kernel dropped cannot be told.
 
     @ivar path: The file.
     @ivar error: The operating system's text.
@@ -976,8 +917,7 @@ class FlushFailed(StoreError):
 
 @frozen
 class RecordCrossesFile(StoreError):
-    """
-    A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs.
+    """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs.
 
     @ivar offset: Where the record starts.
     @ivar size: Its size.
@@ -997,8 +937,7 @@ class RecordCrossesFile(StoreError):
 
 @frozen
 class StartNotAligned(StoreError):
-    """
-    A master's log starts inside what would be one file of ours.
+    """A master's log starts inside what would be one file of ours.
 
     @ivar offset: Where it starts.
     @ivar file_size: Our file size.
@@ -1016,8 +955,7 @@ class StartNotAligned(StoreError):
 
 @frozen
 class LogLost(StoreError):
-    """
-    The bytes a replica needs next were deleted; it cannot go on from where it is.
+    """The bytes a replica needs next were deleted; it cannot go on from where it is.
 
     @ivar needed: The first byte it lacks.
     @ivar oldest: The first byte we still have.
@@ -1035,8 +973,7 @@ class LogLost(StoreError):
 
 @frozen
 class DerivedFault(StoreError):
-    """
-    A consume queue or index disagrees with the log.
+    """A consume queue or index disagrees with the log.
 
     @ivar path: The file or folder.
     @ivar offset: Position inside it (units for queues, entries for an index).
@@ -1053,8 +990,7 @@ class DerivedFault(StoreError):
 
 @frozen
 class EpochFileInvalid(StoreError):
-    """
-    Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it.
+    """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it.
 
     @ivar path: The file.
     @ivar reason: Why.
@@ -1069,8 +1005,7 @@ class EpochFileInvalid(StoreError):
 
 @frozen
 class EpochLabelBehind(StoreError):
-    """
-    A label that is to follow another is not above it, or starts before it.
+    """A label that is to follow another is not above it, or starts before it.
 
     @ivar label: The label.
     @ivar start: Where it starts, in bytes.
@@ -1092,8 +1027,7 @@ class EpochLabelBehind(StoreError):
 
 @frozen
 class IdentityInvalid(StoreError):
-    """
-    The file that says which member of its set a store belongs to cannot be read, or speaks of
+    """The file that says which member of its set a store belongs to cannot be read, or speaks of
     another set.
 
     @ivar path: The file.
@@ -1109,8 +1043,7 @@ class IdentityInvalid(StoreError):
 
 @frozen
 class MemberLivesElsewhere(RmqhaError):
-    """
-    The id of a member is alive at another address than this node's.
+    """The id of a member is alive at another address than this node's.
 
     @ivar id: The controller id.
     @ivar address: C{host:port} of who lives under it.
@@ -1132,9 +1065,8 @@ class MemberLivesElsewhere(RmqhaError):
 
 @frozen
 class FileUnreadable(StoreError):
-    """
-    The system does not let a file be read.  What is in it is not known then: it is neither damaged
-    nor gone, and no older version takes its place.
+    """The system does not let a file be read.  What is in it is not known then: it is neither
+    damaged nor gone, and no older version takes its place.
 
     @ivar path: The file, or a folder whose files cannot be listed.
     @ivar errno: The number of the system's error; 0 if it has none.
@@ -1153,8 +1085,7 @@ class FileUnreadable(StoreError):
 
 @frozen
 class TableUnreadable(StoreError):
-    """
-    Neither a JSON table nor its C{.bak} makes sense.
+    """Neither a JSON table nor its C{.bak} makes sense.
 
     @ivar path: The table.
     @ivar reason: Why.
@@ -1169,8 +1100,7 @@ class TableUnreadable(StoreError):
 
 @frozen
 class TruncationInvalid(StoreError):
-    """
-    A file that says where the log is to be cut does not speak of this log.
+    """A file that says where the log is to be cut does not speak of this log.
 
     @ivar path: The file.
     @ivar reason: What is wrong with it.
@@ -1188,8 +1118,7 @@ class TruncationInvalid(StoreError):
 
 @frozen
 class PointInvalid(StoreError):
-    """
-    What is published beside a log cannot be read.
+    """What is published beside a log cannot be read.
 
     @ivar reason: What is wrong with it.
     """
@@ -1202,8 +1131,7 @@ class PointInvalid(StoreError):
 
 @frozen
 class NotAStore(StoreError):
-    """
-    A path given as a store is not one.
+    """A path given as a store is not one.
 
     @ivar path: The path.
     @ivar reason: What it lacks.
@@ -1218,8 +1146,7 @@ class NotAStore(StoreError):
 
 @frozen
 class NotTheOwner(StoreError):
-    """
-    A command is to change a store of another user's.
+    """A command is to change a store of another user's.
 
     @ivar path: The store's root.
     @ivar owner: Whom it belongs to.
@@ -1239,8 +1166,7 @@ class NotTheOwner(StoreError):
 
 @frozen
 class ForeignFile(StoreError):
-    """
-    The owner of a store cannot write a part of it.
+    """The owner of a store cannot write a part of it.
 
     @ivar path: The file or folder.
     @ivar owner: Whom it belongs to.
@@ -1260,9 +1186,8 @@ class ForeignFile(StoreError):
 
 @frozen
 class ArchiveNotAStore(StoreError):
-    """
-    A node, or a command that changes stores, was given an archive, or what an interrupted restore
-    left.
+    """A node, or a command that changes stores, was given an archive, or what an interrupted
+    restore left.
 
     @ivar path: The first log file that is not finished.
     @ivar files: How many there are.
@@ -1281,8 +1206,7 @@ class ArchiveNotAStore(StoreError):
 
 @frozen
 class UnfinishedCopy(StoreError):
-    """
-    A store is an unfinished copy of a master's, and is to be a master's.
+    """A store is an unfinished copy of a master's, and is to be a master's.
 
     @ivar path: The marker that says so.
     @ivar held: Bytes of log files that it has so far.
@@ -1300,8 +1224,7 @@ class UnfinishedCopy(StoreError):
 
 @frozen
 class Refused(StoreError):
-    """
-    An operation on a store is refused because it could lose data.
+    """An operation on a store is refused because it could lose data.
 
     @ivar operation: What was asked for.
     @ivar reason: Why not, with the numbers.
@@ -1316,8 +1239,7 @@ class Refused(StoreError):
 
 @frozen
 class ReplicaLacks(RmqhaError):
-    """
-    A replica has not the bytes of the log that are wanted of it.
+    """A replica has not the bytes of the log that are wanted of it.
 
     @ivar replica: Who was asked.
     @ivar offset: The first byte wanted.
@@ -1337,8 +1259,7 @@ class ReplicaLacks(RmqhaError):
 
 @frozen
 class ShutdownFailed(RmqhaError):
-    """
-    Steps of a shutdown failed; the others were taken, and each error is in the log.
+    """Steps of a shutdown failed; the others were taken, and each error is in the log.
 
     @ivar subject: What was shut down.
     @ivar steps: Names of the steps that failed.
@@ -1355,15 +1276,12 @@ class ShutdownFailed(RmqhaError):
 
 
 class ConfigError(RmqhaError):
-    """
-    The configuration cannot be used.
-    """
+    """The configuration cannot be used."""
 
 
 @frozen
 class BadValue(ConfigError):
-    """
-    A key's value is not allowed.
+    """A key's value is not allowed.
 
     @ivar key: The key.
     @ivar value: Its text.
@@ -1385,15 +1303,12 @@ class BadValue(ConfigError):
 
 
 class PipelineError(RmqhaError):
-    """
-    A log cannot be read as it was asked for.
-    """
+    """A log cannot be read as it was asked for."""
 
 
 @frozen
 class ColumnUnknown(PipelineError):
-    """
-    A column that the table does not have.
+    """A column that the table does not have.
 
     @ivar column: The column as written.
     @ivar nearest: The nearest known one, or C{""}.
@@ -1412,8 +1327,7 @@ class ColumnUnknown(PipelineError):
 
 @frozen
 class ExtraMissing(PipelineError):
-    """
-    What is wanted needs an extra that is not installed.
+    """What is wanted needs an extra that is not installed.
 
     @ivar wanted: What is wanted.
     @ivar extra: The extra's name.

@@ -1,5 +1,4 @@
-"""
-What happened to a store lately, in a file that stays small: one JSON object a line.
+"""What happened to a store lately, in a file that stays small: one JSON object a line.
 
 A node writes to it while it runs, commands while none does.  Nothing depends on it, so nothing is
 fsynced: what a power cut takes of it is in the log of the node.
@@ -31,8 +30,7 @@ LONGEST = 2000
 
 @frozen
 class Event:
-    """
-    Something that an operator may want to know afterwards.
+    """Something that an operator may want to know afterwards.
 
     @ivar time: When, in milliseconds since 1970.
     @ivar kind: What it is about: C{state}, C{replication}, C{promotion}, ...
@@ -45,15 +43,12 @@ class Event:
 
 
 def event_path(root: Path) -> Path:
-    """
-    The file of a store.
-    """
+    """The file of a store."""
     return root / OWN_FOLDER / EVENTS
 
 
 def append(path: Path, events: Iterable[Event]) -> None:
-    """
-    Add events; blocking.
+    """Add events; blocking.
 
     @raise OSError: If the file cannot be written.
     """
@@ -79,17 +74,14 @@ def _append(path: Path, text: bytes) -> None:
 
 
 def note(root: Path, kind: str, text: str) -> None:
-    """
-    Add what a command has done to a store.  It is done: that it cannot be noted is no error.
-    """
+    """Add what a command has done to a store.  It is done: that it cannot be noted is no error."""
     with suppress(OSError):
         append(event_path(root), [Event(int(time.time() * 1000), kind, text)])
 
 
 def read(path: Path) -> list[Event]:
-    """
-    The events in a file, oldest first; none without a file.  Lines that are no events, such as one
-    that a crash tore, are left out.  Blocking.
+    """The events in a file, oldest first; none without a file.  Lines that are no events, such as
+    one that a crash tore, are left out.  Blocking.
 
     @raise OSError: If it cannot be read.
     """

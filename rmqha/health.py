@@ -1,5 +1,4 @@
-"""
-Why a node is not well, in one form, whoever noticed it.
+"""Why a node is not well, in one form, whoever noticed it.
 
 There is no list that parts would have to join and leave: whoever can notice something gives it
 in C{health()}, and a node's reasons are those of its parts, as they are at that moment.  So what
@@ -18,9 +17,7 @@ from attrs import field, frozen
 
 
 class HealthProbe(Flag):
-    """
-    The questions that a monitor asks; a reason may make several be answered with no.
-    """
+    """The questions that a monitor asks; a reason may make several be answered with no."""
 
     HEALTH = auto()
     """C{/healthz}: is there nothing that an operator would be called for?"""
@@ -33,8 +30,7 @@ class HealthProbe(Flag):
 
 @frozen
 class HealthReason:
-    """
-    One thing that is wrong.
+    """One thing that is wrong.
 
     @ivar name: What it is, as alarms and log lines name it; it has no numbers in it, and stays
         the same as long as the thing is wrong.
@@ -53,7 +49,5 @@ class HealthReason:
 
 
 def failing(reasons: Iterable[HealthReason], probe: HealthProbe) -> list[HealthReason]:
-    """
-    Those that make one probe fail.
-    """
+    """Those that make one probe fail."""
     return [reason for reason in reasons if probe in reason.fails]

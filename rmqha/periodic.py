@@ -1,5 +1,4 @@
-"""
-Work that a node does again and again, and that outlives its own errors.
+"""Work that a node does again and again, and that outlives its own errors.
 
 Twisted's C{LoopingCall} ends for good with the first exception that escapes.  A node whose
 heartbeats, flushes or registrations ended like that would go on, and call itself healthy.  A
@@ -45,8 +44,7 @@ _RESTART = HealthProbe.LIVE | HealthProbe.HEALTH
 
 @define(eq=False)
 class Job:
-    """
-    How work that is done again and again is going; somebody else says when it is done.
+    """How work that is done again and again is going; somebody else says when it is done.
 
     @ivar name: For the log, C{/status} and C{/healthz}.
     @ivar clock: Its C{seconds} must not jump.
@@ -72,37 +70,27 @@ class Job:
 
     @property
     def active(self) -> bool:
-        """
-        Whether it is to be done at all now.
-        """
+        """Whether it is to be done at all now."""
         return True
 
     def begun(self) -> None:
-        """
-        A run begins.
-        """
+        """A run begins."""
         self.runs += 1
         self.last_run = self.clock.seconds()
 
     def succeeded(self) -> None:
-        """
-        A run has ended well.
-        """
+        """A run has ended well."""
         self.failures_in_a_row = 0
 
     def failed(self, failure: Failure) -> None:
-        """
-        A run has failed.
-        """
+        """A run has failed."""
         self.failures += 1
         self.failures_in_a_row += 1
         kind = type(failure.value).__name__
         self.last_error = f"{kind}: {failure.getErrorMessage()}".removesuffix(": ")
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Why the node is not well because of this job.
-        """
+        """Why the node is not well because of this job."""
         if self.vital and self.failures_in_a_row >= RED_AFTER:
             times = self.failures_in_a_row
             yield HealthReason(
@@ -110,9 +98,7 @@ class Job:
             )
 
     def status(self) -> dict[str, Any]:
-        """
-        A row of C{periodicJobs} in C{/status}.
-        """
+        """A row of C{periodicJobs} in C{/status}."""
         age = None if self.last_run is None else self.clock.seconds() - self.last_run
         return {
             "name": self.name,
@@ -128,8 +114,7 @@ class Job:
 
 @define(eq=False)
 class Periodic(Job):
-    """
-    Repeat a function by the clock, whatever it raises.
+    """Repeat a function by the clock, whatever it raises.
 
     A run that gives a C{Deferred} lasts until that fires: there is never a second run beside
     it, and the times that pass meanwhile are left out.
@@ -150,15 +135,11 @@ class Periodic(Job):
 
     @property
     def active(self) -> bool:
-        """
-        Whether it is being repeated.
-        """
+        """Whether it is being repeated."""
         return self.running
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A job's reasons, and that it will not run again.
-        """
+        """A job's reasons, and that it will not run again."""
         yield from super().health()
         if not self.vital or not self.running or self.last_run is None:
             return
@@ -176,8 +157,7 @@ class Periodic(Job):
             )
 
     def start(self, interval: float, *, now: bool = False) -> None:
-        """
-        Begin to repeat it.  When it was begun already, only the interval changes, and counts
+        """Begin to repeat it.  When it was begun already, only the interval changes, and counts
         from now.
 
         @param interval: Seconds from the start of one run to that of the next.
@@ -193,8 +173,7 @@ class Periodic(Job):
         self._loop.start(interval, now=now)
 
     def stop(self) -> Deferred[None]:
-        """
-        Repeat it no more.  Doing it twice is the same as once.
+        """Repeat it no more.  Doing it twice is the same as once.
 
         @return: Fires when no run is under way, however that one ended.
         """
@@ -250,8 +229,8 @@ class Periodic(Job):
 
 
 async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:
-    """
-    Take steps on the reactor without keeping it: after L{SLICE} the rest waits for its next turn.
+    """Take steps on the reactor without keeping it: after L{SLICE} the rest waits for its next
+    turn.
 
     @param steps: A generator, as a rule, that does a little before each C{yield}; what it looks at
         may have changed when it goes on.
@@ -264,16 +243,12 @@ async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:
 
 
 def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """
-    C{periodicJobs} of C{/status}: those there are now.
-    """
+    """C{periodicJobs} of C{/status}: those there are now."""
     return [job.status() for job in jobs if job.active]
 
 
 def health_of(jobs: Iterable[Job]) -> Iterator[HealthReason]:
-    """
-    Why a node is not well because of its jobs.
-    """
+    """Why a node is not well because of its jobs."""
     for job in jobs:
         if job.active:
             yield from job.health()

@@ -1,5 +1,4 @@
-"""
-Processes that step back for everybody else on their host: work on a log may run beside a broker,
+"""Processes that step back for everybody else on their host: work on a log may run beside a broker,
 which has to answer while it does.
 """
 
@@ -25,17 +24,14 @@ _log = getLogger(__name__)
 
 
 class Priority(StrEnum):
-    """
-    Whether work takes processors and disks only when nobody else on the host wants them.
-    """
+    """Whether work takes processors and disks only when nobody else on the host wants them."""
 
     IDLE = "idle"
     NORMAL = "normal"
 
 
 def step_back(priority: Priority) -> None:
-    """
-    Let this thread run, and read, only when nothing else on the host wants to.
+    """Let this thread run, and read, only when nothing else on the host wants to.
 
     Without special rights there is no way back, so it is for processes that do nothing else.
     """

@@ -1,5 +1,4 @@
-"""
-Room that a store keeps for the little that has to be written when its disk is full.
+"""Room that a store keeps for the little that has to be written when its disk is full.
 
 What a node must write to start, to stop and to cut a damaged log is small: an epoch, marks, what is
 cut off, events.  On a disk that others have filled to the last block there would be no room for it,
@@ -36,9 +35,8 @@ NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def keep(root: Path) -> None:
-    """
-    Take the room, or what there is of it; without a file descriptor the next call does.  Blocking,
-    for a moment.
+    """Take the room, or what there is of it; without a file descriptor the next call does.
+    Blocking, for a moment.
 
     @param root: The store's root.
     """
@@ -46,8 +44,7 @@ def keep(root: Path) -> None:
 
 
 def write(path: Path, wanted: int, action: Callable[[], T]) -> T:
-    """
-    Write below the folder of our own, if need be into the room that is kept for it.  Blocking.
+    """Write below the folder of our own, if need be into the room that is kept for it.  Blocking.
 
     @param path: What is written; elsewhere there is no such room.
     @param wanted: In bytes.
@@ -67,9 +64,7 @@ def write(path: Path, wanted: int, action: Callable[[], T]) -> T:
 
 
 def _give(path: Path, wanted: int) -> bool:
-    """
-    @return: Whether there was any.
-    """
+    """@return: Whether there was any."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -85,9 +80,7 @@ def _give(path: Path, wanted: int) -> bool:
 
 
 def _take(path: Path) -> None:
-    """
-    Take the room, or as much of it as there is.
-    """
+    """Take the room, or as much of it as there is."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -1,5 +1,4 @@
-"""
-Ending what has several parts: each step is taken, whatever became of the steps before it.
+"""Ending what has several parts: each step is taken, whatever became of the steps before it.
 
 A store that cannot stop its retention still has to flush, to close its files and to give its
 lock back, in this order.  So an error is logged where it happens, with the name of its step, and
@@ -28,8 +27,7 @@ NOTICE = 10.0
 
 @define(eq=False)
 class Shutdown:
-    """
-    One shutdown, for a coroutine that awaits its steps.
+    """One shutdown, for a coroutine that awaits its steps.
 
     @ivar subject: What is shut down, as log lines name it.
     @ivar clock: Measures how long steps take; without it nobody is told.
@@ -48,8 +46,7 @@ class Shutdown:
     def step(
         self, name: str, function: Callable[P, object], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[None]:
-        """
-        Take a step at once; steps that need not wait for each other are awaited later.
+        """Take a step at once; steps that need not wait for each other are awaited later.
 
         @param name: What the step stops or does, as log lines name it.
         @return: Fires when the step is over.  It never fails.
@@ -60,9 +57,7 @@ class Shutdown:
         return step.addCallbacks(lambda _: None, self._step_failed, errbackArgs=(name,))
 
     def _watch(self, step: Deferred[object], name: str, clock: IReactorTime) -> None:
-        """
-        Say every L{NOTICE} seconds that a step is not over, until it is or its time is.
-        """
+        """Say every L{NOTICE} seconds that a step is not over, until it is or its time is."""
         began = clock.seconds()
         pending: list[IDelayedCall] = []
 
@@ -107,8 +102,7 @@ class Shutdown:
             self._log.failure(text, failure, subject=self.subject, step=name)
 
     def finish(self) -> None:
-        """
-        Tell whether all went well, when the last step is over.
+        """Tell whether all went well, when the last step is over.
 
         @raise ShutdownFailed: If a step failed.
         """
@@ -117,9 +111,7 @@ class Shutdown:
 
 
 class _NotOver(Exception):
-    """
-    A step's time is over, and the step is not.
-    """
+    """A step's time is over, and the step is not."""
 
 
 def _left(_: object, deadline: float) -> None:

@@ -1,6 +1,4 @@
-"""
-The tests of rmqha, for pytest and for trial.
-"""
+"""The tests of rmqha, for pytest and for trial."""
 
 import os
 import sys

@@ -1,6 +1,4 @@
-"""
-How the package's classes are made: by name, where there is much to give.
-"""
+"""How the package's classes are made: by name, where there is much to give."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ BY_POSITION = {
 
 
 def decorator_of(node: ast.ClassDef) -> ast.expr | None:
-    """
-    What makes a class one of attrs.
-    """
+    """What makes a class one of attrs."""
     for each in node.decorator_list:
         called = each.func if isinstance(each, ast.Call) else each
         if isinstance(called, ast.Name) and called.id in ("define", "frozen"):
@@ -38,9 +34,7 @@ def decorator_of(node: ast.ClassDef) -> ast.expr | None:
 
 
 def says(call: ast.expr | None, name: str, value: bool) -> bool:
-    """
-    Whether a call has a keyword with this value.
-    """
+    """Whether a call has a keyword with this value."""
     return isinstance(call, ast.Call) and any(
         each.arg == name and isinstance(each.value, ast.Constant) and each.value.value is value
         for each in call.keywords
@@ -48,9 +42,7 @@ def says(call: ast.expr | None, name: str, value: bool) -> bool:
 
 
 def positional(node: ast.ClassDef) -> int:
-    """
-    How many parameters a class's constructor takes by position; of its own, not its bases'.
-    """
+    """How many parameters a class's constructor takes by position; of its own, not its bases'."""
     made = decorator_of(node)
     if made is None:
         inits = [
@@ -71,9 +63,7 @@ def positional(node: ast.ClassDef) -> int:
 
 
 def classes() -> Iterator[tuple[str, ast.ClassDef]]:
-    """
-    All classes of the package, by their dotted names.
-    """
+    """All classes of the package, by their dotted names."""
     for path in modules_in(ROOT / "rmqha"):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
@@ -81,14 +71,10 @@ def classes() -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 class ConstructorTests(SynchronousTestCase):
-    """
-    Two callables that change places are no error for mypy.
-    """
+    """Two callables that change places are no error for mypy."""
 
     def test_many_parameters_have_names(self) -> None:
-        """
-        A constructor of more than five parameters takes them by name, or says why not.
-        """
+        """A constructor of more than five parameters takes them by name, or says why not."""
         many = {name for name, node in classes() if positional(node) > MOST_POSITIONAL}
         self.assertEqual(set(), many - set(BY_POSITION), "kw_only=True")
         self.assertEqual(set(), set(BY_POSITION) - many, "no exception any more")

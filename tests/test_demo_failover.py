@@ -1,6 +1,4 @@
-"""
-Tests for what C{make demo-failover} checks at its end: it has to see what is wrong.
-"""
+"""Tests for what C{make demo-failover} checks at its end: it has to see what is wrong."""
 
 from __future__ import annotations
 
@@ -24,17 +22,13 @@ SIZE = 1 << 18
 
 
 def acked(number: int, place: int, body: bytes) -> Sent:
-    """
-    A message that was acknowledged.
-    """
+    """A message that was acknowledged."""
     told = hashlib.sha256(body).hexdigest()[:32]
     return Sent(n=number, status="SEND_OK", places=[place], bodies=[told])
 
 
 class ReportTests(SynchronousTestCase):
-    """
-    Three stores with one log of a few hundred records.
-    """
+    """Three stores with one log of a few hundred records."""
 
     def setUp(self) -> None:
         place = Path(self.mktemp()).absolute()
@@ -53,9 +47,7 @@ class ReportTests(SynchronousTestCase):
         self.assertGreater(len(self.sent), 200)
 
     def report(self) -> Report:
-        """
-        What is said of the stores.
-        """
+        """What is said of the stores."""
         stores = {
             name: compare_stores.settings_of(root, file_size=SIZE)
             for name, root in self.roots.items()
@@ -63,9 +55,7 @@ class ReportTests(SynchronousTestCase):
         return Report(stores, self.sent, [Kill(name="java", successor="ours-1", pause=1.25)])
 
     def shown(self, report: Report) -> str:
-        """
-        Its tables, with single spaces.
-        """
+        """Its tables, with single spaces."""
         console = Console(width=120)
         with console.capture() as captured:
             for table in report.tables:
@@ -74,9 +64,7 @@ class ReportTests(SynchronousTestCase):
         return " ".join(text.split())
 
     def rows(self, report: Report) -> list[str]:
-        """
-        What is said of each log.
-        """
+        """What is said of each log."""
         console = Console(width=120)
         with console.capture() as captured:
             console.print(report.tables[1])
@@ -84,9 +72,7 @@ class ReportTests(SynchronousTestCase):
         return [line.strip("\u2502 ") for line in lines if line.startswith("\u2502")]
 
     def test_well(self) -> None:
-        """
-        Each message is counted by what became of it, and each kill is told.
-        """
+        """Each message is counted by what became of it, and each kill is told."""
         report = self.report()
         self.assertEqual(report.wrong, [])
         text, count = self.shown(report), len(self.sent) - 1
@@ -96,9 +82,7 @@ class ReportTests(SynchronousTestCase):
         self.assertIn("java ours-1 1.2 s", text)
 
     def test_lost(self) -> None:
-        """
-        An acknowledged message that a log has not, or has otherwise, is lost.
-        """
+        """An acknowledged message that a log has not, or has otherwise, is lost."""
         self.sent.append(acked(9001, SIZE * 7, b"behind the end"))
         self.sent.append(acked(9002, self.sent[1].places[0], b"another body"))
         report = self.report()
@@ -106,9 +90,7 @@ class ReportTests(SynchronousTestCase):
         self.assertIn("lost 2", self.shown(report))
 
     def test_differs(self) -> None:
-        """
-        A log that differs in one byte is told of, though each body is there.
-        """
+        """A log that differs in one byte is told of, though each body is there."""
         path = next((self.roots["ours-2"] / "commitlog").iterdir())
         data = bytearray(path.read_bytes())
         data[self.sent[3].places[0] + 12] ^= 1  # the queue's id, which no checksum covers
@@ -120,17 +102,13 @@ class ReportTests(SynchronousTestCase):
         self.assertNotEqual(java, other)
 
     def test_nothing(self) -> None:
-        """
-        Where nothing was acknowledged nothing is shown.
-        """
+        """Where nothing was acknowledged nothing is shown."""
         del self.sent[1:]
         self.assertEqual(self.report().wrong, ["nothing was acknowledged"])
 
 
 class AckTimesTests(SynchronousTestCase):
-    """
-    Pauses.
-    """
+    """Pauses."""
 
     def setUp(self) -> None:
         self.now = 0.0
@@ -138,17 +116,13 @@ class AckTimesTests(SynchronousTestCase):
         self.acks = AckTimes(self.sent, lambda: self.now)
 
     def told(self, at: float, *statuses: str) -> None:
-        """
-        Messages end so, and somebody looks.
-        """
+        """Messages end so, and somebody looks."""
         self.now = at
         self.sent += [Sent(n=0, status=status) for status in statuses]
         self.acks.look()
 
     def test_pause(self) -> None:
-        """
-        The pause is from the last acknowledgement before to the first one after.
-        """
+        """The pause is from the last acknowledgement before to the first one after."""
         for at in (1.0, 5.0, 5.1):
             self.told(at, "SEND_OK", "SEND_OK")
         self.told(6.0, "SERVICE_NOT_AVAILABLE")
@@ -160,8 +134,6 @@ class AckTimesTests(SynchronousTestCase):
         self.assertAlmostEqual(self.acks.longest(0.0), 4.0)
 
     def test_none(self) -> None:
-        """
-        Without an acknowledgement there is no end of a pause.
-        """
+        """Without an acknowledgement there is no end of a pause."""
         self.told(1.0, "REMOTING_ERROR")
         self.assertEqual(self.acks.longest(0.0), 0.0)

@@ -1,6 +1,4 @@
-"""
-The guide and the code hold on to each other.
-"""
+"""The guide and the code hold on to each other."""
 
 from __future__ import annotations
 
@@ -24,27 +22,21 @@ HEADINGS = {
 
 @cache
 def titles(path: Path) -> tuple[str, ...]:
-    """
-    The titles in a file, longest first.
-    """
+    """The titles in a file, longest first."""
     heading = HEADINGS[path.suffix]
     found = [match[1] for match in heading.finditer(path.read_text(encoding="utf-8"))]
     return tuple(sorted(found, key=len, reverse=True))
 
 
 def texts(path: Path) -> Iterator[str]:
-    """
-    All docstrings of a module, those of its constants too, each on one line.
-    """
+    """All docstrings of a module, those of its constants too, each on one line."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield " ".join(str(node.value.value).split())
 
 
 def citations() -> Iterator[tuple[str, str, str]]:
-    """
-    Where, which file of the guide, and the text that follows its name.
-    """
+    """Where, which file of the guide, and the text that follows its name."""
     for path in sorted((ROOT / "rmqha").rglob("*.py")):
         for text in texts(path):
             for match in CITED.finditer(text):
@@ -52,17 +44,13 @@ def citations() -> Iterator[tuple[str, str, str]]:
 
 
 def page(name: str) -> Path | None:
-    """
-    The file of the guide that has this name, with or without its ending.
-    """
+    """The file of the guide that has this name, with or without its ending."""
     found = (ROOT / f"{name}{ending}" for ending in ("", *HEADINGS))
     return next((path for path in found if path.is_file()), None)
 
 
 def section(guide: Path, text: str) -> str | None:
-    """
-    The title that C{text} begins with.
-    """
+    """The title that C{text} begins with."""
     for title in titles(guide):
         if re.match(re.escape(title) + r"(?!\w)", text):
             return title
@@ -70,14 +58,10 @@ def section(guide: Path, text: str) -> str | None:
 
 
 class CitationTests(SynchronousTestCase):
-    """
-    What docstrings name as their source.
-    """
+    """What docstrings name as their source."""
 
     def test_sections_exist(self) -> None:
-        """
-        Every file and section of the guide that a docstring names is there.
-        """
+        """Every file and section of the guide that a docstring names is there."""
         wrong, seen = [], 0
         for where, name, rest in citations():
             guide = page(name)
@@ -98,14 +82,10 @@ class CitationTests(SynchronousTestCase):
 
 
 class TreeTests(SynchronousTestCase):
-    """
-    The guide as a whole.
-    """
+    """The guide as a whole."""
 
     def test_pictures_exist(self) -> None:
-        """
-        Every picture that is shown is there, and every picture there is shown.
-        """
+        """Every picture that is shown is there, and every picture there is shown."""
         shown = set[Path]()
         for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.rst")]:
             if "_build" not in path.parts:
@@ -136,9 +116,7 @@ UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 @cache
 def defined(path: Path) -> frozenset[str]:
-    """
-    What a module defines: functions, classes, constants, and C{Class.member}.
-    """
+    """What a module defines: functions, classes, constants, and C{Class.member}."""
     found = set[str]()
 
     def visit(body: list[ast.stmt], prefix: str) -> None:
@@ -161,25 +139,19 @@ def defined(path: Path) -> frozenset[str]:
 
 @cache
 def modules() -> tuple[Path, ...]:
-    """
-    Every module of the product.
-    """
+    """Every module of the product."""
     return tuple(sorted((ROOT / "rmqha").rglob("*.py")))
 
 
 @cache
 def members() -> frozenset[str]:
-    """
-    Every C{Class.member} of the product.
-    """
+    """Every C{Class.member} of the product."""
     return frozenset(name for path in modules() for name in defined(path) if "." in name)
 
 
 @cache
 def constants() -> frozenset[str]:
-    """
-    Every text that the product's code holds, but for its docstrings.
-    """
+    """Every text that the product's code holds, but for its docstrings."""
     found = set[str]()
     for path in modules():
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -191,17 +163,13 @@ def constants() -> frozenset[str]:
 
 
 def literals(text: str) -> list[str]:
-    """
-    What a page sets in type: names of files, functions, keys.
-    """
+    """What a page sets in type: names of files, functions, keys."""
     return re.findall(r"``([^`\n]+)``", text) + re.findall(r"(?<![`:])`([^`\n]+)`(?!`)", text)
 
 
 @cache
 def stored() -> tuple[str, ...]:
-    """
-    What the architecture lists below C{rmqha/} in a store's folder.
-    """
+    """What the architecture lists below C{rmqha/} in a store's folder."""
     text = ARCHITECTURE.read_text(encoding="utf-8")
     text = text[text.index("Files of our own\n---") : text.index("The broker\n---")]
     rows = re.findall(r"^   \* - (``.+)$", text, re.MULTILINE)
@@ -209,14 +177,10 @@ def stored() -> tuple[str, ...]:
 
 
 class PathTests(SynchronousTestCase):
-    """
-    Files and functions that pages name.
-    """
+    """Files and functions that pages name."""
 
     def test_modules_exist(self) -> None:
-        """
-        Every module, folder and file of the project that a page names is there.
-        """
+        """Every module, folder and file of the project that a page names is there."""
         wrong, seen = [], 0
         for page in PAGES:
             for name in literals(page.read_text(encoding="utf-8")):
@@ -235,9 +199,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(seen, 60)
 
     def test_folders_exist(self) -> None:
-        """
-        Every package that the plan of the house names is there.
-        """
+        """Every package that the plan of the house names is there."""
         names = [
             name
             for name in literals(DEVELOPMENT.read_text(encoding="utf-8"))
@@ -248,8 +210,8 @@ class PathTests(SynchronousTestCase):
         self.assertEqual(wrong, [])
 
     def test_functions_exist(self) -> None:
-        """
-        Every function that stands beside a module, in a page about the code, is defined there.
+        """Every function that stands beside a module, in a page about the code, is defined
+        there.
         """
         wrong, seen = [], 0
         for page in (WAY, GLOSSARY, DEVELOPMENT):
@@ -274,9 +236,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(seen, 45)
 
     def test_members_exist(self) -> None:
-        """
-        Every C{Class.member} that a page about the code names belongs to a class of ours.
-        """
+        """Every C{Class.member} that a page about the code names belongs to a class of ours."""
         wrong, seen = [], 0
         for page in (WAY, GLOSSARY, DEVELOPMENT, ARCHITECTURE):
             for name in literals(page.read_text(encoding="utf-8")):
@@ -288,9 +248,7 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(seen, 40)
 
     def test_numbers(self) -> None:
-        """
-        A size that names its constant is that constant's.
-        """
+        """A size that names its constant is that constant's."""
         found = [
             (page, match)
             for page in PAGES
@@ -305,9 +263,7 @@ class PathTests(SynchronousTestCase):
             self.assertEqual(int(number.replace(",", "")) * UNITS[unit], value, f"{page}: {name}")
 
     def test_mapped_files(self) -> None:
-        """
-        How pages are made present is told as it is done.
-        """
+        """How pages are made present is told as it is done."""
         text = ARCHITECTURE.read_text(encoding="utf-8")
         text = text[text.index("Mapped files\n---") : text.index("Flushing\n---")]
         pages = (ROOT / "rmqha/store/files/pages.py").read_text(encoding="utf-8")
@@ -320,22 +276,16 @@ class PathTests(SynchronousTestCase):
         self.assertIn("posix_fallocate", mapped)
 
     def test_files_of_our_own(self) -> None:
-        """
-        The files that the architecture lists below C{rmqha/} are files that the code knows.
-        """
+        """The files that the architecture lists below C{rmqha/} are files that the code knows."""
         self.assertGreater(len(stored()), 9)
         self.assertEqual(set(), set(stored()) - constants())
 
 
 class GlossaryTests(SynchronousTestCase):
-    """
-    The words of our own.
-    """
+    """The words of our own."""
 
     def test_terms(self) -> None:
-        """
-        What a stranger cannot look up elsewhere is explained.
-        """
+        """What a stranger cannot look up elsewhere is explained."""
         text = GLOSSARY.read_text(encoding="utf-8")
         terms = {
             term
@@ -351,39 +301,29 @@ class GlossaryTests(SynchronousTestCase):
 
 
 class FaultMatrixTests(SynchronousTestCase):
-    """
-    The page of faults names tests that are there.
-    """
+    """The page of faults names tests that are there."""
 
     text = (ROOT / "docs" / "fault-matrix.rst").read_text(encoding="utf-8")
 
     def test_complete(self) -> None:
-        """
-        Each of the faults has a row, in their order.
-        """
+        """Each of the faults has a row, in their order."""
         rows = re.findall(r"^   \* - (F\d\d)$", self.text, re.MULTILINE)
         self.assertEqual([f"F{number:02}" for number in range(1, 53)], rows)
 
     def test_tests_exist(self) -> None:
-        """
-        Each file is there, with the class that is named behind it.
-        """
+        """Each file is there, with the class that is named behind it."""
         for path, name in re.findall(r"``(tests/[\w/]+\.py)``(?: ``(\w+)``)?", self.text):
             code = (ROOT / path).read_text(encoding="utf-8")
             self.assertTrue(not name or f"class {name}(" in code, f"{path} has no {name}")
 
     def test_all_named(self) -> None:
-        """
-        Each file of fault tests is on the page.
-        """
+        """Each file of fault tests is on the page."""
         for path in sorted((ROOT / "tests" / "faults").glob("test_*.py")):
             self.assertIn(f"``tests/faults/{path.name}``", self.text)
 
 
 class SetScenarioTests(SynchronousTestCase):
-    """
-    The page of sets' scenarios names the tests that there are.
-    """
+    """The page of sets' scenarios names the tests that there are."""
 
     text = (ROOT / "docs" / "set-scenarios.rst").read_text(encoding="utf-8")
     modules = (
@@ -395,9 +335,7 @@ class SetScenarioTests(SynchronousTestCase):
     )
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        """
-        Those of the tests that the page is about.
-        """
+        """Those of the tests that the page is about."""
         folder = ROOT / "tests" / "interop"
         named = [folder / f"{name}.py" for name in self.modules]
         for path in (*named, *sorted(folder.glob("test_member_*.py"))):
@@ -406,17 +344,13 @@ class SetScenarioTests(SynchronousTestCase):
                     yield node
 
     def test_complete(self) -> None:
-        """
-        Each scenario has a row.
-        """
+        """Each scenario has a row."""
         rows = re.findall(r"^   \* - (S\d\db?)$", self.text, re.MULTILINE)
         numbers = [f"S{number:02}" for number in range(1, 34)]
         self.assertEqual(sorted([*numbers, "S08b"]), rows)
 
     def test_tests(self) -> None:
-        """
-        All tests are named, and no other.
-        """
+        """All tests are named, and no other."""
         found = {
             f"{each.name}.{node.name}"
             for each in self.classes()
@@ -426,9 +360,7 @@ class SetScenarioTests(SynchronousTestCase):
         self.assertEqual(found, set(re.findall(r"``(\w+\.test_\w+)``", self.text)))
 
     def test_sets(self) -> None:
-        """
-        Each class that goes through all of it is told with its letters.
-        """
+        """Each class that goes through all of it is told with its letters."""
         found = {
             (node.value.value, each.name)
             for each in self.classes()
@@ -442,22 +374,16 @@ class SetScenarioTests(SynchronousTestCase):
         self.assertEqual(found, set(told))
 
     def test_files(self) -> None:
-        """
-        Other tests that are named are there.
-        """
+        """Other tests that are named are there."""
         for path in re.findall(r"``(tests/[\w/.]+)``", self.text):
             self.assertTrue((ROOT / path).exists(), path)
 
 
 class PipelineTests(SynchronousTestCase):
-    """
-    The public names of the pipeline.
-    """
+    """The public names of the pipeline."""
 
     def test_public_names(self) -> None:
-        """
-        Every name that the page lists can be imported from its module.
-        """
+        """Every name that the page lists can be imported from its module."""
         text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
         rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
         self.assertGreater(len(rows), 20)
@@ -470,9 +396,7 @@ class PipelineTests(SynchronousTestCase):
                 self.assertTrue(hasattr(import_module(module), name), f"{module}.{name}")
 
     def test_what_pages_import(self) -> None:
-        """
-        What the guide imports from the pipeline is among them.
-        """
+        """What the guide imports from the pipeline is among them."""
         text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
         rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
         public = {(module, name) for module, names in rows for name in literals(names)}

@@ -1,6 +1,4 @@
-"""
-How long things take.
-"""
+"""How long things take."""
 
 from __future__ import annotations
 
@@ -10,14 +8,10 @@ from rmqha.durations import BOUNDS, CREATE_BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, SP
 
 
 class DurationsTests(SynchronousTestCase):
-    """
-    Durations of the last minutes.
-    """
+    """Durations of the last minutes."""
 
     def test_classes(self) -> None:
-        """
-        They are shown in stock brokers' classes, which end at their upper bound.
-        """
+        """They are shown in stock brokers' classes, which end at their upper bound."""
         durations = Durations()
         for seconds in (0.0, 0.0005, 0.002, 0.010, 0.04, 0.3, 7.0, 60.0):
             durations.add(seconds)
@@ -29,9 +23,7 @@ class DurationsTests(SynchronousTestCase):
         self.assertEqual(durations.longest, 60.0)
 
     def test_shares(self) -> None:
-        """
-        A share's bound is right to a fifth, and never above the longest.
-        """
+        """A share's bound is right to a fifth, and never above the longest."""
         durations = Durations()
         self.assertEqual(durations.below(0.99), 0.0)
         for n in range(1000):
@@ -40,9 +32,7 @@ class DurationsTests(SynchronousTestCase):
         self.assertEqual(durations.below(0.999), 0.1)
 
     def test_spans(self) -> None:
-        """
-        What is older than two spans is not shown any more; the longest stays.
-        """
+        """What is older than two spans is not shown any more; the longest stays."""
         durations = Durations()
         durations.tick(0.0)
         durations.add(0.5)
@@ -54,9 +44,7 @@ class DurationsTests(SynchronousTestCase):
         self.assertEqual((durations.below(0.99), durations.longest), (0.0, 0.5))
 
     def test_since_the_start(self) -> None:
-        """
-        Histograms never shrink: they have every span, and a bound is part of its class.
-        """
+        """Histograms never shrink: they have every span, and a bound is part of its class."""
         durations = Durations()
         for minute, seconds in enumerate((0.001, 0.0011, 0.5, 99.0)):
             durations.tick(minute * SPAN)

@@ -1,6 +1,4 @@
-"""
-The file with what happened lately.
-"""
+"""The file with what happened lately."""
 
 from __future__ import annotations
 
@@ -12,21 +10,15 @@ from rmqha.event_file import LONGEST, MOST_BYTES, Event, append, event_path, not
 
 
 class EventFileTests(SynchronousTestCase):
-    """
-    L{append} and L{read}.
-    """
+    """L{append} and L{read}."""
 
     def setUp(self) -> None:
-        """
-        A store's root.
-        """
+        """A store's root."""
         self.root = Path(self.mktemp())
         self.path = event_path(self.root)
 
     def test_kept(self) -> None:
-        """
-        What was written is read again, in any alphabet, over several writes.
-        """
+        """What was written is read again, in any alphabet, over several writes."""
         events = [Event(n, "state", f"サービス {n}\nmore") for n in range(3)]
         self.assertEqual(read(self.path), [])
         append(self.path, events[:2])
@@ -34,9 +26,7 @@ class EventFileTests(SynchronousTestCase):
         self.assertEqual(read(self.path), events)
 
     def test_bounded(self) -> None:
-        """
-        However much happens, the file stays small and has the latest.
-        """
+        """However much happens, the file stays small and has the latest."""
         for n in range(40):
             append(self.path, [Event(n, "state", "x" * LONGEST * 2) for _ in range(10)])
             self.assertLess(self.path.stat().st_size, MOST_BYTES + 11 * LONGEST)
@@ -46,18 +36,14 @@ class EventFileTests(SynchronousTestCase):
         self.assertEqual(len(kept[0].text), LONGEST)
 
     def test_torn(self) -> None:
-        """
-        Lines that are no events are left out, and so is a half one at the end.
-        """
+        """Lines that are no events are left out, and so is a half one at the end."""
         append(self.path, [Event(1, "state", "first")])
         with open(self.path, "ab") as file:
             file.write(b'[]\n{"time": "x", "kind": "a", "text": "b"}\n\xff\n{"time": 2, "kin')
         self.assertEqual(read(self.path), [Event(1, "state", "first")])
 
     def test_after_a_torn_line(self) -> None:
-        """
-        What comes after a line that a crash tore is not lost with it.
-        """
+        """What comes after a line that a crash tore is not lost with it."""
         append(self.path, [Event(1, "state", "first")])
         with open(self.path, "ab") as file:
             file.write(b'{"time": 2, "kin')
@@ -65,9 +51,7 @@ class EventFileTests(SynchronousTestCase):
         self.assertEqual([event.time for event in read(self.path)], [1, 3])
 
     def test_note(self) -> None:
-        """
-        What a command did is noted with the time; that it cannot be is no error.
-        """
+        """What a command did is noted with the time; that it cannot be is no error."""
         note(self.root, "promotion", "done")
         (event,) = read(self.path)
         self.assertEqual((event.kind, event.text), ("promotion", "done"))

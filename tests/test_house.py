@@ -1,6 +1,4 @@
-"""
-The house plan: which room may know which, and how large a room may be.
-"""
+"""The house plan: which room may know which, and how large a room may be."""
 
 from __future__ import annotations
 
@@ -210,24 +208,18 @@ ON_CALL = PACKAGE / "cli" / "spark"
 
 
 def all_imports() -> list[Import]:
-    """
-    Every import of the package.
-    """
+    """Every import of the package."""
     return imports_below(PACKAGE)
 
 
 def part_of(found: Import) -> str:
-    """
-    The package below rmqha that imports; empty for rmqha itself.
-    """
+    """The package below rmqha that imports; empty for rmqha itself."""
     return "".join(found.importer.split(".")[1:2])
 
 
 @cache
 def modules() -> dict[str, str]:
-    """
-    The room of each module of the package, packages among them; both without C{rmqha.}.
-    """
+    """The room of each module of the package, packages among them; both without C{rmqha.}."""
     rooms = {}
     for path in modules_in(PACKAGE):
         name = module_name(path).partition(".")[2]
@@ -237,9 +229,7 @@ def modules() -> dict[str, str]:
 
 
 def room_of(name: str, rooms: dict[str, str]) -> str:
-    """
-    The room that an imported name of rmqha is in.
-    """
+    """The room that an imported name of rmqha is in."""
     inner = name.partition(".")[2]
     while inner and inner not in rooms:
         inner = inner.rpartition(".")[0]
@@ -247,9 +237,7 @@ def room_of(name: str, rooms: dict[str, str]) -> str:
 
 
 def known_to(room: str, plan: dict[str, set[str]]) -> set[str]:
-    """
-    Every room that a room may know, itself included.
-    """
+    """Every room that a room may know, itself included."""
     known = {room}
     for other in plan[room]:
         known |= known_to(other, plan)
@@ -257,26 +245,18 @@ def known_to(room: str, plan: dict[str, set[str]]) -> set[str]:
 
 
 class HouseTestCase(SynchronousTestCase):
-    """
-    Says which imports are wrong.
-    """
+    """Says which imports are wrong."""
 
     def assertNone(self, wrong: list[Import]) -> None:
-        """
-        Fail with one line an import.
-        """
+        """Fail with one line an import."""
         self.assertEqual([], [str(found) for found in wrong])
 
 
 class RoomTests(HouseTestCase):
-    """
-    A room imports only from those below it.
-    """
+    """A room imports only from those below it."""
 
     def test_every_module_has_a_room(self) -> None:
-        """
-        What lies in the package is named in the house plan.
-        """
+        """What lies in the package is named in the house plan."""
         homeless = [
             path.relative_to(ROOT)
             for path in modules_in(PACKAGE)
@@ -286,9 +266,7 @@ class RoomTests(HouseTestCase):
         self.assertEqual([], homeless)
 
     def test_plan_goes_up(self) -> None:
-        """
-        A room of the plan knows only rooms that stand before it, so there is no circle.
-        """
+        """A room of the plan knows only rooms that stand before it, so there is no circle."""
         for plan in (HOUSE, LAB):
             below: set[str] = set()
             for room, known in plan.items():
@@ -296,16 +274,12 @@ class RoomTests(HouseTestCase):
                 below.add(room)
 
     def test_rooms_exist(self) -> None:
-        """
-        The plan names no room that is not there.
-        """
+        """The plan names no room that is not there."""
         there = modules()
         self.assertEqual([], [room for room in HOUSE if room not in there])
 
     def test_rooms(self) -> None:
-        """
-        No room knows one that is not below it.
-        """
+        """No room knows one that is not below it."""
         rooms = modules()
         known = {room: known_to(room, HOUSE) for room in HOUSE}
         self.assertNone(
@@ -318,18 +292,14 @@ class RoomTests(HouseTestCase):
         )
 
     def test_no_room_is_crowded(self) -> None:
-        """
-        A folder has so few modules that they can be read at a glance.
-        """
+        """A folder has so few modules that they can be read at a glance."""
         sizes: dict[Path, int] = defaultdict(int)
         for path in modules_in(PACKAGE):
             sizes[path.parent.relative_to(ROOT)] += path.name != "__init__.py"
         self.assertEqual({}, {room: size for room, size in sizes.items() if size > LARGEST_ROOM})
 
     def test_class_names_mean_one_thing(self) -> None:
-        """
-        No two modules have a public class of the same name.
-        """
+        """No two modules have a public class of the same name."""
         homes = defaultdict(list)
         for path in modules_in(PACKAGE):
             for name in public_classes(path):
@@ -337,9 +307,7 @@ class RoomTests(HouseTestCase):
         self.assertEqual({}, {name: found for name, found in homes.items() if len(found) > 1})
 
     def test_packages_hold_only_a_docstring(self) -> None:
-        """
-        No C{__init__.py} of the package holds code.
-        """
+        """No C{__init__.py} of the package holds code."""
         for path in modules_in(PACKAGE):
             if path.name == "__init__.py":
                 self.assertIsNotNone(ast.get_docstring(parsed(path)), path)
@@ -347,20 +315,14 @@ class RoomTests(HouseTestCase):
 
 
 class AroundTests(HouseTestCase):
-    """
-    The product knows neither lab nor tests, and lab does not know the tests.
-    """
+    """The product knows neither lab nor tests, and lab does not know the tests."""
 
     def test_lab_does_not_know_tests(self) -> None:
-        """
-        Demos, benches and their harness can be read and run without the tests.
-        """
+        """Demos, benches and their harness can be read and run without the tests."""
         self.assertNone([found for found in imports_below(ROOT / "lab") if found.top == "tests"])
 
     def test_rooms_of_lab(self) -> None:
-        """
-        A demo knows the harness, and the harness no demo.
-        """
+        """A demo knows the harness, and the harness no demo."""
         known = {room: known_to(room, LAB) for room in LAB}
         self.assertNone(
             [
@@ -373,20 +335,14 @@ class AroundTests(HouseTestCase):
 
 
 class ImportTests(HouseTestCase):
-    """
-    What may be imported from outside the house.
-    """
+    """What may be imported from outside the house."""
 
     def test_imports_are_absolute(self) -> None:
-        """
-        No import is relative.
-        """
+        """No import is relative."""
         self.assertNone([found for found in all_imports() if found.name.startswith(".")])
 
     def test_parts_without_twisted(self) -> None:
-        """
-        Codecs, settings and what runs inside Spark need no Twisted.
-        """
+        """Codecs, settings and what runs inside Spark need no Twisted."""
         self.assertNone(
             [
                 found
@@ -396,9 +352,7 @@ class ImportTests(HouseTestCase):
         )
 
     def test_looping_calls_are_periodic(self) -> None:
-        """
-        Nothing is repeated by a bare C{LoopingCall}, which ends with the first exception.
-        """
+        """Nothing is repeated by a bare C{LoopingCall}, which ends with the first exception."""
         bare = {
             "twisted.internet.task.LoopingCall",
             "twisted.internet.task",
@@ -413,9 +367,7 @@ class ImportTests(HouseTestCase):
         )
 
     def test_reactor_is_passed_in(self) -> None:
-        """
-        Only the commands and the module that twistd loads take the global reactor.
-        """
+        """Only the commands and the module that twistd loads take the global reactor."""
         entries = {
             node.value
             for node in ast.walk(parsed(PLUGIN))
@@ -434,15 +386,12 @@ class ImportTests(HouseTestCase):
         )
 
     def test_dependencies_are_declared(self) -> None:
-        """
-        What is imported is Python's, ours, or named in setup.py.
-        """
+        """What is imported is Python's, ours, or named in setup.py."""
         allowed = DEPENDENCIES | OPTIONAL | {"rmqha"} | set(sys.stdlib_module_names)
         self.assertNone([found for found in all_imports() if found.top not in allowed])
 
     def test_extras_are_optional(self) -> None:
-        """
-        A module that cannot be imported without an extra is imported only inside
+        """A module that cannot be imported without an extra is imported only inside
         functions and conditions, where its absence can be met; or by another such module.
         """
         outermost = [found for found in all_imports() if found.outermost]
@@ -463,9 +412,7 @@ class ImportTests(HouseTestCase):
         )
 
     def test_plugin_knows_roles_only(self) -> None:
-        """
-        The plugin stands above the roles and nothing else.
-        """
+        """The plugin stands above the roles and nothing else."""
         names = {found.name for found in imports_in(PLUGIN)}
         self.assertEqual(
             set(),

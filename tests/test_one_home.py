@@ -1,5 +1,5 @@
-"""
-Facts that have one home, held by tests: names that are fixed by RocketMQ or by a store's layout.
+"""Facts that have one home, held by tests: names that are fixed by RocketMQ or by a store's
+layout.
 """
 
 from __future__ import annotations
@@ -19,14 +19,10 @@ PACKAGE = ROOT / "rmqha"
 
 
 class OneHomeTests(SynchronousTestCase):
-    """
-    A name that RocketMQ or a store's layout fixes is spelled in one module.
-    """
+    """A name that RocketMQ or a store's layout fixes is spelled in one module."""
 
     def names_of(self, module: ModuleType) -> set[str]:
-        """
-        The texts among a module's constants.
-        """
+        """The texts among a module's constants."""
         names: set[str] = set()
         for name, value in vars(module).items():
             if isinstance(value, str) and not name.startswith("_"):
@@ -36,8 +32,7 @@ class OneHomeTests(SynchronousTestCase):
         return names
 
     def spelled(self, home: ModuleType, wanted: Callable[[ast.AST, str], bool]) -> list[str]:
-        """
-        Where else such a name is spelled.
+        """Where else such a name is spelled.
 
         @param wanted: Says for the node around a constant, and its text, whether it counts.
         """
@@ -54,16 +49,13 @@ class OneHomeTests(SynchronousTestCase):
         return found
 
     def test_names_of_rocketmq(self) -> None:
-        """
-        Topics, groups and properties are spelled in C{wire/names.py} alone.
-        """
+        """Topics, groups and properties are spelled in C{wire/names.py} alone."""
         names = self.names_of(rocketmq)
         self.assertLess(30, len(names))
         self.assertEqual([], self.spelled(rocketmq, lambda node, text: text in names))
 
     def test_names_on_disk(self) -> None:
-        """
-        Files and folders of a store are spelled in C{wire/store_layout.py} alone: such words
+        """Files and folders of a store are spelled in C{wire/store_layout.py} alone: such words
         as C{index} mean other things too, but not where a path is put together.
         """
         names = self.names_of(store_layout)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.periodic}: jobs that outlive their own errors.
-"""
+"""Tests for L{rmqha.periodic}: jobs that outlive their own errors."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from tests.support.health import unhealthy
 
 
 class PeriodicTests(SynchronousTestCase):
-    """
-    One job and a clock.
-    """
+    """One job and a clock."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -29,22 +25,16 @@ class PeriodicTests(SynchronousTestCase):
         self.job = Periodic("to count", self.clock, self.work, vital=True)
 
     def work(self) -> Any:
-        """
-        Note when it is called, and do what the test wants.
-        """
+        """Note when it is called, and do what the test wants."""
         self.calls.append(self.clock.seconds())
         return self.does()
 
     def broken(self) -> None:
-        """
-        What a job does that fails.
-        """
+        """What a job does that fails."""
         raise OSError("no such thing")
 
     def lines(self) -> list[str]:
-        """
-        Collect what is logged from now on.
-        """
+        """Collect what is logged from now on."""
         lines: list[str] = []
 
         def observe(event: LogEvent) -> None:
@@ -56,9 +46,7 @@ class PeriodicTests(SynchronousTestCase):
         return lines
 
     def test_by_the_clock(self) -> None:
-        """
-        It runs after each interval, at once only when told to, and no more after the end.
-        """
+        """It runs after each interval, at once only when told to, and no more after the end."""
         self.job.start(2.0)
         self.clock.pump([2.0, 1.0, 1.0])
         self.successResultOf(self.job.stop())
@@ -68,9 +56,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.calls, [2.0, 4.0, 8.0])
 
     def test_outlives_errors(self) -> None:
-        """
-        A function that raises is called again, and so is one whose Deferred fails.
-        """
+        """A function that raises is called again, and so is one whose Deferred fails."""
         self.does = self.broken
         self.job.start(1.0)
         self.clock.advance(1.0)
@@ -82,9 +68,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_first_run_fails(self) -> None:
-        """
-        One that fails at once is repeated all the same, and the caller goes on.
-        """
+        """One that fails at once is repeated all the same, and the caller goes on."""
         self.does = self.broken
         self.job.start(1.0, now=True)
         self.clock.advance(1.0)
@@ -92,9 +76,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_never_beside_itself(self) -> None:
-        """
-        While a run lasts no other begins; the times that pass are left out.
-        """
+        """While a run lasts no other begins; the times that pass are left out."""
         slow: Deferred[None] = Deferred()
         self.does = lambda: slow
         self.job.start(1.0)
@@ -106,9 +88,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.calls, [1.0, 4.0])
 
     def test_never_beside_itself_after_a_new_start(self) -> None:
-        """
-        Not even one that was stopped and started while it ran.
-        """
+        """Not even one that was stopped and started while it ran."""
         slow: Deferred[None] = Deferred()
         self.does = lambda: slow
         self.job.start(1.0, now=True)
@@ -122,8 +102,8 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.calls, [0.0, 6.0])
 
     def test_another_interval(self) -> None:
-        """
-        A second start changes the interval, from now on; with the same one it changes nothing.
+        """A second start changes the interval, from now on; with the same one it changes
+        nothing.
         """
         self.job.start(2.0)
         self.clock.advance(1.0)
@@ -134,9 +114,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(self.calls, [2.0, 7.0])
 
     def test_waits_for_the_run_under_way(self) -> None:
-        """
-        Its end is the end of what it does, well or not.
-        """
+        """Its end is the end of what it does, well or not."""
         slow: Deferred[None] = Deferred()
         self.does = lambda: slow
         self.job.start(1.0, now=True)
@@ -148,17 +126,15 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_stopped_by_its_own_function(self) -> None:
-        """
-        The function may end it.
-        """
+        """The function may end it."""
         self.does = lambda: self.job.stop() and None
         self.job.start(1.0)
         self.clock.pump([1.0, 1.0])
         self.assertEqual((self.calls, self.clock.getDelayedCalls()), ([1.0], []))
 
     def test_few_lines(self) -> None:
-        """
-        Of a job that fails each second one line a minute is written, and one when it works again.
+        """Of a job that fails each second one line a minute is written, and one when it works
+        again.
         """
         lines = self.lines()
         self.does = self.broken
@@ -177,9 +153,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 2)
 
     def test_flapping(self) -> None:
-        """
-        One that fails and works in turn writes two lines a minute at most.
-        """
+        """One that fails and works in turn writes two lines a minute at most."""
         lines = self.lines()
         self.job.start(1.0)
         for _ in range(30):
@@ -191,9 +165,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_status(self) -> None:
-        """
-        It tells how often it ran and failed, when it ran last, and what was wrong last.
-        """
+        """It tells how often it ran and failed, when it ran last, and what was wrong last."""
         fresh = self.job.status()
         self.assertEqual(
             (fresh["runs"], fresh["secondsSinceRun"], fresh["interval"]), (0, None, None)
@@ -219,9 +191,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_trouble(self) -> None:
-        """
-        A vital job is a trouble from the third failure in a row to its next success.
-        """
+        """A vital job is a trouble from the third failure in a row to its next success."""
         self.does = self.broken
         self.job.start(1.0)
         found = []
@@ -236,8 +206,7 @@ class PeriodicTests(SynchronousTestCase):
         self.flushLoggedErrors(OSError)
 
     def test_stuck(self) -> None:
-        """
-        A run of a vital job that does not end is a trouble, and in the end one that only
+        """A run of a vital job that does not end is a trouble, and in the end one that only
         another start mends.
         """
         hung: Deferred[None] = Deferred()
@@ -255,9 +224,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(unhealthy(self.job), "")
 
     def test_dead(self) -> None:
-        """
-        A vital job that nothing repeats any more is dead, one that was stopped is not.
-        """
+        """A vital job that nothing repeats any more is dead, one that was stopped is not."""
         self.does = lambda: None
         self.job.start(1.0, now=True)
         loop = self.job._loop
@@ -270,9 +237,7 @@ class PeriodicTests(SynchronousTestCase):
         self.assertEqual(unhealthy(self.job, HealthProbe.LIVE), "")
 
     def test_no_trouble(self) -> None:
-        """
-        One that is not vital is none, however often it fails.
-        """
+        """One that is not vital is none, however often it fails."""
         job = Periodic("to err", self.clock, self.broken)
         job.start(1.0)
         self.clock.pump([1.0] * 5)
@@ -281,9 +246,7 @@ class PeriodicTests(SynchronousTestCase):
 
 
 def failing(error: Exception) -> Deferred[None]:
-    """
-    A Deferred that has failed.
-    """
+    """A Deferred that has failed."""
     failed: Deferred[None] = Deferred()
     failed.errback(error)
     return failed

@@ -1,6 +1,4 @@
-"""
-The packaging, the tools and the test data, held by tests.
-"""
+"""The packaging, the tools and the test data, held by tests."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """
-    Run one of the environment's programs to its end.
-    """
+    """Run one of the environment's programs to its end."""
     program = Path(sys.executable).parent / arguments[0]
     # The environment's activation must not be what makes it work.
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -39,33 +35,23 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 class PluginTests(SynchronousTestCase):
-    """
-    twistd finds rmqha, and Twisted stays Twisted.
-    """
+    """twistd finds rmqha, and Twisted stays Twisted."""
 
     def test_no_package_below_twisted(self) -> None:
-        """
-        An C{__init__.py} there would hide Twisted, or our plugin.
-        """
+        """An C{__init__.py} there would hide Twisted, or our plugin."""
         self.assertEqual([], sorted((ROOT / "twisted").rglob("__init__.py")))
 
     def test_twisted_is_the_installed_one(self) -> None:
-        """
-        Our folder of the same name does not shadow the library.
-        """
+        """Our folder of the same name does not shadow the library."""
         self.assertNotIn(ROOT / "twisted", Path(str(twisted.__file__)).resolve().parents)
 
     def test_twistd_knows_us(self) -> None:
-        """
-        C{rmqha} is one of twistd's commands.
-        """
+        """C{rmqha} is one of twistd's commands."""
         self.assertIn("rmqha", {plugin.tapname for plugin in getPlugins(IServiceMaker)})
 
     @slow
     def test_found_from_anywhere(self) -> None:
-        """
-        The console script finds the plugin outside the project's root too.
-        """
+        """The console script finds the plugin outside the project's root too."""
         folder = Path(self.mktemp())
         folder.mkdir()
         for cwd in (ROOT, folder):
@@ -74,9 +60,7 @@ class PluginTests(SynchronousTestCase):
             self.assertRegex(done.stdout, r"(?m)^    rmqha  +\w")
 
     def test_plugin_is_light(self) -> None:
-        """
-        twistd imports every plugin to list them, so ours brings nothing heavy.
-        """
+        """twistd imports every plugin to list them, so ours brings nothing heavy."""
         heavy = ("numpy", "numba", "rich", "treq", "twisted.web", "twisted.internet.reactor")
         program = (
             "import sys, twisted.plugins.rmqha_plugin; "
@@ -87,15 +71,11 @@ class PluginTests(SynchronousTestCase):
 
 
 class ToolsTests(SynchronousTestCase):
-    """
-    The suite runs under both runners, and its data is whole.
-    """
+    """The suite runs under both runners, and its data is whole."""
 
     @slow
     def test_console_trial(self) -> None:
-        """
-        The console script C{trial} runs our tests from the root.
-        """
+        """The console script C{trial} runs our tests from the root."""
         done = run(
             "trial",
             f"--temp-directory={Path(self.mktemp()).absolute()}",
@@ -107,30 +87,22 @@ class ToolsTests(SynchronousTestCase):
 
     @slow
     def test_command_is_installed(self) -> None:
-        """
-        The C{rmqha} command starts.
-        """
+        """The C{rmqha} command starts."""
         done = run("rmqha", "--help", cwd=ROOT)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn("Usage: rmqha", done.stdout)
 
     def test_test_folders_are_packages(self) -> None:
-        """
-        Every folder with tests has its C{__init__.py}, without which trial passes it by.
-        """
+        """Every folder with tests has its C{__init__.py}, without which trial passes it by."""
         folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
         self.assertEqual([], [path for path in folders if not (path / "__init__.py").exists()])
 
 
 class GoldenTests(SynchronousTestCase):
-    """
-    The stores and streams of stock brokers are there and readable.
-    """
+    """The stores and streams of stock brokers are there and readable."""
 
     def test_every_archive_unpacks(self) -> None:
-        """
-        Each store holds a commit log in whole files and the truth about it.
-        """
+        """Each store holds a commit log in whole files and the truth about it."""
         self.assertEqual(("4.9.7", "5.3.3"), golden.VERSIONS)
         self.assertEqual(14, len(golden.ARCHIVES))
         for version, name in golden.ARCHIVES:
@@ -142,18 +114,14 @@ class GoldenTests(SynchronousTestCase):
             self.assertGreater(len(lines), 40, f"{version} {name}")
 
     def test_copies_are_fresh(self) -> None:
-        """
-        Two copies of one store share nothing.
-        """
+        """Two copies of one store share nothing."""
         one, other = golden.store("4.9.7", "ipv6"), golden.store("4.9.7", "ipv6")
         self.assertNotEqual(one, other)
         (one / "checkpoint").unlink()
         self.assertTrue((other / "checkpoint").exists())
 
     def test_every_capture_is_whole(self) -> None:
-        """
-        The connections of a capture, one after the other, are all of its bytes.
-        """
+        """The connections of a capture, one after the other, are all of its bytes."""
         self.assertEqual(8, len(golden.CAPTURES))
         for name in golden.CAPTURES:
             capture = golden.capture(name)

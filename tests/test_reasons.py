@@ -1,6 +1,4 @@
-"""
-Each reason why a node is not well stands in one table of the guide; so does each exit code.
-"""
+"""Each reason why a node is not well stands in one table of the guide; so does each exit code."""
 
 from __future__ import annotations
 
@@ -22,18 +20,14 @@ WELL = {NodeState.SERVING}
 
 
 def first_column(page: str, heading: str) -> str:
-    """
-    The first cells of the table that has a column of this heading first.
-    """
+    """The first cells of the table that has a column of this heading first."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     table = text.split(f"   * - {heading}\n", 1)[1].split("\n\n", 1)[0]
     return "\n".join(re.findall(r"^   \* - (.*)$", table, re.MULTILINE))
 
 
 def reasons() -> set[str]:
-    """
-    The names of all reasons that the code gives, as patterns.
-    """
+    """The names of all reasons that the code gives, as patterns."""
     found = set[str]()
     for path in (ROOT / "rmqha").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -46,14 +40,10 @@ def reasons() -> set[str]:
 
 
 class TableTests(SynchronousTestCase):
-    """
-    The tables of docs/operations.rst, Health, and docs/guide/systemd.rst, Exit codes.
-    """
+    """The tables of docs/operations.rst, Health, and docs/guide/systemd.rst, Exit codes."""
 
     def test_reasons(self) -> None:
-        """
-        What the code can say is in the table, and nothing else is.
-        """
+        """What the code can say is in the table, and nothing else is."""
         told = re.findall(r"``([a-z-]+)``", first_column("operations.rst", "Reason"))
         self.assertEqual(len(told), len(set(told)), "one twice")
         patterns = reasons()
@@ -62,9 +52,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual((missing, strange), ([], []))
 
     def test_exit_codes(self) -> None:
-        """
-        The same of exit codes.
-        """
+        """The same of exit codes."""
         told = [int(one) for one in first_column("guide/systemd.rst", "Code").split()]
         codes = {0, common.FAILED, exit_codes.FAILED, exit_codes.FOR_A_PERSON, UNREACHABLE}
         self.assertEqual(told, sorted(codes | {Unreachable.exit_code}))

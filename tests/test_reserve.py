@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.reserve}: what can be written on a full disk.
-"""
+"""Tests for L{rmqha.reserve}: what can be written on a full disk."""
 
 from __future__ import annotations
 
@@ -18,18 +16,14 @@ from tests.support.small_disk import small_disk
 
 
 class ReserveTests(SynchronousTestCase):
-    """
-    A disk without a free block.
-    """
+    """A disk without a free block."""
 
     def setUp(self) -> None:
         self.root = small_disk(self, 4 << 20) / "store"
         self.own = self.root / "rmqha"
 
     def fill(self) -> None:
-        """
-        Take what is left of the disk.
-        """
+        """Take what is left of the disk."""
         with open(self.root / "ballast", "ab", buffering=0) as ballast:
             while True:
                 try:
@@ -39,17 +33,15 @@ class ReserveTests(SynchronousTestCase):
                     return
 
     def write_all(self) -> None:
-        """
-        Everything that a node needs to write where nothing is free.
-        """
+        """Everything that a node needs to write where nothing is free."""
         for name in ("epoch.json", "dispatched.json", "epoch.json"):
             json_table.replace(self.own / name, {"text": "x" * 5000})
         event_file.append(self.own / "events.jsonl", [event_file.Event(1, "state", "full")])
         quarantine_bytes(self.root, 0, 100_000, [memoryview(bytes(100_000))])
 
     def test_full(self) -> None:
-        """
-        Epoch, marks, events and what is cut off are written on a disk on which nothing else is.
+        """Epoch, marks, events and what is cut off are written on a disk on which nothing else
+        is.
         """
         reserve.keep(self.root)
         self.fill()
@@ -60,18 +52,14 @@ class ReserveTests(SynchronousTestCase):
         self.assertEqual(kept.stat().st_size, 100_000)
 
     def test_without(self) -> None:
-        """
-        Where no room was kept it is an error as before, and nothing is left behind.
-        """
+        """Where no room was kept it is an error as before, and nothing is left behind."""
         self.own.mkdir(parents=True)
         self.fill()
         self.assertRaises(DiskFull, json_table.replace, self.own / "epoch.json", {"a": "x" * 5000})
         self.assertEqual(list(self.own.iterdir()), [])
 
     def test_taken_again(self) -> None:
-        """
-        What a table needed for a moment is taken again: the log does not get it.
-        """
+        """What a table needed for a moment is taken again: the log does not get it."""
         json_table.replace(self.own_made() / "epoch.json", {"text": "x" * 5000})
         json_table.replace(self.own / "epoch.json", {"text": "x" * 5000})
         reserve.keep(self.root)
@@ -82,8 +70,8 @@ class ReserveTests(SynchronousTestCase):
         self.assertGreater(held.st_blocks * 512, reserve.SIZE - (16 << 10))
 
     def test_rest_is_taken_again(self) -> None:
-        """
-        Of what was given for something that stays the rest is taken again, before the log gets it.
+        """Of what was given for something that stays the rest is taken again, before the log gets
+        it.
         """
         reserve.keep(self.root)
         self.fill()
@@ -92,25 +80,19 @@ class ReserveTests(SynchronousTestCase):
         self.assertLess(disk.f_bavail * disk.f_frsize, 8192)
 
     def own_made(self) -> Path:
-        """
-        The folder of our own.
-        """
+        """The folder of our own."""
         self.own.mkdir(parents=True)
         return self.own
 
     def test_copy_without_blocks(self) -> None:
-        """
-        A copy that left out what is zero is given its blocks.
-        """
+        """A copy that left out what is zero is given its blocks."""
         with open(self.own_made() / "reserve", "wb") as file:
             file.truncate(reserve.SIZE)
         reserve.keep(self.root)
         self.assertGreaterEqual((self.own / "reserve").stat().st_blocks * 512, reserve.SIZE)
 
     def test_elsewhere(self) -> None:
-        """
-        What is not in the folder of our own gets none of it.
-        """
+        """What is not in the folder of our own gets none of it."""
         (self.root / "config").mkdir(parents=True)
         reserve.keep(self.root)
         self.fill()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.shutdown}.
-"""
+"""Tests for L{rmqha.shutdown}."""
 
 from __future__ import annotations
 
@@ -14,14 +12,10 @@ from rmqha.shutdown import NOTICE, Shutdown
 
 
 class ShutdownTests(SynchronousTestCase):
-    """
-    Steps that fail, and those behind them.
-    """
+    """Steps that fail, and those behind them."""
 
     def setUp(self) -> None:
-        """
-        Collect log lines.
-        """
+        """Collect log lines."""
         self.lines: list[str] = []
 
         def observer(event: LogEvent) -> None:
@@ -31,15 +25,11 @@ class ShutdownTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observer)
 
     def broken(self) -> None:
-        """
-        A step that raises.
-        """
+        """A step that raises."""
         raise ZeroDivisionError
 
     def test_every_step_is_taken(self) -> None:
-        """
-        A step that raises and one whose Deferred fails skip none; both are logged and told.
-        """
+        """A step that raises and one whose Deferred fails skip none; both are logged and told."""
         taken: list[int] = []
         shutdown = Shutdown("the test")
         self.successResultOf(shutdown.step("first", self.broken))
@@ -55,9 +45,7 @@ class ShutdownTests(SynchronousTestCase):
         self.assertIn("/here", self.lines[1])
 
     def test_waits(self) -> None:
-        """
-        A step is over when its Deferred has fired.
-        """
+        """A step is over when its Deferred has fired."""
         shutdown, slow = Shutdown("the test"), Deferred[None]()
         step = shutdown.step("slow", lambda: slow)
         self.assertNoResult(step)
@@ -66,9 +54,7 @@ class ShutdownTests(SynchronousTestCase):
         shutdown.finish()
 
     def test_inner_shutdown(self) -> None:
-        """
-        The steps of a part that failed are logged once, by the part.
-        """
+        """The steps of a part that failed are logged once, by the part."""
         outer = Shutdown("the whole")
         self.successResultOf(
             outer.step("a part", lambda: fail(ShutdownFailed("a part", ("its step",))))
@@ -77,9 +63,7 @@ class ShutdownTests(SynchronousTestCase):
         self.assertRaises(ShutdownFailed, outer.finish)
 
     def test_says_what_it_waits_for(self) -> None:
-        """
-        A step that takes long is named every ten seconds, until it is over.
-        """
+        """A step that takes long is named every ten seconds, until it is over."""
         clock, slow = Clock(), Deferred[None]()
         shutdown = Shutdown("the store", clock)
         step = shutdown.step("flushing the log", lambda: slow)
@@ -94,9 +78,7 @@ class ShutdownTests(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_deadline(self) -> None:
-        """
-        A step that is not over within the deadline has failed, and the next one is taken.
-        """
+        """A step that is not over within the deadline has failed, and the next one is taken."""
         clock = Clock()
         shutdown = Shutdown("the broker", clock, deadline=5.0)
         step = shutdown.step("tables", Deferred)

@@ -1,6 +1,4 @@
-"""
-What is in the wheel.
-"""
+"""What is in the wheel."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ SOURCES = ("rmqha", "pyspark_rmqha", "twisted", "conf")
 
 @cache
 def wheel() -> tuple[Message, frozenset[str]]:
-    """
-    Build it, in a copy and with a compiler that can do nothing, once.
+    """Build it, in a copy and with a compiler that can do nothing, once.
 
     @return: Its metadata, and the names of its files.
     """
@@ -57,15 +54,11 @@ def wheel() -> tuple[Message, frozenset[str]]:
 
 
 class WheelTests(SynchronousTestCase):
-    """
-    Who installs rmqha from a wheel has all but the checkout.
-    """
+    """Who installs rmqha from a wheel has all but the checkout."""
 
     @slow
     def test_files(self) -> None:
-        """
-        The package, what browsers get of it, its plugin, and each example of C{conf}.
-        """
+        """The package, what browsers get of it, its plugin, and each example of C{conf}."""
         _, names = wheel()
         for name in ("rmqha/py.typed", "rmqha/cli/main.py", "twisted/plugins/rmqha_plugin.py"):
             self.assertIn(name, names)
@@ -80,9 +73,7 @@ class WheelTests(SynchronousTestCase):
 
     @slow
     def test_metadata(self) -> None:
-        """
-        A package index has something to show.
-        """
+        """A package index has something to show."""
         metadata, _ = wheel()
         self.assertEqual("rmqha", metadata["Name"])
         self.assertEqual("rmqha contributors", metadata["Author"])

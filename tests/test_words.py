@@ -1,6 +1,4 @@
-"""
-What the product says to people is in words that they would search for.
-"""
+"""What the product says to people is in words that they would search for."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ VAGUE = re.compile(r"\b(everybody|nobody|whoever|somebody|anybody)\b", re.IGNORE
 
 
 def spoken(source: str) -> Iterator[tuple[int, str]]:
-    """
-    The texts in a module that are not docstrings: log lines, errors, reasons, help.
-    """
+    """The texts in a module that are not docstrings: log lines, errors, reasons, help."""
     tree = ast.parse(source)
     silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -28,14 +24,10 @@ def spoken(source: str) -> Iterator[tuple[int, str]]:
 
 
 class WordTests(SynchronousTestCase):
-    """
-    Log lines, errors, reasons in C{/status} and the commands' help.
-    """
+    """Log lines, errors, reasons in C{/status} and the commands' help."""
 
     def test_actors(self) -> None:
-        """
-        They name the actor, where vague words would hide it.
-        """
+        """They name the actor, where vague words would hide it."""
         vague, seen = [], 0
         for path in sorted((ROOT / "rmqha").rglob("*.py")):
             if path.parent.name == "config":
@@ -48,8 +40,6 @@ class WordTests(SynchronousTestCase):
         self.assertGreater(seen, 2000)
 
     def test_docstrings_are_left_out(self) -> None:
-        """
-        Only what is said while the product runs is looked at, in f-strings too.
-        """
+        """Only what is said while the product runs is looked at, in f-strings too."""
         source = '"""nobody"""\ndef f(x):\n    """nobody"""\n    log.info(f"{x}: nobody")\n'
         self.assertEqual([text for _, text in spoken(source) if VAGUE.search(text)], [": nobody"])

@@ -1,5 +1,4 @@
-"""
-Write the link inventories that pydoctor needs to resolve names of other projects.
+"""Write the link inventories that pydoctor needs to resolve names of other projects.
 
 pydoctor would fetch them from each project's site; a documentation build that
 fails on warnings must not depend on somebody else's server.  What C{rmqha}
@@ -30,9 +29,7 @@ BUILTIN_TYPES = (memoryview, bytes, bytearray, str, set, frozenset, dict, list, 
 
 
 def python_page(module: str, name: str, obj: object) -> str:
-    """
-    Address of a name in Python's library reference, below its base.
-    """
+    """Address of a name in Python's library reference, below its base."""
     if module != "builtins":
         return f"library/{module}.html#{module}.{name}" if name else f"library/{module}.html"
     if inspect.isclass(obj) and issubclass(obj, BaseException):
@@ -44,9 +41,7 @@ def python_page(module: str, name: str, obj: object) -> str:
 
 
 def pydoctor_page(module: str, name: str, obj: object) -> str:
-    """
-    Address of a name in an API that pydoctor wrote, as Twisted's is.
-    """
+    """Address of a name in an API that pydoctor wrote, as Twisted's is."""
     if not name:
         return f"{module}.html"
     if "." in name:
@@ -61,9 +56,7 @@ def pydoctor_page(module: str, name: str, obj: object) -> str:
 
 
 def anchored(page: str) -> Callable[[str, str, object], str]:
-    """
-    Addresses of a project that has its whole API on one page.
-    """
+    """Addresses of a project that has its whole API on one page."""
     return lambda module, name, _obj: f"{page}#{module}.{name}" if name else page
 
 
@@ -84,9 +77,7 @@ PYTHON = ("https://docs.python.org/3", python_page)
 
 
 def imported_modules() -> set[str]:
-    """
-    The modules of other projects that our sources import anywhere.
-    """
+    """The modules of other projects that our sources import anywhere."""
     found = {"builtins"}
     for path in (ROOT / "rmqha").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())):
@@ -99,9 +90,7 @@ def imported_modules() -> set[str]:
 
 
 def names(module: Any) -> Iterator[tuple[str, object]]:
-    """
-    The public names of a module and of its classes and interfaces, dotted.
-    """
+    """The public names of a module and of its classes and interfaces, dotted."""
     yield "", module
     for name, obj in vars(module).items():
         if name.startswith("_") or inspect.ismodule(obj):
@@ -114,18 +103,14 @@ def names(module: Any) -> Iterator[tuple[str, object]]:
 
 
 def write(path: Path, project: str, lines: list[str]) -> None:
-    """
-    Write one inventory in the format of Sphinx, version 2.
-    """
+    """Write one inventory in the format of Sphinx, version 2."""
     head = f"# Sphinx inventory version 2\n# Project: {project}\n# Version: 0\n"
     head += "# The remainder of this file is compressed using zlib.\n"
     path.write_bytes(head.encode() + zlib.compress("".join(lines).encode()))
 
 
 def main(folder: Path) -> None:
-    """
-    Write an inventory for each site and print the options that name them.
-    """
+    """Write an inventory for each site and print the options that name them."""
     lines: dict[tuple[str, str], list[str]] = {}
     for module_name in sorted(imported_modules()):
         top = module_name.split(".")[0]

@@ -1,3 +1,1 @@
-"""
-Measurements: L{lab.bench.__main__} runs them all.
-"""
+"""Measurements: L{lab.bench.__main__} runs them all."""

@@ -1,5 +1,4 @@
-"""
-Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
+"""Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
 C{offsets}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
@@ -71,9 +70,7 @@ LIMITS = """\
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """
-    Measure, print, and keep the results.
-    """
+    """Measure, print, and keep the results."""
     parser = argparse.ArgumentParser(prog="python -m lab.bench", description="rmqha beside others")
     parser.add_argument("names", nargs="*", metavar="NAME", help="catchup, latency, ...")
     parser.add_argument("--gib", type=int, default=4, help="size of the log to catch up with")

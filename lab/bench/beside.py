@@ -1,5 +1,4 @@
-"""
-A run of measurements beside stock RocketMQ, which Maven fetches: options, limits, and the
+"""A run of measurements beside stock RocketMQ, which Maven fetches: options, limits, and the
 page that is written.
 
 Options: C{--rocketmq VERSION}, whose results get a file of their own if it is not the first
@@ -32,8 +31,7 @@ GIB = 1 << 30
 
 @frozen
 class Field:
-    """
-    What a part measures with.
+    """What a part measures with.
 
     @ivar folder: The part's own; it is deleted after the run.
     @ivar tool: Producers, consumers and a name server, all stock.
@@ -52,8 +50,7 @@ Part = Callable[[Field], list[Row]]
 
 @frozen(kw_only=True)
 class Bench:
-    """
-    One target of C{make}.
+    """One target of C{make}.
 
     @ivar name: The target's.
     @ivar parts: What it measures, in this order.
@@ -73,8 +70,7 @@ class Bench:
     versions: Sequence[str] = jars.VERSIONS
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
-        """
-        Measure, print, and keep the results.
+        """Measure, print, and keep the results.
 
         @return: The exit code.
         """
@@ -144,8 +140,6 @@ class Bench:
         print(f"\nmissed: {', '.join(missed) or 'nothing'}; {took}")
 
     def kept(self, version: str) -> Path:
-        """
-        Where the results beside a version are kept.
-        """
+        """Where the results beside a version are kept."""
         more = "" if version == self.versions[0] else f"-{version}"
         return RESULTS / f"RESULTS-{self.name.removeprefix('bench-')}{more}.md"

@@ -1,6 +1,5 @@
-"""
-What something costs a busy master that it does beside its writes: two masters, one with it and one
-without it, take the same writes and commits on one connection each, in turn.
+"""What something costs a busy master that it does beside its writes: two masters, one with it and
+one without it, take the same writes and commits on one connection each, in turn.
 
 A node has one thread for all of this, so what it can take is one second by the processor time of a
 write.  That says more than writes a second: those are also the client's, and the machine's.
@@ -38,8 +37,7 @@ WRITES, COMMITS = 224, 32
 
 @define(eq=False)
 class Load:
-    """
-    A master and a connection to it.
+    """A master and a connection to it.
 
     @ivar rates: Writes a second, of each round.
     @ivar costs: Microseconds of the master's processor time a write, of each round.
@@ -58,9 +56,7 @@ class Load:
         self._sends = b"".join(encode(send(TOPIC, body, n % QUEUES)) for n in range(WRITES))
 
     def __enter__(self) -> Self:
-        """
-        Start the master, and make what the writes and commits are for.
-        """
+        """Start the master, and make what the writes and commits are for."""
         self.node.start()
         self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
         self.ask(encode(make_topic(TOPIC, QUEUES)), 1)
@@ -71,15 +67,12 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """
-        End both.
-        """
+        """End both."""
         self._socket.close()
         self.node.kill9()
 
     def round(self, batches: int, *, kept: bool = True) -> None:
-        """
-        Write and commit.
+        """Write and commit.
 
         @param kept: Whether this is one that counts.
         """
@@ -94,9 +87,7 @@ class Load:
             self.costs.append(1e6 * cost / (batches * WRITES))
 
     def _commits(self) -> bytes:
-        """
-        Commits of another part of the queues each time; each is further than the one before.
-        """
+        """Commits of another part of the queues each time; each is further than the one before."""
         first = self._batches * COMMITS
         places = [divmod(number % (QUEUES * GROUPS), QUEUES) for number in range(first, first + 32)]
         return b"".join(
@@ -104,8 +95,7 @@ class Load:
         )
 
     def ask(self, data: bytes, answers: int) -> None:
-        """
-        Send requests, and wait for so many answers.
+        """Send requests, and wait for so many answers.
 
         @raise AssertionError: If one is not answered well.
         """
@@ -118,8 +108,7 @@ class Load:
 
 
 def processor(pid: int) -> float:
-    """
-    Seconds of processor time that a process's threads have used, to the nanosecond: what
+    """Seconds of processor time that a process's threads have used, to the nanosecond: what
     C{/proc/PID/stat} counts are hundredths.
     """
     tasks = Path(f"/proc/{pid}/task").iterdir()
@@ -128,8 +117,7 @@ def processor(pid: int) -> float:
 
 
 def in_turn(ours: Load, plain: Load, batches: int, rounds: int) -> None:
-    """
-    Run rounds of both, which are started.
+    """Run rounds of both, which are started.
 
     @param batches: Of L{WRITES} writes and L{COMMITS} commits, in one round.
     """
@@ -142,8 +130,7 @@ def in_turn(ours: Load, plain: Load, batches: int, rounds: int) -> None:
 
 
 def cost_rows(name: str, ours: Load, plain: Load, goal: float, notes: Sequence[str]) -> list[Row]:
-    """
-    What both said.
+    """What both said.
 
     @param name: What C{plain} does without.
     @param goal: The least part of its writes that a master takes all the same.
@@ -173,7 +160,5 @@ def cost_rows(name: str, ours: Load, plain: Load, goal: float, notes: Sequence[s
 
 
 def _quiet(costs: list[float]) -> float:
-    """
-    What a tenth of the rounds does not exceed.
-    """
+    """What a tenth of the rounds does not exceed."""
     return statistics.quantiles(costs, n=10)[0]

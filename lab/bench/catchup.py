@@ -1,5 +1,4 @@
-"""
-Catching up: an empty slave and a master with a log, two C{twistd} processes.
+"""Catching up: an empty slave and a master with a log, two C{twistd} processes.
 
 Beside it, in turn, the same log is copied by L{lab.bench.raw.copy}.  A slave's speed is
 taken from its C{/status} (L{lab.bench.progress}).
@@ -34,9 +33,7 @@ LIMIT = 180.0
 
 
 class Source:
-    """
-    A master that serves a log made for the purpose.
-    """
+    """A master that serves a log made for the purpose."""
 
     def __init__(self, folder: Path, total: int, bodies: tuple[int, ...]) -> None:
         self.folder = folder
@@ -45,28 +42,21 @@ class Source:
         self.end = write_log(self.log, total, file_size=FILE_SIZE, bodies=bodies)
 
     def start(self) -> None:
-        """
-        Start it, and let it dispatch its log, so that it is idle afterwards.
-        """
+        """Start it, and let it dispatch its log, so that it is idle afterwards."""
         self.node.start(LIMIT)
         self.node.until(lambda status: status["dispatchedOffset"] >= self.end, "dispatched", LIMIT)
 
     def stop(self) -> None:
-        """
-        Stop the node and delete its store.
-        """
+        """Stop the node and delete its store."""
         self.node.kill9()
         shutil.rmtree(self.folder)
 
     def raw(self) -> float:
-        """
-        Copy the log without us; bytes a second.
-        """
+        """Copy the log without us; bytes a second."""
         return self.end / copy(self.log, self.folder / "raw", self.end, FILE_SIZE)
 
     def bootstrap(self, *, checks: bool = True, numba: bool = True, dispatch: bool = False) -> Run:
-        """
-        Let an empty slave catch up.
+        """Let an empty slave catch up.
 
         @param checks: Whether records are checked before they are reported.
         @param numba: Whether the extra C{fast} may be used.
@@ -90,9 +80,7 @@ class Source:
 
 
 def look(node: Node) -> Look | None:
-    """
-    Ask a node of ours how far it is.
-    """
+    """Ask a node of ours how far it is."""
     try:
         status = node.status()
     except OSError:
@@ -101,9 +89,7 @@ def look(node: Node) -> Look | None:
 
 
 def with_environment(node: Node, more: dict[str, str]) -> None:
-    """
-    Launch a node with more environment variables.
-    """
+    """Launch a node with more environment variables."""
     before = dict(os.environ)
     os.environ.update(more)
     try:
@@ -121,8 +107,7 @@ def _mb(values: list[float]) -> str:
 
 
 def run(folder: Path, total: int, rounds: int) -> list[Row]:
-    """
-    Measure all rows about catching up.
+    """Measure all rows about catching up.
 
     @param total: Bytes of the log.
     """

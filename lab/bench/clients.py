@@ -1,5 +1,4 @@
-"""
-Measure a stock pair and ours with stock clients, and write lab/bench/RESULTS-clients.md:
+"""Measure a stock pair and ours with stock clients, and write lab/bench/RESULTS-clients.md:
 C{python -m lab.bench.clients}, with the options of L{lab.bench.beside}.
 """
 

@@ -1,5 +1,4 @@
-"""
-What looking for damage at rest costs: the scrubber of an idle master, and the checks of a pull.
+"""What looking for damage at rest costs: the scrubber of an idle master, and the checks of a pull.
 
 The scrubber's is processor time of the whole process with it, less that without it.  A pull's time
 is what a client on this machine waits for 32 messages; the checks are timed on the same records
@@ -46,8 +45,7 @@ PULL_GOAL = 3.0
 
 
 def run(folder: Path, total: int, seconds: float, rounds: int) -> list[Row]:
-    """
-    Measure both.
+    """Measure both.
 
     @param total: Bytes of the log that is scrubbed.
     @param seconds: How long it is watched.
@@ -87,8 +85,7 @@ def _scrubber(folder: Path, total: int, seconds: float) -> Row:
 
 
 def _until_idle(master: Node) -> None:
-    """
-    Wait until what a start leaves to be done in the background, such as the index of splits, is
+    """Wait until what a start leaves to be done in the background, such as the index of splits, is
     done.
     """
     end = time.monotonic() + LIMIT
@@ -152,9 +149,7 @@ def _pull(offset: int) -> Command:
 
 
 def _checks() -> float:
-    """
-    Microseconds for the records of one pull.
-    """
+    """Microseconds for the records of one pull."""
     data = memoryview(log(BATCH * (BODY + 300), BODY))
     block = walk(data, 0, len(data), 1 << 30, max_size=1 << 20)
     starts, sizes = block.start[:BATCH].tolist(), block.size[:BATCH].tolist()

@@ -1,5 +1,4 @@
-"""
-Memory of a master with a thousand idle replicas.
+"""Memory of a master with a thousand idle replicas.
 
 A real master process; its replicas are plain sockets of ours, each from an address of
 its own in 127.0.0.0/8, that report every second and read heartbeats.  What counts is
@@ -32,9 +31,7 @@ REPORT = OFFSET_REPORT.pack(0)
 
 
 def connect(address: tuple[str, int], number: int) -> socket.socket:
-    """
-    One replica of an empty log, which it has all of.
-    """
+    """One replica of an empty log, which it has all of."""
     source = f"127.1.{number // 250}.{number % 250 + 1}"
     replica = socket.create_connection(address, 10.0, (source, 0))
     replica.sendall(REPORT)
@@ -42,8 +39,7 @@ def connect(address: tuple[str, int], number: int) -> socket.socket:
 
 
 def live(replicas: list[socket.socket], seconds: float) -> int:
-    """
-    Report every second and read what comes.
+    """Report every second and read what comes.
 
     @return: Bytes read.
     """
@@ -64,8 +60,7 @@ def live(replicas: list[socket.socket], seconds: float) -> int:
 
 
 def run(folder: Path, count: int = 1000, seconds: float = 20.0) -> list[Row]:
-    """
-    Measure the row about memory.
+    """Measure the row about memory.
 
     @param folder: Where the master's store goes.
     @param seconds: How long the connections stay.
@@ -109,9 +104,7 @@ def _run(folder: Path, count: int, seconds: float) -> list[Row]:
 
 
 def main() -> None:
-    """
-    Run this benchmark alone.
-    """
+    """Run this benchmark alone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=20.0)

@@ -1,6 +1,4 @@
-"""
-A stock push consumer that catches up with a topic of a stock pair and of ours, in turn.
-"""
+"""A stock push consumer that catches up with a topic of a stock pair and of ours, in turn."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ GOAL = 1.5
 
 
 def run(field: Field, until: float) -> list[Row]:
-    """
-    Fill both topics with batches, and consume them with one group after the other.
+    """Fill both topics with batches, and consume them with one group after the other.
 
     @param until: Seconds of the run after which no more rounds begin.
     """

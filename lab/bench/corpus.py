@@ -1,6 +1,4 @@
-"""
-Stores to measure with: valid records of any size, made quickly.
-"""
+"""Stores to measure with: valid records of any size, made quickly."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ STORED = 1_700_000_000_000
 
 
 def message(topic: str, queue_id: int, body: bytes, key: str) -> Message:
-    """
-    A producer's message with a unique key and a tag.
-    """
+    """A producer's message with a unique key and a tag."""
     return Message(
         topic=topic,
         queue_id=queue_id,
@@ -36,8 +32,7 @@ def message(topic: str, queue_id: int, body: bytes, key: str) -> Message:
 def write_log(
     folder: Path, total: int, *, file_size: int, bodies: tuple[int, ...], queues: int = 8
 ) -> int:
-    """
-    Fill a commit log folder with records.
+    """Fill a commit log folder with records.
 
     @param total: Bytes to write, at most.
     @param bodies: Body sizes, used in turn.

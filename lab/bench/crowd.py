@@ -1,5 +1,4 @@
-"""
-Ten thousand clients with nothing to do: what they cost, how fast they are let in, and what
+"""Ten thousand clients with nothing to do: what they cost, how fast they are let in, and what
 somebody else notices.
 
 They are plain sockets.  Each says once who it is, as every client does (request 34), and waits
@@ -44,8 +43,7 @@ ROUNDS = 3
 
 @define
 class Seen:
-    """
-    What was seen of one pair, a value a round.
+    """What was seen of one pair, a value a round.
 
     @ivar each: Bytes of anonymous memory for a connection.
     @ivar accepted: Connections a second.
@@ -61,8 +59,7 @@ class Seen:
 
 
 class Crowd(threading.Thread):
-    """
-    Clients that come, in a thread of their own.
+    """Clients that come, in a thread of their own.
 
     @ivar rate: Connections a second, when it has ended.
     @ivar error: Why there are fewer than wanted.
@@ -77,9 +74,7 @@ class Crowd(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
-        """
-        Connect all clients, some at a time, and measure the rate.
-        """
+        """Connect all clients, some at a time, and measure the rate."""
         begun = time.perf_counter()
         try:
             for first in range(0, self.count, WINDOW):
@@ -106,9 +101,7 @@ class Crowd(threading.Thread):
                 raise AssertionError(f"a heartbeat was answered {answers[0]}")
 
     def leave(self) -> None:
-        """
-        Close the connections of all clients.
-        """
+        """Close the connections of all clients."""
         for client in self.clients:
             client.close()
 
@@ -123,8 +116,7 @@ def _heartbeat(number: int) -> bytes:
 
 
 def run(where: Field, until: float) -> list[Row]:
-    """
-    Measure all rows about idle clients.
+    """Measure all rows about idle clients.
 
     @param until: Seconds of the run after which no more rounds begin.
     """

@@ -1,5 +1,4 @@
-"""
-How fast blocks of records are checked and read: C{python bench/decode.py [MiB] [body]}.
+"""How fast blocks of records are checked and read: C{python bench/decode.py [MiB] [body]}.
 
 Prints MB/s and microseconds a record for walk with and without CRC and for the
 dispatch fields, each with the loops for everybody and, if it is there, with numba;
@@ -26,9 +25,7 @@ MAX_SIZE = (4 << 20) + 65536
 
 
 def log(size: int, body_size: int) -> bytes:
-    """
-    Build a log of records as a 5.x client makes them: CLUSTER, UNIQ_KEY, TAGS.
-    """
+    """Build a log of records as a 5.x client makes them: CLUSTER, UNIQ_KEY, TAGS."""
     parts: list[bytes] = []
     offset = 0
     while offset < size:
@@ -49,9 +46,7 @@ def log(size: int, body_size: int) -> bytes:
 
 
 def best(work: Callable[[], object], rounds: int = 9) -> float:
-    """
-    Seconds of the fastest of a few rounds.
-    """
+    """Seconds of the fastest of a few rounds."""
     times = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -61,9 +56,7 @@ def best(work: Callable[[], object], rounds: int = 9) -> float:
 
 
 def measure(data: memoryview, name: str) -> None:
-    """
-    Print all numbers for the loops now chosen.
-    """
+    """Print all numbers for the loops now chosen."""
     end = len(data)
 
     def run(crc: bool, limit: int = end) -> object:
@@ -95,9 +88,7 @@ def measure(data: memoryview, name: str) -> None:
 
 
 def main() -> None:
-    """
-    Measure with both sets of loops.
-    """
+    """Measure with both sets of loops."""
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     body = int(sys.argv[2]) if len(sys.argv) > 2 else 760
     data = memoryview(log(size << 20, body))

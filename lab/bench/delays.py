@@ -1,5 +1,4 @@
-"""
-How late delayed messages are: thousands wait at one time in a stock master and in ours, and come
+"""How late delayed messages are: thousands wait at one time in a stock master and in ours, and come
 due evenly over a minute.
 
 A broker tells both times itself: a message is due a delay after it was stored to wait, and is
@@ -48,9 +47,7 @@ DELAYS = {"messageDelayLevel": " ".join(f"{delay}s" for delay in LEVELS)}
 
 
 def run(field: Field) -> list[Row]:
-    """
-    Measure the row about delayed messages.
-    """
+    """Measure the row about delayed messages."""
     count = QUICK if field.quick else MESSAGES
     brokers = _brokers(field.folder, field)
     try:
@@ -86,18 +83,14 @@ def _brokers(folder: Path, field: Field) -> tuple[Node, Stock]:
 
 
 def _sender(broker: Node | Stock) -> Remote:
-    """
-    A connection to a broker that has the topic.
-    """
+    """A connection to a broker that has the topic."""
     sender = Remote(broker.port)
     until(lambda: sender.ask(send(TOPIC, b"warm", 1)).code == 0, "it takes messages", PATIENCE)
     return sender
 
 
 def _send(senders: list[Remote], count: int) -> None:
-    """
-    Send to all brokers at the same pace.
-    """
+    """Send to all brokers at the same pace."""
     begun = time.monotonic()
     for first in range(0, count, TOGETHER):
         pause = begun + SENDING * first / count - time.monotonic()
@@ -115,9 +108,7 @@ def _message(number: int) -> Command:
 
 
 def _lateness(broker: Node | Stock, reader: Remote, count: int) -> list[float]:
-    """
-    Milliseconds each message was late, sorted.
-    """
+    """Milliseconds each message was late, sorted."""
     due = {}
     for level, delay in enumerate(LEVELS):
         for record in _read(reader, SCHEDULE_TOPIC, level):

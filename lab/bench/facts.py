@@ -1,6 +1,4 @@
-"""
-What was measured on: the machine in a few lines, and its memory made ready.
-"""
+"""What was measured on: the machine in a few lines, and its memory made ready."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ LEFT_ALONE = 3 << 30
 
 
 def available() -> int:
-    """
-    Bytes that a process could get now (C{MemAvailable}).
-    """
+    """Bytes that a process could get now (C{MemAvailable})."""
     text = Path("/proc/meminfo").read_text(encoding="ascii")
     return int(re.findall(r"MemAvailable:\s+(\d+) kB", text)[0]) * 1024
 
@@ -35,8 +31,7 @@ def _touch(size: int) -> None:
 
 
 def warm_memory(size: int) -> int:
-    """
-    Touch and free memory, so that no measurement pays for a hypervisor that gives a
+    """Touch and free memory, so that no measurement pays for a hypervisor that gives a
     virtual machine its pages at their first use.
 
     @param size: Bytes wanted; less is done where less is free.
@@ -51,8 +46,7 @@ def warm_memory(size: int) -> int:
 
 
 def work_folder(needed: int) -> Path:
-    """
-    A fresh folder in memory (tmpfs) if there is room, else where temporary files go.
+    """A fresh folder in memory (tmpfs) if there is room, else where temporary files go.
 
     @param needed: Bytes that will be in it at one time.
     """
@@ -70,8 +64,7 @@ MEMORY_ONLY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """
-    The type of the file system that a path is on.
+    """The type of the file system that a path is on.
 
     @param mounts: The text of C{/proc/mounts}: device, place and type; a blank in a place is
         written C{\\040}.
@@ -88,8 +81,7 @@ def file_system(path: Path, mounts: str) -> str:
 
 
 def disk_folder(needed: int) -> Path | None:
-    """
-    A fresh folder on a disk, for what costs nothing in memory.
+    """A fresh folder on a disk, for what costs nothing in memory.
 
     @param needed: Bytes that will be in it at one time.
     @return: C{None} if neither temporary files nor this checkout are on a disk with enough room.
@@ -105,17 +97,13 @@ def disk_folder(needed: int) -> Path | None:
 
 
 def processor() -> str:
-    """
-    The processor's name, from the system.
-    """
+    """The processor's name, from the system."""
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return found[1] if found else platform.machine()
 
 
 def package(name: str) -> str:
-    """
-    Name and version of a package.
-    """
+    """Name and version of a package."""
     try:
         return f"{name} {version(name)}"
     except PackageNotFoundError:
@@ -123,9 +111,7 @@ def package(name: str) -> str:
 
 
 def machine() -> list[str]:
-    """
-    Lines about processor, memory, system and packages.
-    """
+    """Lines about processor, memory, system and packages."""
     total = re.findall(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"))
     return [
         f"{os.cpu_count()} x {processor()}, {int(total[0]) / (1 << 20):.0f} GiB memory",

@@ -1,5 +1,4 @@
-"""
-What a good producer notices of clients that ask as much as the broker takes.
+"""What a good producer notices of clients that ask as much as the broker takes.
 
 The producer sends one message at a time over a connection of its own.  Each flood is a process
 beside it.  With two processors the three share them, so a part of what is measured is that.
@@ -25,16 +24,12 @@ GOAL = 3.0
 
 
 def p99(taken: list[float]) -> float:
-    """
-    The longest but for one in a hundred.
-    """
+    """The longest but for one in a hundred."""
     return sorted(taken)[int(len(taken) * 0.99)]
 
 
 def run(folder: Path, seconds: float, rounds: int) -> list[Row]:
-    """
-    Measure alone and beside each flood in turn.
-    """
+    """Measure alone and beside each flood in turn."""
     broker = Node(folder, "master", **KEYS).start()
     try:
         prepare(broker.port)

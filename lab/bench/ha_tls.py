@@ -1,5 +1,5 @@
-"""
-What TLS costs replication: a first copy and single SYNC writes, with it beside clear text, in turn.
+"""What TLS costs replication: a first copy and single SYNC writes, with it beside clear text, in
+turn.
 
 Both ends show certificates, as with C{haTlsTrustCertPath}.
 """
@@ -22,9 +22,7 @@ Keys = dict[str, object]
 
 
 def certified(folder: Path) -> Keys:
-    """
-    The keys of a node that replicates by TLS alone.
-    """
+    """The keys of a node that replicates by TLS alone."""
     authority = Authority(folder)
     key, path = authority.certificate("node")
     return {
@@ -36,8 +34,7 @@ def certified(folder: Path) -> Keys:
 
 
 def run(folder: Path, total: int, writes: int, rounds: int) -> list[Row]:
-    """
-    Measure both rows.
+    """Measure both rows.
 
     @param total: Bytes of the log to copy.
     @param writes: SYNC writes of one round.
@@ -74,17 +71,13 @@ def _with_keys(node: Node, keys: Keys) -> None:
 
 
 def _slave(folder: Path, master: Node, keys: Keys) -> Node:
-    """
-    One that can ask who its master is: otherwise it would say no TLS to it.
-    """
+    """One that can ask who its master is: otherwise it would say no TLS to it."""
     asked = {"haMasterClientAddress": f"127.0.0.1:{master.port}"}
     return Node(folder, "slave", master=master.address, **STOCK, **asked, **keys)
 
 
 def _copied(source: Source, keys: Keys) -> float:
-    """
-    @return: Bytes a second.
-    """
+    """@return: Bytes a second."""
     folder = source.folder / "slave"
     slave = _slave(folder, source.node, keys)
     try:
@@ -114,9 +107,7 @@ def _ways(tls: Keys) -> dict[str, Keys]:
 
 
 def _one_by_one(folder: Path, writes: int, keys: Keys) -> list[float]:
-    """
-    @return: Microseconds of each.
-    """
+    """@return: Microseconds of each."""
     master = Driver(folder, "master", **STOCK, brokerRole="SYNC_MASTER", **keys)
     slave = _slave(folder, master, keys)
     try:

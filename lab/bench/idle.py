@@ -1,5 +1,4 @@
-"""
-A pair with nothing to do: processor time and memory.
+"""A pair with nothing to do: processor time and memory.
 
 A slave has caught up with a master of 1 GiB; then nobody writes.  Processor time is
 that of the whole process (C{/proc/PID/stat}), memory is RssAnon: pages of the mapped
@@ -31,8 +30,7 @@ BASE_GOAL = 80 << 20
 
 
 def run(folder: Path, total: int, seconds: float) -> list[Row]:
-    """
-    Measure the idle rows, without and with numba.
+    """Measure the idle rows, without and with numba.
 
     @param total: Bytes of the log.
     @param seconds: How long the pair is watched.
@@ -59,8 +57,7 @@ def run(folder: Path, total: int, seconds: float) -> list[Row]:
 def _pair(
     folder: Path, more: dict[str, str], master: Node, end: int, seconds: float
 ) -> tuple[list[float], list[int], int]:
-    """
-    @param more: Environment variables of both nodes.
+    """@param more: Environment variables of both nodes.
     @return: Percents of a core, and bytes of RssAnon, of master and slave; the slave's bytes when
         it had just copied the log.
     """

@@ -1,5 +1,4 @@
-"""
-Measure beside stock RocketMQ and write lab/bench/RESULTS-java.md: C{python -m lab.bench.java},
+"""Measure beside stock RocketMQ and write lab/bench/RESULTS-java.md: C{python -m lab.bench.java},
 with the options of L{lab.bench.beside}.
 """
 

@@ -1,5 +1,4 @@
-"""
-One SYNC write at a time, from C{put} to its Deferred, in two processes.
+"""One SYNC write at a time, from C{put} to its Deferred, in two processes.
 
 The master is the real service tree with a writer beside it (L{lab.harness.writer}),
 the slave a C{twistd} of its own.  Beside it, in turn, two small Python processes send
@@ -41,15 +40,12 @@ PATIENCE = 120.0
 
 
 def percentile(times: list[float], share: float) -> float:
-    """
-    The value below which so many lie.
-    """
+    """The value below which so many lie."""
     return sorted(times)[min(len(times) - 1, int(len(times) * share))]
 
 
 def run(folder: Path, writes: int, rounds: int) -> list[Row]:
-    """
-    Measure the rows about SYNC writes.
+    """Measure the rows about SYNC writes.
 
     @param writes: Writes, and raw round trips, of one round.
     """
@@ -76,8 +72,7 @@ def run(folder: Path, writes: int, rounds: int) -> list[Row]:
 
 
 def sync_writes(master: Driver, count: int) -> list[float]:
-    """
-    Write one after the other.
+    """Write one after the other.
 
     @return: Microseconds of each.
     """
@@ -116,9 +111,7 @@ def _rows(raw: list[list[float]], ours: list[list[float]], parts: dict[str, floa
 
 
 def _micros(work: Callable[[int], Any], times: int = 5000) -> float:
-    """
-    Median microseconds of one call.
-    """
+    """Median microseconds of one call."""
     found = []
     for n in range(times):
         begun = time.perf_counter()
@@ -128,9 +121,7 @@ def _micros(work: Callable[[int], Any], times: int = 5000) -> float:
 
 
 def split(folder: Path) -> dict[str, float]:
-    """
-    What the parts of one write cost, in microseconds.
-    """
+    """What the parts of one write cost, in microseconds."""
     new = message("BenchTopic", 0, bytes(BODY), "0" * 32)
     record = encode(new, max_message_size=4 << 20)
     log = _log(folder / "master")

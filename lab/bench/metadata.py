@@ -1,5 +1,4 @@
-"""
-How long a slave takes for its master's tables when they are large, and how long its reactor
+"""How long a slave takes for its master's tables when they are large, and how long its reactor
 stands still meanwhile: C{python -m lab.bench.metadata}, or a part of C{lab.bench.clients}.
 
 4,000 topics, and 1,000 groups with an offset in each of 16 queues; master and slave are ours, a
@@ -35,8 +34,7 @@ LIMIT = 60.0
 
 @frozen
 class Sync:
-    """
-    One round, in seconds.
+    """One round, in seconds.
 
     @ivar adopted: Until all tables were the master's.
     @ivar written: Until they were on the disk.
@@ -49,9 +47,7 @@ class Sync:
 
 
 def fill(root: Path) -> None:
-    """
-    Give a master its tables before its start.
-    """
+    """Give a master its tables before its start."""
     config = root / "config"
     config.mkdir(parents=True)
     version = {"counter": TOPICS, "timestamp": 1_700_000_000_000}
@@ -93,9 +89,7 @@ def fill(root: Path) -> None:
 
 
 def measure(folder: Path, rounds: int) -> list[Sync]:
-    """
-    Let one slave after the other take the tables over.
-    """
+    """Let one slave after the other take the tables over."""
     master = Node(folder, "master", brokerIP1="127.0.0.1", brokerIP2="127.0.0.1")
     fill(master.root)
     found = []
@@ -122,9 +116,7 @@ def measure(folder: Path, rounds: int) -> list[Sync]:
 
 
 def rows_of(syncs: list[Sync]) -> list[Row]:
-    """
-    What is said of them.
-    """
+    """What is said of them."""
     adopted = [sync.adopted for sync in syncs]
     worst = [1000 * sync.worst for sync in syncs]
     what = f"tables of {TOPICS:,} topics and {GROUPS:,} groups x {QUEUES} queues"
@@ -146,16 +138,12 @@ def rows_of(syncs: list[Sync]) -> list[Row]:
 
 
 def run(field: Field) -> list[Row]:
-    """
-    Measure the rows about tables.
-    """
+    """Measure the rows about tables."""
     return rows_of(measure(field.folder, QUICK if field.quick else ROUNDS))
 
 
 def main() -> None:
-    """
-    Measure them alone, and print them.
-    """
+    """Measure them alone, and print them."""
     folder = Folder("bench-metadata-")
     try:
         rows = rows_of(measure(folder.path, ROUNDS))

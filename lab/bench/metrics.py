@@ -1,5 +1,4 @@
-"""
-What metrics cost: a busy master that counts beside one that counts nothing
+"""What metrics cost: a busy master that counts beside one that counts nothing
 (L{lab.bench.busy_master}), and scrapes of a broker with a thousand topics of eight queues, each
 read by a group.
 
@@ -40,16 +39,13 @@ REST = 2.5
 
 
 class Uncounted(Node):
-    """
-    A node that counts nothing.
-    """
+    """A node that counts nothing."""
 
     program = ("-m", "lab.bench.uncounted_child")
 
 
 def run(folder: Path, batches: int, rounds: int, scrapes: int) -> list[Row]:
-    """
-    Measure the rows about metrics.
+    """Measure the rows about metrics.
 
     @param batches: Of writes and commits, in one round.
     @param scrapes: Of either kind.
@@ -108,9 +104,7 @@ def _ask(load: Load, requests: list[bytes]) -> None:
 
 
 def _scrape(node: Node) -> float:
-    """
-    @return: Seconds until the whole answer was there.
-    """
+    """@return: Seconds until the whole answer was there."""
     begun = time.perf_counter()
     with urllib.request.urlopen(
         f"http://127.0.0.1:{node.admin_port}/metrics", timeout=60

@@ -1,5 +1,4 @@
-"""
-What the journal of consumer offsets costs a busy master (L{lab.bench.busy_master}).
+"""What the journal of consumer offsets costs a busy master (L{lab.bench.busy_master}).
 
 A round is longer than the interval of the journal: none is cheap because nothing was synced in it.
 """
@@ -18,8 +17,7 @@ GOAL = 0.98
 
 
 def run(folder: Path, batches: int, rounds: int) -> list[Row]:
-    """
-    Measure the rows about the journal of offsets.
+    """Measure the rows about the journal of offsets.
 
     @param batches: Of writes and commits, in one round.
     """

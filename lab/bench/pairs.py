@@ -1,5 +1,4 @@
-"""
-Four pairs, stock and ours: how fast an empty slave catches up, and what each of the four
+"""Four pairs, stock and ours: how fast an empty slave catches up, and what each of the four
 processes costs when there is nothing to do.
 
 Both masters serve copies of one log and stay up; each slave starts empty, in turn.  The
@@ -40,9 +39,7 @@ PURE = {"RMQHA_PURE": "1"}
 
 @frozen
 class Pair:
-    """
-    Which implementation is the master, and which the slave.
-    """
+    """Which implementation is the master, and which the slave."""
 
     master: str
     slave: str
@@ -71,8 +68,7 @@ GOALS = {
 
 
 class Field:
-    """
-    Both masters, and slaves one at a time.
+    """Both masters, and slaves one at a time.
 
     @ivar end: Where the log ends.
     """
@@ -90,9 +86,7 @@ class Field:
         self.end = write_log(self.log, total, file_size=FILE_SIZE, bodies=(BODY,))
 
     def start(self) -> None:
-        """
-        Build the queues once, give both masters the store, and start them.
-        """
+        """Build the queues once, give both masters the store, and start them."""
         self.ours.start(LIMIT)
         self.ours.until(lambda status: status["dispatchedOffset"] >= self.end, "ready", LIMIT)
         self.ours.term()
@@ -103,23 +97,17 @@ class Field:
             self.tool.register(self.ours.address)
 
     def stop(self) -> None:
-        """
-        Stop both nodes and delete their stores.
-        """
+        """Stop both nodes and delete their stores."""
         self.ours.kill9()
         self.java.kill9()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def raw(self) -> float:
-        """
-        Copy the log without any of them; bytes a second.
-        """
+        """Copy the log without any of them; bytes a second."""
         return self.end / copy(self.log, self.folder / "raw", self.end, FILE_SIZE)
 
     def slave(self, pair: Pair) -> Node | Stock:
-        """
-        An empty slave, not started.
-        """
+        """An empty slave, not started."""
         master = self.java if pair.master == "Java" else self.ours
         if pair.slave == "Java":
             return Stock(
@@ -133,9 +121,7 @@ class Field:
         return Node(self.folder / "our-slave", "slave", master=master.address, **STOCK)
 
     def bootstrap(self, pair: Pair) -> Run:
-        """
-        Let an empty slave catch up.
-        """
+        """Let an empty slave catch up."""
         slave = self.slave(pair)
         try:
             return self.catch_up(slave, pair)
@@ -144,9 +130,7 @@ class Field:
             shutil.rmtree(slave.folder)
 
     def catch_up(self, slave: Node | Stock, pair: Pair) -> Run:
-        """
-        Start a slave and wait until its queues and index are built.
-        """
+        """Start a slave and wait until its queues and index are built."""
         if isinstance(slave, Stock):
             slave.launch()
         else:
@@ -155,9 +139,7 @@ class Field:
 
 
 def _eye(slave: Node | Stock) -> Callable[[], Look | None]:
-    """
-    How to look at a slave, which must not have ended.
-    """
+    """How to look at a slave, which must not have ended."""
 
     def ask() -> Look | None:
         if not slave.running:
@@ -168,8 +150,7 @@ def _eye(slave: Node | Stock) -> Callable[[], Look | None]:
 
 
 def run(folder: Path, tool: Peer, total: int, rounds: int, until: float, idle: float) -> list[Row]:
-    """
-    Measure the rows about catching up and about idling.
+    """Measure the rows about catching up and about idling.
 
     @param total: Bytes of the log.
     @param until: When to begin no more rounds, in the monotonic clock's seconds.
@@ -221,9 +202,7 @@ def _rows(raw: list[float], runs: dict[Pair, list[Run]]) -> list[Row]:
 
 
 def _idle(field: Field, seconds: float) -> list[Row]:
-    """
-    Both pairs at once, each with a slave that has just caught up.
-    """
+    """Both pairs at once, each with a slave that has just caught up."""
     slaves: list[Node | Stock] = []
     try:
         for pair in (STOCK_PAIR, Pair("ours", "ours")):

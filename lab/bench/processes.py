@@ -1,5 +1,4 @@
-"""
-What processes cost, as the kernel counts it: processor time and memory from C{/proc}, and the
+"""What processes cost, as the kernel counts it: processor time and memory from C{/proc}, and the
 descriptors they may open.
 
 Processor time is the user's and the kernel's of all threads of a process, also of those that have
@@ -27,8 +26,7 @@ _UTIME, _STIME = 11, 12
 
 
 def ticks(stat: str) -> int:
-    """
-    Processor time in the text of a C{/proc/PID/stat}.
+    """Processor time in the text of a C{/proc/PID/stat}.
 
     @param stat: The process's name in it is in parentheses, and may have blanks and parentheses.
     """
@@ -37,16 +35,13 @@ def ticks(stat: str) -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """
-    What a process has used so far.
-    """
+    """What a process has used so far."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return ticks(text) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int, kind: str) -> int:
-    """
-    Bytes of a process's memory.
+    """Bytes of a process's memory.
 
     @param kind: C{VmRSS} or one of its parts: C{RssAnon}, C{RssFile}, C{RssShmem}.
     """
@@ -55,9 +50,7 @@ def memory(pid: int, kind: str) -> int:
 
 
 def tree(pid: int) -> list[int]:
-    """
-    A process and all below it.
-    """
+    """A process and all below it."""
     found = [pid]
     for each in found:
         try:
@@ -70,8 +63,8 @@ def tree(pid: int) -> list[int]:
 
 
 def bytes_read(pids: Iterable[int]) -> int:
-    """
-    What processes have read by system calls, with what those had read that they have waited for.
+    """What processes have read by system calls, with what those had read that they have waited
+    for.
     """
     total = 0
     for pid in pids:
@@ -81,8 +74,7 @@ def bytes_read(pids: Iterable[int]) -> int:
 
 
 class PeakMemory:
-    """
-    Looks five times a second at how much memory a process and all below it have in all.  A page
+    """Looks five times a second at how much memory a process and all below it have in all.  A page
     that several of them share counts for each.
 
     @ivar most: Most bytes so far.
@@ -116,8 +108,7 @@ class PeakMemory:
 
 @frozen
 class Span:
-    """
-    A span of time in which processes are watched; it begins when this is made.
+    """A span of time in which processes are watched; it begins when this is made.
 
     @ivar pids: The processes by what they do.
     """
@@ -130,16 +121,13 @@ class Span:
         return {name: processor_seconds(pid) for name, pid in self.pids.items()}
 
     def used(self) -> Mapping[str, float]:
-        """
-        Seconds of processor time that each has used since the span's begin.
-        """
+        """Seconds of processor time that each has used since the span's begin."""
         return {name: now - self._before[name] for name, now in self._now().items()}
 
 
 @define
 class Sampler:
-    """
-    Watches processes from one news of another process to the next: from C{"span": "begin"} to
+    """Watches processes from one news of another process to the next: from C{"span": "begin"} to
     C{"span": "end"}.
 
     @ivar pids: The processes by what they do.
@@ -151,9 +139,7 @@ class Sampler:
     _error: OSError | None = field(init=False, default=None)
 
     def heard(self, said: Mapping[str, Any]) -> None:
-        """
-        Look at the processes, if this is one of the two news; called in a reader's thread.
-        """
+        """Look at the processes, if this is one of the two news; called in a reader's thread."""
         try:
             if said.get("span") == "begin":
                 self._span = Span(self.pids)
@@ -163,8 +149,7 @@ class Sampler:
             self._error = error
 
     def result(self) -> Mapping[str, float]:
-        """
-        Seconds of processor time that each has used.
+        """Seconds of processor time that each has used.
 
         @raise AssertionError: If a process ended, or one of the news did not come.
         """
@@ -175,8 +160,7 @@ class Sampler:
 
 @contextmanager
 def all_descriptors() -> Iterator[int]:
-    """
-    As many descriptors as we may have, for us and those we start.
+    """As many descriptors as we may have, for us and those we start.
 
     @return: How many those are.
     """

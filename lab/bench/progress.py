@@ -1,5 +1,4 @@
-"""
-How fast a slave gets its master's log, seen from outside.
+"""How fast a slave gets its master's log, seen from outside.
 
 A slave is looked at rarely, as answering costs it time: once it shows its first bytes, and
 then when it should be nearly done.
@@ -21,8 +20,7 @@ PAUSE = 0.02
 
 @frozen
 class Look:
-    """
-    What a slave says of itself.
+    """What a slave says of itself.
 
     @ivar held: Where its log ends, in bytes.
     @ivar dispatched: How far its queues and index are built, in bytes.
@@ -34,8 +32,7 @@ class Look:
 
 @frozen
 class Run:
-    """
-    One bootstrap, in bytes a second.
+    """One bootstrap, in bytes a second.
 
     @ivar copied: Until the log's last byte was accepted.
     @ivar dispatched: Until queues and index were built too; 0 if that was not awaited.
@@ -53,8 +50,7 @@ def follow(
     limit: float,
     tell: Callable[[], str],
 ) -> Run:
-    """
-    Watch a slave that started empty, from the first look that shows bytes.
+    """Watch a slave that started empty, from the first look that shows bytes.
 
     @param look: Asks it; C{None} while it does not answer.
     @param end: Where the master's log ends, in bytes.

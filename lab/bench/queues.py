@@ -1,5 +1,4 @@
-"""
-A restart with very many queues: how long it takes, and how long the reactor is away.
+"""A restart with very many queues: how long it takes, and how long the reactor is away.
 
 Ten thousand topics of eight queues have two messages each; a group has an offset in every queue.
 The node is started and stopped as it is, asked for its status every second in between.  In the end
@@ -65,14 +64,10 @@ DELETING: dict[str, object] = {
 
 
 class TurnNode(Node):
-    """
-    A master whose reactor turns are measured.
-    """
+    """A master whose reactor turns are measured."""
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         self.results.unlink(missing_ok=True)
         self.spawn(
             [sys.executable, "-m", "lab.bench.turn_child", str(self.results), *self.write_conf()]
@@ -80,23 +75,18 @@ class TurnNode(Node):
 
     @property
     def results(self) -> Path:
-        """
-        Where it says at its end how long its turns were.
-        """
+        """Where it says at its end how long its turns were."""
         return self.folder / "turns.json"
 
     def phases(self) -> dict[str, Any]:
-        """
-        That, once it has ended.
-        """
+        """That, once it has ended."""
         found: dict[str, Any] = json.loads(self.results.read_text(encoding="utf-8"))
         return found
 
 
 @define
 class Restarts:
-    """
-    What was seen, a value a round; all in seconds.
+    """What was seen, a value a round; all in seconds.
 
     @ivar longest: The longest turn of each round, of the processor's seconds in it too, and where
         it was.
@@ -107,9 +97,7 @@ class Restarts:
     longest: list[tuple[float, float, str]] = field(factory=list)
 
     def add(self, phases: dict[str, Any]) -> None:
-        """
-        Note one run.
-        """
+        """Note one run."""
         self.start.append(phases["start"]["seconds"])
         self.stop.append(phases["stop"]["seconds"])
         turns = [tuple(turn) for phase in phases.values() for turn in phase["turns"]]
@@ -117,9 +105,7 @@ class Restarts:
 
 
 def fill(root: Path, topics: int) -> None:
-    """
-    Make the store.
-    """
+    """Make the store."""
     keys = [f"{key}={value}" for key, value in KEYS.items()]
     keys += [f"storePathRootDir={root}", "brokerRole=ASYNC_MASTER"]
     stored = int((time.time() - OLD) * 1000)
@@ -146,9 +132,7 @@ def fill(root: Path, topics: int) -> None:
 
 
 def _tables(folder: Path, names: list[str]) -> None:
-    """
-    The topics, and a group that has an offset in each queue.
-    """
+    """The topics, and a group that has an offset in each queue."""
     folder.mkdir(exist_ok=True)
     topics = {
         name: {"topicName": name, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6}
@@ -164,8 +148,7 @@ def _tables(folder: Path, names: list[str]) -> None:
 
 
 def run(folder: Path, topics: int, rounds: int) -> list[Row]:
-    """
-    Measure the rows about restarts.
+    """Measure the rows about restarts.
 
     @param topics: Ten thousand for the goals.
     """

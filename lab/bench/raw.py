@@ -1,5 +1,4 @@
-"""
-The alternatives: what two small Python processes on blocking sockets can do here.
+"""The alternatives: what two small Python processes on blocking sockets can do here.
 
  - L{copy}: C{sendfile} from the log's files on one side, C{recv_into} freshly made
    mapped files on the other, in pieces of a frame's size;
@@ -70,8 +69,7 @@ def _receive(sock: socket.socket, folder: Path, total: int, file_size: int) -> f
 
 
 def copy(source: Path, target: Path, total: int, file_size: int) -> float:
-    """
-    Copy the front of a log by the shortest way.
+    """Copy the front of a log by the shortest way.
 
     @param source: The folder of its files.
     @param target: A folder to be made, and deleted again.
@@ -101,8 +99,7 @@ def _pong(port: int) -> None:
 
 
 def ping_pong(count: int) -> list[float]:
-    """
-    Send 1 KiB and wait for 8 bytes, again and again.
+    """Send 1 KiB and wait for 8 bytes, again and again.
 
     @return: The seconds of each.
     """
@@ -126,8 +123,7 @@ def ping_pong(count: int) -> list[float]:
 
 
 def relay(count: int) -> tuple[list[float], list[float], list[float]]:
-    """
-    Send 1 KiB to a process that sends it on to another, whose 8 bytes have the first one answer:
+    """Send 1 KiB to a process that sends it on to another, whose 8 bytes have the first one answer:
     again and again.
 
     @return: The processor seconds of each step: from the socket on to the next process; from
@@ -169,8 +165,7 @@ def _last(listener: socket.socket, told: Any) -> None:
 
 
 def _steps(ways: list[tuple[socket.socket, int, socket.socket, int]]) -> list[list[float]]:
-    """
-    Wait for sockets, read what they have and write to others, until one is closed.
+    """Wait for sockets, read what they have and write to others, until one is closed.
 
     @param ways: From where how many bytes come, and where how many go then.
     @return: The processor seconds of each way's steps.

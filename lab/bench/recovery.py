@@ -1,5 +1,4 @@
-"""
-How fast a log is recovered after a crash: C{python bench/recovery.py [MiB] [FOLDER]}.
+"""How fast a log is recovered after a crash: C{python bench/recovery.py [MiB] [FOLDER]}.
 
 1 GiB of 1 KiB records is an unverified tail: no checkpoint, C{abort} there.  Measured
 is the search for the log's end, chain, fields and CRC of every record, before dispatch.
@@ -29,8 +28,7 @@ GOAL = 500
 
 
 def measure(folder: Path, *, crc: bool) -> tuple[float, int]:
-    """
-    Recover a log once, in fresh mappings.
+    """Recover a log once, in fresh mappings.
 
     @return: Seconds, and the end that was found.
     """
@@ -43,8 +41,7 @@ def measure(folder: Path, *, crc: bool) -> tuple[float, int]:
 
 
 def run(folder: Path, size: int = GIB) -> list[Row]:
-    """
-    Measure the rows about recovery.
+    """Measure the rows about recovery.
 
     @param size: Bytes of the unverified tail.
     """
@@ -76,9 +73,7 @@ def _row(name: str, folder: Path, end: int) -> Row:
 
 
 def main() -> None:
-    """
-    Print MB/s with the loops for everybody and with numba, with and without CRC.
-    """
+    """Print MB/s with the loops for everybody and with numba, with and without CRC."""
     size = int(sys.argv[1]) << 20 if len(sys.argv) > 1 else GIB
     into = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(tempfile.mkdtemp(prefix="bench-recovery-", dir=into))

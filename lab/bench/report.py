@@ -1,6 +1,4 @@
-"""
-What a measurement says: rows of one table.
-"""
+"""What a measurement says: rows of one table."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from attrs import field, frozen
 
 @frozen(kw_only=True)
 class Row:
-    """
-    One measurement beside its alternative.
+    """One measurement beside its alternative.
 
     @ivar what: What was measured.
     @ivar ours: Median and range.
@@ -34,9 +31,7 @@ class Row:
 
 
 def spread(values: Sequence[float], unit: str) -> str:
-    """
-    Median and range of several rounds.
-    """
+    """Median and range of several rounds."""
     form = ".0f" if max(values) >= 100 else ".2f" if max(values) < 10 else ".1f"
     middle, low, high = statistics.median(values), min(values), max(values)
     if len(values) == 1:
@@ -54,8 +49,7 @@ def compared(
     most: bool = False,
     beside: str = "stock pair",
 ) -> Row:
-    """
-    A row of the medians of ours and of the stock alternative.
+    """A row of the medians of ours and of the stock alternative.
 
     @param goal: What the ratio should be at least.
     @param most: Whether it should be that at most.
@@ -74,9 +68,7 @@ def compared(
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """
-    The rows as a Markdown table.
-    """
+    """The rows as a Markdown table."""
     verdicts = {True: "yes", False: "**no**", None: ""}
     lines = ["| what | ours | beside it | ratio | goal | met |", "|---|---|---|---|---|---|"]
     for row in rows:
@@ -86,8 +78,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def page(command: str, facts: Sequence[str], rows: Sequence[Row], more: str) -> str:
-    """
-    A whole page of results.
+    """A whole page of results.
 
     @param command: What C{make} was told.
     @param facts: Lines about the machine and the run.

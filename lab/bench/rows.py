@@ -1,5 +1,5 @@
-"""
-How fast blocks of a log become Arrow rows, on one core: C{python -m lab.bench.rows [MiB] [body]}.
+"""How fast blocks of a log become Arrow rows, on one core: C{python -m lab.bench.rows [MiB]
+[body]}.
 
 Prints GB/s of log and microseconds a record for some selections of columns, each with the
 loops for everybody and, if it is there, with numba.  The log is in memory; blocks have 8 MiB.
@@ -29,8 +29,7 @@ SELECTIONS: tuple[tuple[str, Sequence[str], bool], ...] = (
 
 
 def decode(data: memoryview, decoder: Decoder) -> int:
-    """
-    Decode a whole log, a block at a time.
+    """Decode a whole log, a block at a time.
 
     @return: How many rows it has.
     """
@@ -43,9 +42,7 @@ def decode(data: memoryview, decoder: Decoder) -> int:
 
 
 def measure(data: memoryview, name: str, rounds: int) -> None:
-    """
-    Print all numbers for the loops now chosen.
-    """
+    """Print all numbers for the loops now chosen."""
     for what, columns, crc in SELECTIONS:
         decoder = Decoder(columns, verify_crc=crc)
         rows = decode(data, decoder)
@@ -57,9 +54,7 @@ def measure(data: memoryview, name: str, rounds: int) -> None:
 
 
 def main() -> None:
-    """
-    Measure with both sets of loops.
-    """
+    """Measure with both sets of loops."""
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 64
     body = int(sys.argv[2]) if len(sys.argv) > 2 else 1024
     data = memoryview(log(size << 20, body))

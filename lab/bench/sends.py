@@ -1,5 +1,4 @@
-"""
-What stock producers see of a pair, and what each of their messages costs it.
+"""What stock producers see of a pair, and what each of their messages costs it.
 
 Times are the producers' own, from the begin of a send to its return.  Processor time is taken from
 the kernel (L{lab.bench.processes}) at the first send and at the last answer, in the same way for
@@ -55,8 +54,7 @@ ROLES = ("master", "slave", "producer")
 
 @frozen(kw_only=True)
 class Sends:
-    """
-    What the producers saw.
+    """What the producers saw.
 
     @ivar seconds: From the first send's begin to the last one's end.
     @ivar micros: Of every send, sorted.
@@ -73,9 +71,7 @@ class Sends:
 
     @property
     def rate(self) -> float:
-        """
-        Sends per second.
-        """
+        """Sends per second."""
         return len(self.micros) / self.seconds
 
     @property
@@ -84,31 +80,23 @@ class Sends:
 
     @property
     def p99(self) -> float:
-        """
-        What 99 of 100 do not exceed, in microseconds.
-        """
+        """What 99 of 100 do not exceed, in microseconds."""
         return percentile(self.micros, 0.99)
 
     @property
     def costs(self) -> dict[str, float]:
-        """
-        Microseconds of processor time a message, by L{ROLES}.
-        """
+        """Microseconds of processor time a message, by L{ROLES}."""
         messages = len(self.micros) * self.each
         return {role: 1e6 * self.used[role] / messages for role in ROLES}
 
     def told(self) -> str:
-        """
-        What a message cost each process, for people who watch a run.
-        """
+        """What a message cost each process, for people who watch a run."""
         return "processor us " + ", ".join(f"{k} {v:.1f}" for k, v in self.costs.items())
 
 
 @frozen
 class Round:
-    """
-    What the producers saw of one pair: one thread, many threads, batches.
-    """
+    """What the producers saw of one pair: one thread, many threads, batches."""
 
     one: Sends
     many: Sends
@@ -127,8 +115,7 @@ class Round:
 
 @frozen(kw_only=True)
 class Target:
-    """
-    Where stock producers send to.
+    """Where stock producers send to.
 
     @ivar tool: The producers' process; the name server is in it too.
     @ivar topic: The topic, or what the names of several begin with.
@@ -143,8 +130,7 @@ class Target:
     now: Callable[[], float] = time.monotonic
 
     def make(self, address: str, queues: int, topics: int = 0) -> None:
-        """
-        Make the topic, or several, on the master, and wait until the name server tells of all.
+        """Make the topic, or several, on the master, and wait until the name server tells of all.
 
         A producer that asks earlier takes the template's four queues, and keeps them for L{POLL}.
 
@@ -160,14 +146,13 @@ class Target:
             )
 
     def answered(self) -> bool:
-        """
-        Whether sends keep the whole promise; a stock slave is silent for its first five seconds.
+        """Whether sends keep the whole promise; a stock slave is silent for its first five
+        seconds.
         """
         return set(self._send(4, 4, 1, 0).statuses) == {"SEND_OK"}
 
     def send(self, count: int, threads: int, each: int = 1, topics: int = 0) -> Sends:
-        """
-        Send with stock producers, all of which must be answered with success.
+        """Send with stock producers, all of which must be answered with success.
 
         @param count: Sends of all threads together.
         @param each: Messages of one send.
@@ -179,8 +164,7 @@ class Target:
         return found
 
     def warm_up(self, most: int = WARM_MESSAGES, topics: int = 0) -> None:
-        """
-        Send until the JVMs of all sides have compiled what they need: so many messages, or
+        """Send until the JVMs of all sides have compiled what they need: so many messages, or
         L{WARM_SECONDS}.
         """
         end = self.now() + WARM_SECONDS
@@ -211,9 +195,7 @@ class Target:
 
 
 def _topics(server: Remote) -> set[str]:
-    """
-    All that a name server knows.
-    """
+    """All that a name server knows."""
     answer = server.ask(Command(code=RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
     if answer.code:
         raise AssertionError(f"the name server answered {answer}")
@@ -221,8 +203,7 @@ def _topics(server: Remote) -> set[str]:
 
 
 def of(path: str, ours: Sequence[Round], java: Sequence[Round]) -> tuple[list[float], list[float]]:
-    """
-    One number of each round.
+    """One number of each round.
 
     @param path: A field of L{Round}, a dot, and a field of L{Sends}.
     """
@@ -234,8 +215,7 @@ def of(path: str, ours: Sequence[Round], java: Sequence[Round]) -> tuple[list[fl
 def sends(
     kind: str, ours: Sequence[Round], java: Sequence[Round]
 ) -> tuple[list[Sends], list[Sends]]:
-    """
-    The sends of one kind of each round, where there were any.
+    """The sends of one kind of each round, where there were any.
 
     @param kind: A field of L{Round}.
     """
@@ -254,8 +234,7 @@ def cost_row(
     *,
     beside: str = "stock pair",
 ) -> Row:
-    """
-    A row of what a message costs each process.
+    """A row of what a message costs each process.
 
     @param what: What was sent, and how.
     @param goals: Most microseconds of ours, by L{ROLES}.

@@ -1,5 +1,4 @@
-"""
-Two pairs that serve the same clients, stock and ours: a master and a slave each, one name
+"""Two pairs that serve the same clients, stock and ours: a master and a slave each, one name
 server, and one JVM of stock producers and consumers for both.
 """
 
@@ -25,8 +24,7 @@ COMMON = {key: SMALL[key] for key in ("brokerClusterName", "brokerIP1", "maxMess
 
 
 class Pair:
-    """
-    A master, its slave, and a topic on the master.
+    """A master, its slave, and a topic on the master.
 
     @ivar name: C{ours} or C{Java}.
     @ivar address: Where clients connect.
@@ -43,9 +41,7 @@ class Pair:
         self.address = "127.0.0.1", master.port
 
     def start(self) -> None:
-        """
-        Start both, and wait until the slave has what a producer sends.
-        """
+        """Start both, and wait until the slave has what a producer sends."""
         self.master.start()
         self.slave.launch()
         address = "{}:{}".format(*self.address)
@@ -56,29 +52,23 @@ class Pair:
         self._until(self.target.answered, "sends are answered")
 
     def stop(self) -> None:
-        """
-        Stop both nodes.
-        """
+        """Stop both nodes."""
         self.slave.kill9()
         self.master.kill9()
 
     def send(self, count: int, threads: int, each: int = 1) -> Sends:
-        """
-        Send to the topic, as L{Target.send}.
-        """
+        """Send to the topic, as L{Target.send}."""
         return self.target.send(count, threads, each)
 
     def warm_up(self, quick: bool) -> None:
-        """
-        Have all JVMs compile what a send needs, as L{Target.warm_up}.
+        """Have all JVMs compile what a send needs, as L{Target.warm_up}.
 
         @param quick: Whether some seconds are enough.
         """
         self.target.warm_up(QUICK_WARM_MESSAGES if quick else WARM_MESSAGES)
 
     def consume(self, group: str, count: int) -> float:
-        """
-        Let a stock push consumer of a new group consume what there is.
+        """Let a stock push consumer of a new group consume what there is.
 
         @return: Messages a second, from the first to the last.
         """
@@ -86,8 +76,7 @@ class Pair:
         return count / float(found["seconds"])
 
     def begin_to_consume(self, group: str, count: int) -> Asked:
-        """
-        Do not wait for it.
+        """Do not wait for it.
 
         @return: Its answer has the C{seconds} from the first message to the last.
         """
@@ -113,8 +102,7 @@ class Pair:
 def pairs(
     folder: Path, tool: Peer, *, sync: bool = False, **masters: object
 ) -> Iterator[list[Pair]]:
-    """
-    Both pairs, started; they are ended and deleted afterwards.
+    """Both pairs, started; they are ended and deleted afterwards.
 
     @param sync: Whether the masters wait for their slaves.
     @param masters: More of both masters' configurations.
@@ -135,8 +123,7 @@ def pairs(
 
 @contextmanager
 def alone(folder: Path, tool: Peer, **keys: object) -> Iterator[Pair]:
-    """
-    Our pair by itself, in the same way; its master does not wait.
+    """Our pair by itself, in the same way; its master does not wait.
 
     @param keys: More of both configurations.
     """
@@ -165,7 +152,7 @@ def _java(folder: Path, tool: Peer, sync: bool) -> Pair:
 
 
 def turns(both: Sequence[Pair], number: int) -> Sequence[Pair]:
-    """
-    In which order they are measured: in either one, as what runs later finds a warmer machine.
+    """In which order they are measured: in either one, as what runs later finds a warmer
+    machine.
     """
     return both[:: -1 if number % 2 else 1]

@@ -1,6 +1,5 @@
-"""
-Clients of a set that notice at once when its master is another one: they write, one message after
-the other, and commit how far they have read.
+"""Clients of a set that notice at once when its master is another one: they write, one message
+after the other, and commit how far they have read.
 
 Stock clients ask for routes every half a minute; these go to the next member as soon as one does
 not answer with success.
@@ -33,8 +32,7 @@ PAUSE = 0.01
 
 @frozen
 class Ack:
-    """
-    A write that was answered with success.
+    """A write that was answered with success.
 
     @ivar when: In the monotonic clock's seconds.
     @ivar port: Whose client port it was.
@@ -46,8 +44,7 @@ class Ack:
 
 @define(eq=False)
 class SetLoad:
-    """
-    Writes to whichever member takes them, until it is stopped.
+    """Writes to whichever member takes them, until it is stopped.
 
     @ivar ports: The members' client ports.
     @ivar acks: As they came.
@@ -61,18 +58,14 @@ class SetLoad:
     _over: threading.Event = field(init=False, factory=threading.Event)
 
     def start(self) -> None:
-        """
-        Begin.
-        """
+        """Begin."""
         for queue in range(THREADS):
             thread = threading.Thread(target=self._write, args=(queue,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """
-        Write no more.
-        """
+        """Write no more."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -99,8 +92,7 @@ class SetLoad:
         return True
 
     def after(self, when: float, not_by: int) -> float | None:
-        """
-        When a write was acknowledged first after another moment, by another member than one.
+        """When a write was acknowledged first after another moment, by another member than one.
 
         @param not_by: Its client port.
         """
@@ -108,8 +100,7 @@ class SetLoad:
         return min(found, default=None)
 
     def repeated(self, port: int, when: float) -> float:
-        """
-        How much of the consumption before a moment a member does not know of.
+        """How much of the consumption before a moment a member does not know of.
 
         @param port: The member's client port.
         @return: Seconds.

@@ -1,5 +1,4 @@
-"""
-SYNC writes of a stock producer through a set of three members of ours, through a classic pair of
+"""SYNC writes of a stock producer through a set of three members of ours, through a classic pair of
 ours, and through a set of three stock members, in turn.
 """
 
@@ -28,8 +27,7 @@ SET, PAIR, JAVA = "our set of three", "our classic pair", "a stock set of three"
 
 @frozen
 class Contender:
-    """
-    Who is written to.
+    """Who is written to.
 
     @ivar stop: Ends it, and deletes what it stored.
     """
@@ -40,8 +38,7 @@ class Contender:
 
 
 def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list[Row]:
-    """
-    Measure the rows about a set's SYNC writes.
+    """Measure the rows about a set's SYNC writes.
 
     @param writes: Writes of one producer in one round.
     @param stop: When to begin no more rounds, in the monotonic clock's seconds.

@@ -1,5 +1,4 @@
-"""
-Measure sets with a controller beside stock ones and write lab/bench/RESULTS-sets.md:
+"""Measure sets with a controller beside stock ones and write lab/bench/RESULTS-sets.md:
 C{python -m lab.bench.sets}, with the options of L{lab.bench.beside}.
 """
 

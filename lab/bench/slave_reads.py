@@ -1,6 +1,5 @@
-"""
-What a consumer that catches up costs those who send meanwhile: at the slave, where ours sends it,
-and at the master.
+"""What a consumer that catches up costs those who send meanwhile: at the slave, where ours sends
+it, and at the master.
 
 A stock pair is not beside it: it sends a consumer to its slave only when that lags by more than
 40 percent of the machine's memory.
@@ -37,9 +36,7 @@ PATIENCE = 120.0
 
 
 class Reader(StrEnum):
-    """
-    Where a lagging consumer reads, if there is one.
-    """
+    """Where a lagging consumer reads, if there is one."""
 
     NOBODY = "nobody"
     SLAVE = "at the slave"
@@ -47,8 +44,7 @@ class Reader(StrEnum):
 
 
 def run(field: Field, limit: float) -> list[Row]:
-    """
-    Fill a topic, and send to it with and without a consumer that begins at its first message.
+    """Fill a topic, and send to it with and without a consumer that begins at its first message.
 
     @param limit: Seconds of the run after which no more rounds begin.
     """
@@ -101,9 +97,8 @@ def _row(
 
 
 def _round(pair: Pair, reader: Reader, group: str, backlog: int, sends: int) -> tuple[float, float]:
-    """
-    @return: The writes' p99 in microseconds, and how fast was read during them, in messages a
-        second.
+    """@return: The writes' p99 in microseconds, and how fast was read during them, in messages a
+    second.
     """
     if reader is Reader.NOBODY:
         return pair.send(sends, MANY).p99, 0.0
@@ -132,9 +127,7 @@ def _pulls(node: Node) -> int:
 
 
 def _sent_to_slave(master: Node, on: bool) -> None:
-    """
-    Say whether consumers that lag go to the slave.
-    """
+    """Say whether consumers that lag go to the slave."""
     text = f"slaveReadEnable={'true' if on else 'false'}"
     with Remote(master.port) as admin:
         answer = admin.ask(Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=text.encode()))

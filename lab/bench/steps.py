@@ -1,5 +1,4 @@
-"""
-The way of one SYNC message through a pair, and what each of its steps costs a processor.
+"""The way of one SYNC message through a pair, and what each of its steps costs a processor.
 
 One producer sends a message and waits for its answer, so each event of a reactor is one step: the
 master reads a message and sends it on; the slave reads, appends, checks and reports it; the master
@@ -40,8 +39,7 @@ endpoint that dialled wraps a slave's), and the goal in us."""
 
 
 def run(folder: Path, messages: int, rounds: int) -> list[Row]:
-    """
-    Measure the rows about one message.
+    """Measure the rows about one message.
 
     @param messages: Of a round, one after the other; L{EVENTS} at most count.
     """
@@ -65,9 +63,7 @@ def run(folder: Path, messages: int, rounds: int) -> list[Row]:
 
 
 def _round(folder: Path, messages: int) -> list[float]:
-    """
-    @return: Microseconds of each step, medians.
-    """
+    """@return: Microseconds of each step, medians."""
     master = TurnNode(folder / "m", "master", **STOCK, brokerRole="SYNC_MASTER")
     slave = TurnNode(folder / "s", "slave", master=master.address, **STOCK)
     nodes = {"master": master, "slave": slave}

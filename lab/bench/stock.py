@@ -1,5 +1,4 @@
-"""
-Stock RocketMQ as the bench runs it: its own defaults, in a JVM that may become fast.
+"""Stock RocketMQ as the bench runs it: its own defaults, in a JVM that may become fast.
 
 C{tests.interop} starts the same brokers small; here they have RocketMQ's file sizes, and
 the JVM its usual compilers and collector.
@@ -32,17 +31,13 @@ PATIENCE = 5.0
 
 
 class Peer(Tool):
-    """
-    A stock name server and stock producers.
-    """
+    """A stock name server and stock producers."""
 
     jvm = JVM
 
 
 class Stock(Broker):
-    """
-    A stock broker with RocketMQ's defaults.
-    """
+    """A stock broker with RocketMQ's defaults."""
 
     jvm = JVM
 
@@ -51,9 +46,7 @@ class Stock(Broker):
         super().__init__(folder, tool, name, **{**STOCK, **keys})
 
     def look(self) -> Look | None:
-        """
-        Ask how far it is (request 28).
-        """
+        """Ask how far it is (request 28)."""
         try:
             table = runtime(self.port)
         except OSError:
@@ -65,8 +58,7 @@ class Stock(Broker):
 
 
 def runtime(port: int) -> dict[str, str]:
-    """
-    A broker's runtime information; empty if it has none to give yet.
+    """A broker's runtime information; empty if it has none to give yet.
 
     @raise OSError: If it does not answer.
     """
@@ -83,16 +75,12 @@ def runtime(port: int) -> dict[str, str]:
 
 
 def java_version() -> str:
-    """
-    The JVM, in its own words.
-    """
+    """The JVM, in its own words."""
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
     return (said.stderr.splitlines() or ["java"])[0]
 
 
 def remove(broker: Broker) -> None:
-    """
-    End a broker and delete what it stored.
-    """
+    """End a broker and delete what it stored."""
     broker.kill9()
     shutil.rmtree(broker.root.parent, ignore_errors=True)

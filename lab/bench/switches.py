@@ -1,6 +1,5 @@
-"""
-What clients notice when the master of a set is another one: a set of three stock members and one of
-three of ours, each with a stock controller, in turn.
+"""What clients notice when the master of a set is another one: a set of three stock members and one
+of three of ours, each with a stock controller, in turn.
 
 A master is killed, and one is cut off from everybody; by SIGSTOP, which looks the same from outside
 as a network that passes nothing on.  In between nobody writes, and the members' processor time is
@@ -49,8 +48,7 @@ Member = Node | Stock
 
 @frozen(kw_only=True)
 class Switch:
-    """
-    What was measured of one set, in seconds; of an idle member, percent of a core.
+    """What was measured of one set, in seconds; of an idle member, percent of a core.
 
     @ivar killed: From a kill -9 of the master until a write was answered with success.
     @ivar whole: From there until all that live were in the SyncStateSet again.
@@ -68,9 +66,7 @@ class Switch:
 
 @define(eq=False)
 class RunningSet:
-    """
-    One set, and the controller that elects its master.
-    """
+    """One set, and the controller that elects its master."""
 
     folder: Path
     tool: Peer
@@ -80,9 +76,7 @@ class RunningSet:
     asking: ControllerGroup = field(init=False)
 
     def start(self) -> None:
-        """
-        Start all, and wait until all are in sync.
-        """
+        """Start all, and wait until all are in sync."""
         self.folder.mkdir(parents=True)
         (self.controller,) = group = controllers(self.folder, 1)
         self.controller.launch()
@@ -103,32 +97,24 @@ class RunningSet:
             self.until_in_sync(self.members.index(member) + 1)
 
     def stop(self) -> None:
-        """
-        End all, and delete what they stored.
-        """
+        """End all, and delete what they stored."""
         for process in (*self.members, self.controller):
             process.kill9()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> SetState | None:
-        """
-        What is decided.
-        """
+        """What is decided."""
         return answered(self.asking.current())
 
     def master(self) -> Member:
-        """
-        Who is master.
-        """
+        """Who is master."""
         state = self.state()
         assert state is not None and state.master is not None, "there is one"
         port = int(state.master.address.rpartition(":")[2])
         return next(member for member in self.members if member.port == port)
 
     def until_answers(self) -> None:
-        """
-        Wait until the controller leads.
-        """
+        """Wait until the controller leads."""
         until(
             lambda: answered(self.asking.find_leader()),
             "the controller leads",
@@ -138,9 +124,7 @@ class RunningSet:
         )
 
     def until_in_sync(self, count: int) -> None:
-        """
-        Wait until so many are in the SyncStateSet.
-        """
+        """Wait until so many are in the SyncStateSet."""
 
         def whole() -> bool:
             state = self.state()
@@ -150,8 +134,7 @@ class RunningSet:
 
 
 def run(folder: Path, tool: Peer, rounds: int, stop: float, idle: float) -> list[Row]:
-    """
-    Measure the rows about switches.
+    """Measure the rows about switches.
 
     @param stop: When to begin no more rounds, in the monotonic clock's seconds.
     @param idle: How long idle members are watched, in seconds.
@@ -187,9 +170,7 @@ def _loaded(members: RunningSet) -> SetLoad:
 
 
 def _idle(members: RunningSet, seconds: float) -> float:
-    """
-    The most that a member uses that is not the master, in percent of a core.
-    """
+    """The most that a member uses that is not the master, in percent of a core."""
     load = _loaded(members)
     load.stop()
     time.sleep(SETTLE)
@@ -229,9 +210,7 @@ def _part(members: RunningSet) -> float:
 
 
 def _first(load: SetLoad, at: float, before: Member) -> float:
-    """
-    When a write was acknowledged by another master.
-    """
+    """When a write was acknowledged by another master."""
     found: float = until(
         lambda: load.after(at, before.port), "acknowledged by another", LONGEST, tell=before.tail
     )
@@ -267,8 +246,7 @@ def _row(
     most: float,
     not_later: bool,
 ) -> Row:
-    """
-    @param most: What the median of ours may be.
+    """@param most: What the median of ours may be.
     @param not_later: Whether it may not be more than that of the stock set either.
     """
     middle, stock = statistics.median(ours), statistics.median(java)

@@ -1,5 +1,4 @@
-"""
-SYNC_MASTER writes of a stock producer through a stock master, whose slave is a stock one or
+"""SYNC_MASTER writes of a stock producer through a stock master, whose slave is a stock one or
 ours, in turn.
 
 A write counts from the producer's C{send} to its return, so most of it is the producer's
@@ -31,8 +30,7 @@ WARM_UP = 100_000
 
 
 def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list[Row]:
-    """
-    Measure the rows about a stock master's SYNC writes.
+    """Measure the rows about a stock master's SYNC writes.
 
     @param writes: Writes of one producer in one round.
     @param stop: When to begin no more rounds, in the monotonic clock's seconds.

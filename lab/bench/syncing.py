@@ -1,5 +1,4 @@
-"""
-One slave that takes over its master's tables, and looks all the time whether its reactor still
+"""One slave that takes over its master's tables, and looks all the time whether its reactor still
 turns: C{python -m lab.bench.syncing FOLDER HA-ADDRESS CLIENT-ADDRESS}, the child of
 L{lab.bench.metadata}.
 
@@ -35,9 +34,7 @@ FILES = ("topics.json", "subscriptionGroup.json", "consumerOffset.json")
 
 
 class Watch:
-    """
-    Looks at a slave and at its reactor.
-    """
+    """Looks at a slave and at its reactor."""
 
     def __init__(self, slave: SlaveNode) -> None:
         self.slave = slave
@@ -47,9 +44,7 @@ class Watch:
         self._due = 0.0
 
     def begin(self, _: object = None) -> None:
-        """
-        The slave begins to ask now.
-        """
+        """The slave begins to ask now."""
         self.begun = self._due = time.perf_counter()
         self._look()
 
@@ -70,9 +65,7 @@ class Watch:
 
 
 def settings(folder: Path, ha: str, clients: str) -> Settings:
-    """
-    A slave without consumers.
-    """
+    """A slave without consumers."""
     own = {
         "storePathRootDir": folder / "store",
         "listenPort": 0,
@@ -86,9 +79,7 @@ def settings(folder: Path, ha: str, clients: str) -> Settings:
 
 
 def main(folder: str, ha: str, clients: str) -> None:
-    """
-    Take the tables over once.
-    """
+    """Take the tables over once."""
     reactor: object = installed
     slave = SlaveNode(settings(Path(folder), ha, clients), reactor)
     watch = Watch(slave)

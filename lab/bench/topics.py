@@ -1,6 +1,5 @@
-"""
-Messages spread over a thousand topics, beside the same messages to one: what it costs to find the
-topic, the queue and its next offset each time anew, and to write to thousands of queue files.
+"""Messages spread over a thousand topics, beside the same messages to one: what it costs to find
+the topic, the queue and its next offset each time anew, and to write to thousands of queue files.
 
 All topics have eight queues; the messages of 64 threads go to the topics in turn, and to a topic's
 queues in turn.  Both kinds are measured through the same pair, one after the other.
@@ -29,8 +28,7 @@ GOAL = 0.9
 
 
 def run(field: Field, until: float) -> list[Row]:
-    """
-    Measure the rows about many topics.
+    """Measure the rows about many topics.
 
     @param until: Seconds of the run after which no more rounds begin.
     """
@@ -66,9 +64,7 @@ def _round(pair: Pair, seen: dict[int, list[Sends]], sends: int, number: int) ->
 def rows(
     topics: int, ours: Mapping[int, Sequence[Sends]], java: Mapping[int, Sequence[Sends]]
 ) -> list[Row]:
-    """
-    What was seen, by how many topics were sent to; 0 is the one.
-    """
+    """What was seen, by how many topics were sent to; 0 is the one."""
     what = f"{topics:,} topics x {QUEUES} queues, ASYNC_MASTER and a slave, {BODY} bytes"
     many = f"{what}, {MANY} threads"
     beside = f"Stock pair, {topics:,} topics"

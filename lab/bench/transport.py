@@ -1,5 +1,4 @@
-"""
-Measure the replication transports alone, against raw blocking sockets.
+"""Measure the replication transports alone, against raw blocking sockets.
 
 Two processes on loopback, each way in turn, several rounds in one run, medians:
 
@@ -34,9 +33,7 @@ NOTHING_YET = (b"", 0, 0, 0)
 
 
 def mapped(folder: Path, name: str) -> memoryview:
-    """
-    A file of L{WINDOW} bytes, all pages present, mapped shared.
-    """
+    """A file of L{WINDOW} bytes, all pages present, mapped shared."""
     path = folder / name
     with open(path, "wb") as out:
         for _ in range(WINDOW >> 20):
@@ -48,9 +45,7 @@ def mapped(folder: Path, name: str) -> memoryview:
 
 
 def raw_send(sock: socket.socket, source: memoryview, total: int, frame: int) -> None:
-    """
-    Send frames with one blocking C{sendmsg} each.
-    """
+    """Send frames with one blocking C{sendmsg} each."""
     offset = 0
     while offset < total:
         place = offset % WINDOW
@@ -64,9 +59,7 @@ def raw_send(sock: socket.socket, source: memoryview, total: int, frame: int) ->
 
 
 def raw_receive(sock: socket.socket, target: memoryview, total: int, frame: int) -> None:
-    """
-    Receive each body and the next header with blocking C{recvmsg_into}.
-    """
+    """Receive each body and the next header with blocking C{recvmsg_into}."""
     header = memoryview(bytearray(12))
     have = sock.recv_into(header)
     while True:
@@ -89,9 +82,7 @@ def raw_receive(sock: socket.socket, target: memoryview, total: int, frame: int)
 
 
 def raw_ping(sock: socket.socket, source: memoryview, pings: int) -> list[float]:
-    """
-    Send single frames and wait for each report.
-    """
+    """Send single frames and wait for each report."""
     times = []
     for n in range(pings):
         begin = time.perf_counter()
@@ -103,9 +94,7 @@ def raw_ping(sock: socket.socket, source: memoryview, pings: int) -> list[float]
 
 
 def raw_pong(sock: socket.socket, target: memoryview, pings: int) -> None:
-    """
-    A slave's side without Twisted: receive a frame, send a report.
-    """
+    """A slave's side without Twisted: receive a frame, send a report."""
     header = memoryview(bytearray(12))
     for _ in range(pings):
         sock.recv_into(header)
@@ -115,9 +104,7 @@ def raw_pong(sock: socket.socket, target: memoryview, pings: int) -> None:
 
 
 def raw_server(pipe: Any, source: memoryview, options: argparse.Namespace) -> None:
-    """
-    Serve both measurements on blocking sockets.
-    """
+    """Serve both measurements on blocking sockets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         pipe.send(listener.getsockname()[1])
         sock = listener.accept()[0]
@@ -127,9 +114,7 @@ def raw_server(pipe: Any, source: memoryview, options: argparse.Namespace) -> No
 
 
 def raw_client(port: int, target: memoryview, options: argparse.Namespace) -> float:
-    """
-    Take part in both measurements; returns the seconds of the bulk one.
-    """
+    """Take part in both measurements; returns the seconds of the bulk one."""
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         begin = time.perf_counter()
@@ -140,9 +125,7 @@ def raw_client(port: int, target: memoryview, options: argparse.Namespace) -> fl
 
 
 def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -> None:
-    """
-    Serve both measurements with L{rmqha.net.zero_copy_send}.
-    """
+    """Serve both measurements with L{rmqha.net.zero_copy_send}."""
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
 
@@ -199,9 +182,8 @@ def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -
 
 
 def regions_client(port: int, target: memoryview, options: argparse.Namespace) -> float:
-    """
-    Take part in both measurements with L{rmqha.net.zero_copy_receive}; returns the seconds of the
-    bulk one.
+    """Take part in both measurements with L{rmqha.net.zero_copy_receive}; returns the seconds of
+    the bulk one.
     """
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
@@ -260,9 +242,7 @@ def _client(pipe: Any, way: str, port: int, target: memoryview, options: Any) ->
 def measure(
     way: str, source: memoryview, target: memoryview, options: argparse.Namespace
 ) -> tuple[float, float, float]:
-    """
-    One round of one way: MB/s, and the median and 99th percentile of a ping in microseconds.
-    """
+    """One round of one way: MB/s, and the median and 99th percentile of a ping in microseconds."""
     fork = multiprocessing.get_context("fork")
     near, far = fork.Pipe()
     near2, far2 = fork.Pipe()
@@ -283,9 +263,7 @@ def measure(
 
 
 def main() -> None:
-    """
-    Run all ways in turn and print the medians.
-    """
+    """Run all ways in turn and print the medians."""
     parser = argparse.ArgumentParser(description="rmqha transports against raw sockets")
     parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--frame", type=int, default=32768)

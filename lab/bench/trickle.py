@@ -1,6 +1,5 @@
-"""
-Ten thousand clients that send a message a second each: how long a message takes, and what it costs
-the master.
+"""Ten thousand clients that send a message a second each: how long a message takes, and what it
+costs the master.
 
 The clients are connections of one process beside the pair (L{lab.bench.trickle_child}).  With two
 processors, master, slave and that process share them, so its own lateness is told with the rows.
@@ -48,8 +47,7 @@ KEYS: dict[str, Any] = dict(STOCK)
 
 @frozen(kw_only=True)
 class Seen:
-    """
-    One round.
+    """One round.
 
     @ivar p50: Milliseconds a message took; C{p99} and C{most} likewise.
     @ivar late: Milliseconds that 99 of 100 messages were sent after their moment, at most.
@@ -67,26 +65,20 @@ class Seen:
 
 
 class Clients(Piped):
-    """
-    The process that has the connections.
-    """
+    """The process that has the connections."""
 
     def __init__(self, folder: Path, port: int) -> None:
         super().__init__("trickle", folder / "trickle.log")
         self.port = port
 
     def connect(self, count: int) -> None:
-        """
-        Start it, and let all clients connect.
-        """
+        """Start it, and let all clients connect."""
         self.open([sys.executable, "-m", "lab.bench.trickle_child", str(self.port)])
         if self.do("connect", PATIENCE, clients=count) != count:
             raise AssertionError(f"not all clients are connected\n{self.tail()}")
 
     def run(self, seconds: int, master: Node, slave: Node) -> Seen:
-        """
-        Have each client send a message a second.
-        """
+        """Have each client send a message a second."""
         pids = {"master": master.pid, "slave": slave.pid, "clients": self.pid}
         sampler = Sampler(pids)
         asked = self.ask("run", sampler.heard, seconds=seconds)
@@ -102,8 +94,7 @@ class Clients(Piped):
 def run(
     folder: Path, count: int, seconds: int, rounds: int, roles: Sequence[str] = ROLES
 ) -> list[Row]:
-    """
-    Measure the rows about very many clients that send.
+    """Measure the rows about very many clients that send.
 
     @param count: Ten thousand for the goals.
     @param seconds: Of one round.
@@ -141,9 +132,7 @@ def _seen(folder: Path, role: str, count: int, seconds: int, rounds: int) -> lis
 
 
 def _prepare(master: Node) -> None:
-    """
-    Wait until messages are answered with success: a SYNC master's wait for its slave.
-    """
+    """Wait until messages are answered with success: a SYNC master's wait for its slave."""
     with Remote(master.port) as client:
         until(
             lambda: not client.ask(send(TOPIC, bytes(BODY), QUEUES - 1)).code,
@@ -155,9 +144,7 @@ def _prepare(master: Node) -> None:
 
 
 def rows_of(role: str, count: int, seen: Sequence[Seen]) -> list[Row]:
-    """
-    What was seen of one master, a value a round.
-    """
+    """What was seen of one master, a value a round."""
     clients = f"{count:,} client connections, a message of {BODY} bytes a second each, {role}"
     p50, p99, late = ([getattr(one, name) for one in seen] for name in ("p50", "p99", "late"))
     shares = {

@@ -1,5 +1,4 @@
-"""
-Very many clients that send a message a second each, in one process that costs little:
+"""Very many clients that send a message a second each, in one process that costs little:
 C{python -m lab.bench.trickle_child PORT}, the child of L{lab.bench.trickle}.
 
 It takes one command at a time, as lines of JSON (L{lab.harness.json_child}): C{connect} with the
@@ -47,15 +46,12 @@ PATIENCE = 60.0
 
 
 class Refused(Exception):
-    """
-    A message was not taken, or not answered.
-    """
+    """A message was not taken, or not answered."""
 
 
 @define
 class Client:
-    """
-    One connection.
+    """One connection.
 
     @ivar due: The moments of messages that are not answered yet, in C{perf_counter}'s seconds.
     @ivar frames: What came of answers that are not whole.
@@ -69,8 +65,7 @@ class Client:
     failed: int = 0
 
     def send(self, due: float) -> None:
-        """
-        Send a message.
+        """Send a message.
 
         @raise Refused: If the broker takes no more bytes.
         """
@@ -79,8 +74,7 @@ class Client:
         self.due.append(due)
 
     def receive(self, data: bytes) -> Iterator[float]:
-        """
-        Take answers, which come in the order of the messages.
+        """Take answers, which come in the order of the messages.
 
         @return: The moments of those that are answered now.
         @raise Refused: If one answers nothing, or there will be no more.
@@ -96,8 +90,7 @@ class Client:
 
 @define
 class Trickle:
-    """
-    The clients together.
+    """The clients together.
 
     @ivar phases: Each client's moment in a second, in their order; in seconds.
     @ivar micros: How long messages took; C{late} how long after their moment they were sent.
@@ -109,15 +102,12 @@ class Trickle:
     late: list[float] = field(factory=list)
 
     def due(self, number: int) -> float:
-        """
-        When a message is to be sent, in seconds from the begin.
-        """
+        """When a message is to be sent, in seconds from the begin."""
         second, which = divmod(number, len(self.clients))
         return second + self.phases[which]
 
     def run(self, seconds: int) -> None:
-        """
-        Have each client send a message in each second, and wait for the answers.
+        """Have each client send a message in each second, and wait for the answers.
 
         @raise Refused: If not all are answered.
         """
@@ -149,17 +139,13 @@ class Trickle:
 
 
 def phases(count: int, seed: int) -> list[float]:
-    """
-    Moments in a second, evenly drawn and in their order.
-    """
+    """Moments in a second, evenly drawn and in their order."""
     drawn = random.Random(seed)
     return sorted(drawn.random() for _ in range(count))
 
 
 def connect(port: int, count: int) -> Trickle:
-    """
-    Open all connections, each of which says once who it is.
-    """
+    """Open all connections, each of which says once who it is."""
     crowd = Crowd(("127.0.0.1", port), count)
     crowd.run()
     if crowd.error is not None:
@@ -177,9 +163,7 @@ def connect(port: int, count: int) -> Trickle:
 
 
 def found(trickle: Trickle) -> dict[str, float]:
-    """
-    What a run says; times are in microseconds.
-    """
+    """What a run says; times are in microseconds."""
     return {
         "messages": len(trickle.micros),
         "p50": percentile(trickle.micros, 0.5),
@@ -191,16 +175,12 @@ def found(trickle: Trickle) -> dict[str, float]:
 
 
 def say(**what: Any) -> None:
-    """
-    Write one line of JSON to the parent.
-    """
+    """Write one line of JSON to the parent."""
     print(json.dumps(what), flush=True)
 
 
 def main(port: int) -> None:
-    """
-    Do what is told until stdin ends.
-    """
+    """Do what is told until stdin ends."""
     trickle = Trickle([], [])
     for line in sys.stdin:
         asked = json.loads(line)

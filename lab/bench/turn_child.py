@@ -1,5 +1,4 @@
-"""
-A node whose reactor turns are measured: what runs between two looks at its sockets.
+"""A node whose reactor turns are measured: what runs between two looks at its sockets.
 
 It is twistd's own service tree, made by the same C{makeService} from the same command line; with
 a clock around the wait for events and around each event, and a thread that looks where a long turn
@@ -46,8 +45,7 @@ EVENTS = 10_000
 
 @define(eq=False)
 class Turns:
-    """
-    The turns of one reactor.
+    """The turns of one reactor.
 
     @ivar phase: What the node is doing, as the results name it.
     @ivar phases: For each its seconds; its longest turns: wall seconds, processor seconds of the
@@ -64,9 +62,7 @@ class Turns:
     _collected: float = 0.0
 
     def watch(self, reactor: Any) -> None:
-        """
-        Measure each turn of a reactor from now on.
-        """
+        """Measure each turn of a reactor from now on."""
         poller, thread = reactor._poller, threading.get_ident()
         reactor._poller = _Poller(poller, self)
         serve = reactor._doReadOrWrite
@@ -84,25 +80,19 @@ class Turns:
         threading.Thread(target=self._look, args=(thread,), daemon=True).start()
 
     def enter(self, phase: str) -> None:
-        """
-        The phase is over, and another begins.
-        """
+        """The phase is over, and another begins."""
         now = time.perf_counter()
         self._of(self.phase)["seconds"] = now - self._since
         self.phase, self._since = phase, now
 
     def began(self) -> None:
-        """
-        A turn begins.
-        """
+        """A turn begins."""
         self._where, self._collected = "", 0.0
         self._used = time.thread_time()
         self._began = time.perf_counter()
 
     def over(self) -> None:
-        """
-        A turn ends.
-        """
+        """A turn ends."""
         if not self._began:
             return
         took, used = time.perf_counter() - self._began, time.thread_time() - self._used
@@ -132,8 +122,7 @@ class Turns:
         return self.phases.setdefault(phase, {"seconds": 0.0, "turns": [], "events": {}})
 
     def _look(self, thread: int) -> None:
-        """
-        Look where a long turn is.  If nobody could look for long, some thread was in a call that
+        """Look where a long turn is.  If nobody could look for long, some thread was in a call that
         keeps all others: it is just behind it.
         """
         own, looked = threading.get_ident(), time.perf_counter()
@@ -149,26 +138,20 @@ class Turns:
 
 
 def _shown(frame: FrameType) -> str:
-    """
-    A thread's innermost calls.
-    """
+    """A thread's innermost calls."""
     calls = traceback.extract_stack(frame)[-DEPTH:]
     return " > ".join(f"{Path(one.filename).stem}.{one.name}:{one.lineno}" for one in calls)
 
 
 @define(eq=False)
 class _Poller:
-    """
-    The reactor's C{epoll}, with a look at the clock before and behind it.
-    """
+    """The reactor's C{epoll}, with a look at the clock before and behind it."""
 
     inner: Any
     turns: Turns
 
     def poll(self, timeout: float, most: int) -> Any:
-        """
-        Wait for events: a turn is over, and the next begins.
-        """
+        """Wait for events: a turn is over, and the next begins."""
         self.turns.over()
         try:
             return self.inner.poll(timeout, most)
@@ -180,9 +163,7 @@ class _Poller:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Start the node as twistd does, and write the results when it has stopped.
-    """
+    """Start the node as twistd does, and write the results when it has stopped."""
     turns = Turns()
     from twisted.internet import reactor
 

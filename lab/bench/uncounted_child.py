@@ -1,5 +1,4 @@
-"""
-A node that counts nothing of what it stores and answers, the child of L{lab.bench.metrics}:
+"""A node that counts nothing of what it stores and answers, the child of L{lab.bench.metrics}:
 C{python -m lab.bench.uncounted_child}, with twistd's own command line.
 
 What is left out has no key, so its functions are replaced before the node is made.  Statistics that

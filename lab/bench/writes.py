@@ -1,5 +1,4 @@
-"""
-Writes of stock producers through a stock pair and through ours, in turn.
+"""Writes of stock producers through a stock pair and through ours, in turn.
 
 A write counts from the producer's C{send} to its return, so the producer's own work is in it.
 """
@@ -27,8 +26,7 @@ ON_DISK = 8 * GIB
 
 @frozen(kw_only=True)
 class Goals:
-    """
-    What the rows of one kind of writes should be.
+    """What the rows of one kind of writes should be.
 
     @ivar rate: Of many threads, in parts of the stock pair's, at least.
     @ivar slow: Their p99, in the same way, at most; C{p50} and C{p99} likewise, of one producer.
@@ -50,8 +48,7 @@ BATCH_GOAL = 1.3
 
 
 def sync(field: Field, until: float) -> list[Row]:
-    """
-    Writes that are answered when the slave has them.
+    """Writes that are answered when the slave has them.
 
     @param until: Seconds of the run after which no more rounds begin.
     """
@@ -60,9 +57,7 @@ def sync(field: Field, until: float) -> list[Row]:
 
 
 def asynchronous(field: Field, until: float) -> list[Row]:
-    """
-    Writes that are answered when the master has them; its slave follows.
-    """
+    """Writes that are answered when the master has them; its slave follows."""
     both = _rounds(field, until, pairs(field.folder, field.tool), batches=True)
     what = f"ASYNC_MASTER and a slave, batches of {BATCH} x {BODY} bytes, {BATCHES} threads"
     ours, java = sends("batches", *both)
@@ -76,9 +71,7 @@ def asynchronous(field: Field, until: float) -> list[Row]:
 
 
 def flushed(field: Field, until: float) -> list[Row]:
-    """
-    Writes that are answered when they are on the master's disk, which is a real one.
-    """
+    """Writes that are answered when they are on the master's disk, which is a real one."""
     folder = disk_folder(ON_DISK)
     if folder is None:
         print("no disk with enough room", flush=True)

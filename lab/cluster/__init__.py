@@ -1,3 +1,1 @@
-"""
-Two masters, two slaves and a name server on this machine, as C{conf/2m-2s-sync} has them.
-"""
+"""Two masters, two slaves and a name server on this machine, as C{conf/2m-2s-sync} has them."""

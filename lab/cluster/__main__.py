@@ -1,5 +1,4 @@
-"""
-Start the cluster, show how it is, stop it: C{make cluster}.
+"""Start the cluster, show how it is, stop it: C{make cluster}.
 
 It runs until Ctrl-C, or for C{--seconds}.  The exit code is 0 when every node started, ran
 and stopped as it should.
@@ -54,8 +53,7 @@ def main(seconds: float | None, folder: Path, more: tuple[str, ...]) -> None:
 
 
 def run(cluster: Cluster, console: Console, asked: threading.Event, seconds: float | None) -> int:
-    """
-    Start, watch, stop.
+    """Start, watch, stop.
 
     @param asked: Set when it is to end.
     @return: The exit code.
@@ -80,9 +78,7 @@ def run(cluster: Cluster, console: Console, asked: threading.Event, seconds: flo
 def watch(
     cluster: Cluster, console: Console, asked: threading.Event, seconds: float | None
 ) -> None:
-    """
-    Show how it is, until it is to end.
-    """
+    """Show how it is, until it is to end."""
     looks = 0
     with View(console) as view:
         while True:

@@ -1,5 +1,4 @@
-"""
-The processes: each one C{twistd rmqha} with a file of C{conf/} and what this machine needs.
+"""The processes: each one C{twistd rmqha} with a file of C{conf/} and what this machine needs.
 
 Stores, logs and process ids are in one folder; a cluster that is started on it again goes on
 from its stores.
@@ -56,15 +55,12 @@ STOP = 60.0
 
 
 class Unusable(Exception):
-    """
-    The cluster cannot be started, or a member of it did not.
-    """
+    """The cluster cannot be started, or a member of it did not."""
 
 
 @define(eq=False)
 class Member:
-    """
-    One node.
+    """One node.
 
     @ivar name: Its file's name without the ending.
     @ivar settings: What its file and the command line make.
@@ -84,18 +80,14 @@ class Member:
 
     @property
     def role(self) -> str:
-        """
-        C{namesrv}, C{slave}, or what kind of master.
-        """
+        """C{namesrv}, C{slave}, or what kind of master."""
         if self.name == NAMES:
             return NAMES
         return self.settings.broker.role.name.lower().replace("_", " ")
 
     @property
     def ports(self) -> dict[str, int]:
-        """
-        The ports on which it listens.
-        """
+        """The ports on which it listens."""
         settings = self.settings
         if self.name == NAMES:
             found = {"clients": settings.namesrv.listen_port}
@@ -108,14 +100,11 @@ class Member:
 
     @property
     def pidfile(self) -> Path:
-        """
-        Where twistd writes its process id.
-        """
+        """Where twistd writes its process id."""
         return self.folder / f"{self.name}.pid"
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
+        """Start it, and do not wait.
 
         @raise Unusable: If it runs already.
         """
@@ -139,9 +128,7 @@ class Member:
         return pid if os.fsencode(self.pidfile) in command.split(b"\0") else 0
 
     def status(self) -> dict[str, Any] | None:
-        """
-        What it says of itself; C{None} if nothing.
-        """
+        """What it says of itself; C{None} if nothing."""
         if not self.process.running:
             if self.process.process is not None:
                 self.ended = self.process.wait()
@@ -155,8 +142,7 @@ class Member:
         return found
 
     def until_open(self) -> None:
-        """
-        Wait until it has opened its store.
+        """Wait until it has opened its store.
 
         @raise Unusable: If it ends before, or takes too long.
         """
@@ -173,8 +159,7 @@ class Member:
 
 @define(eq=False)
 class Cluster:
-    """
-    All of them.
+    """All of them.
 
     @ivar folder: Stores, logs and process ids.
     @ivar members: In the order of their start.
@@ -185,8 +170,7 @@ class Cluster:
 
     @classmethod
     def of(cls, folder: Path, more: tuple[str, ...] = ()) -> Cluster:
-        """
-        The cluster of a folder.
+        """The cluster of a folder.
 
         @param more: Keys that all brokers get besides.
         @raise ConfigProblems: If they cannot be used.
@@ -215,8 +199,7 @@ class Cluster:
         return f"127.0.0.1:{self.members[0].ports['clients']}"
 
     def start(self) -> None:
-        """
-        Start all, and wait until each has opened its store.
+        """Start all, and wait until each has opened its store.
 
         @raise Unusable: If one does not.
         """
@@ -228,8 +211,7 @@ class Cluster:
             member.until_open()
 
     def stop(self) -> list[str]:
-        """
-        Stop all: masters, then slaves, then the name server.
+        """Stop all: masters, then slaves, then the name server.
 
         @return: What did not end as it should.
         """
@@ -284,9 +266,7 @@ def _broker_keys(conf: Path, shift: int, root: Path, names: int) -> list[str]:
 
 
 def _free_shift() -> int:
-    """
-    What to add to all ports so that they are free: 0 if those of the files are.
-    """
+    """What to add to all ports so that they are free: 0 if those of the files are."""
     ports = []
     for name in MEMBERS:
         folder = CONF if name == NAMES else CONF / "2m-2s-sync"

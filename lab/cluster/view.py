@@ -1,6 +1,4 @@
-"""
-What is shown of a cluster: where it listens, and how it is.
-"""
+"""What is shown of a cluster: where it listens, and how it is."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ WELL = ("serving", "in-sync")
 
 
 def addresses(cluster: Cluster) -> Table:
-    """
-    A table of the ports, stores and logs of all members.
-    """
+    """A table of the ports, stores and logs of all members."""
     table = Table("node", "clients", "slaves", "status", "store", "log", box=None, pad_edge=False)
     for member in cluster.members:
         ports = {what: f"127.0.0.1:{port}" for what, port in member.ports.items()}
@@ -40,9 +36,7 @@ def addresses(cluster: Cluster) -> Table:
 
 
 def row_of(member: Member, status: dict[str, Any] | None) -> tuple[str, ...]:
-    """
-    A member's row, as text.
-    """
+    """A member's row, as text."""
     if status is None:
         state = "no answer" if member.ended is None else f"ended with {member.ended}"
         return (member.name, member.role, state, *[""] * (len(COLUMNS) - 3))
@@ -73,9 +67,7 @@ def _text(value: object) -> str:
 
 
 def table_of(rows: Sequence[tuple[str, ...]]) -> Table:
-    """
-    The table with a row for each member.
-    """
+    """The table with a row for each member."""
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(COLUMNS):
         table.add_column(name, no_wrap=number == 0)
@@ -90,9 +82,7 @@ def table_of(rows: Sequence[tuple[str, ...]]) -> Table:
 
 @define(eq=False)
 class View:
-    """
-    Shows rows: on a terminal as one table that lives, elsewhere a line for each change.
-    """
+    """Shows rows: on a terminal as one table that lives, elsewhere a line for each change."""
 
     console: Console
     _live: Live | None = field(default=None, init=False)
@@ -109,9 +99,7 @@ class View:
             self._live.stop()
 
     def show(self, rows: Sequence[tuple[str, ...]]) -> None:
-        """
-        Show how it is now.
-        """
+        """Show how it is now."""
         if self._live is not None:
             self._live.update(table_of(rows), refresh=True)
             return

@@ -1,3 +1,1 @@
-"""
-The demo: C{make demo}.
-"""
+"""The demo: C{make demo}."""

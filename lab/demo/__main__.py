@@ -1,5 +1,4 @@
-"""
-rmqha in less than a minute: a name server, a master with a real broker's store, an empty slave,
+"""rmqha in less than a minute: a name server, a master with a real broker's store, an empty slave,
 and a stock client that sends and reads while the slave is killed; then all is compared.
 
 Run it with C{make demo}.  It exits with 1 when anything is not as it should be.
@@ -15,8 +14,7 @@ from lab.harness.demo_end import demo_console, told
 
 
 def main() -> int:
-    """
-    Run the demo.
+    """Run the demo.
 
     @return: The exit code.
     """

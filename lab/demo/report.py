@@ -1,6 +1,4 @@
-"""
-What the demo leaves behind, compared: both stores, what was acknowledged, what was read.
-"""
+"""What the demo leaves behind, compared: both stores, what was acknowledged, what was read."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ from rmqha.wire.names import KEYS
 
 @frozen(kw_only=True)
 class Mode:
-    """
-    What was sent while the master was of one kind.
+    """What was sent while the master was of one kind.
 
     @ivar role: C{brokerRole}.
     @ivar sent: What the client said of each message.
@@ -44,15 +41,11 @@ class Mode:
 
     @property
     def acknowledged(self) -> set[str]:
-        """
-        Keys of the messages that were.
-        """
+        """Keys of the messages that were."""
         return {sent.key for sent in self.sent if sent.ok}
 
     def count(self, status: dict[str, Any]) -> None:
-        """
-        Take down what the master counted since its start.
-        """
+        """Take down what the master counted since its start."""
         for name, count in status["remoting"]["requests"].items():
             if name.startswith("SEND_"):
                 self.requests[name] += count
@@ -60,9 +53,7 @@ class Mode:
 
     @property
     def counted(self) -> str:
-        """
-        The number of requests, and of writes by status, in words.
-        """
+        """The number of requests, and of writes by status, in words."""
         answered = [
             f"{n} writes answered: {status}" for status, n in sorted(self.answered.items()) if n
         ]
@@ -71,9 +62,7 @@ class Mode:
 
 
 def settings_of(node: Node) -> StoreSettings:
-    """
-    What a comparison needs to know of a store.
-    """
+    """What a comparison needs to know of a store."""
     return compare_stores.settings_of(
         node.root,
         file_size=golden.LOG_FILE_SIZE,
@@ -84,9 +73,7 @@ def settings_of(node: Node) -> StoreSettings:
 
 
 def keys_in(settings: StoreSettings) -> set[str]:
-    """
-    Keys of the demo's messages in a stopped store's log.
-    """
+    """Keys of the demo's messages in a stopped store's log."""
     log = OfflineLog(settings.root, settings.file_size)
     found = set()
     for view, block in scan(log, log.raw.min_offset, log.end):
@@ -98,8 +85,7 @@ def keys_in(settings: StoreSettings) -> set[str]:
 
 
 def verify(node: Node) -> str:
-    """
-    C{rmqha verify --deep}, as a user would run it.
+    """C{rmqha verify --deep}, as a user would run it.
 
     @return: What it found; empty if nothing.
     """
@@ -117,16 +103,14 @@ def verify(node: Node) -> str:
 
 
 class Report:
-    """
-    The comparison.
+    """The comparison.
 
     @ivar wrong: What is not as it should be.
     @ivar tables: What to show.
     """
 
     def __init__(self, master: Node, slave: Node, modes: Iterable[Mode]) -> None:
-        """
-        @param master: It has ended.
+        """@param master: It has ended.
         @param slave: So has it.
         """
         self.wrong: list[str] = []

@@ -1,6 +1,4 @@
-"""
-What happens in the demo, told as it happens.
-"""
+"""What happens in the demo, told as it happens."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ STYLES = {
 
 
 class Story:
-    """
-    The story, and what it says.
+    """The story, and what it says.
 
     @ivar wrong: What is not as it should be.
     """
@@ -51,34 +48,27 @@ class Story:
         self._keys = 0
 
     def say(self, who: str, text: str) -> None:
-        """
-        One line: when, who, what.
-        """
+        """One line: when, who, what."""
         now = time.monotonic() - self.begun
         self.console.print(
             f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<7}[/]{text}", highlight=False
         )
 
     def expect(self, true: bool, what: str) -> None:
-        """
-        Note what is wrong, and go on.
-        """
+        """Note what is wrong, and go on."""
         if not true:
             self.wrong.append(what)
             self.console.print(f"         [bold red]wrong: {what}[/]", highlight=False)
 
     def keys(self, count: int) -> list[str]:
-        """
-        Keys for so many messages.
-        """
+        """Keys for so many messages."""
         first, self._keys = self._keys, self._keys + count
         return [f"demo-{n:05}" for n in range(first, self._keys)]
 
     # --- the story ----------------------------------------------------------
 
     def run(self) -> bool:
-        """
-        Tell it.
+        """Tell it.
 
         @return: Whether all was well.
         """
@@ -113,9 +103,7 @@ class Story:
         return not self.wrong
 
     def start_names(self) -> NameServer:
-        """
-        Start a name server.
-        """
+        """Start a name server."""
         names = NameServer(self.folder.path).start()
         self.say(
             "names", f"twistd rmqha --role namesrv, process {names.pid}, at {names.client_address}"
@@ -123,9 +111,7 @@ class Story:
         return names
 
     def node(self, names: NameServer, role: str, **keys: Any) -> Node:
-        """
-        A broker of this machine that knows the name server, with the store's sizes.
-        """
+        """A broker of this machine that knows the name server, with the store's sizes."""
         return Node(
             self.folder.path,
             role,
@@ -140,9 +126,7 @@ class Story:
         )
 
     def start_master(self, names: NameServer) -> Node:
-        """
-        Unpack a store and serve it.
-        """
+        """Unpack a store and serve it."""
         root = golden.store(VERSION, "store", self.folder.path / "master")
         self.say("demo", f"a store written by a stock RocketMQ {VERSION} broker, unpacked")
         master = self.node(names, "master", root=root, brokerRole="SYNC_MASTER").start()
@@ -156,17 +140,13 @@ class Story:
         return master
 
     def start_client(self, names: NameServer) -> Client:
-        """
-        A stock client that knows nothing but the name server.
-        """
+        """A stock client that knows nothing but the name server."""
         client = Client(Cpp(self.folder.path).start(), Cpp.title, names.client_address)
         self.say("client", f"{client.title}, process {client.process.pid}")
         return client
 
     def send_without_replica(self, client: Client, master: Node, mode: Mode) -> None:
-        """
-        SYNC without a replica is told at once.
-        """
+        """SYNC without a replica is told at once."""
         mode.sent.extend(Burst(client, self.keys(3), RATE).wait())
         counted = dict(master.status()["writes"])
         self.say("client", f"sends 3 messages to a new topic, {TOPIC}, with no slave there")
@@ -180,9 +160,7 @@ class Story:
         self.expect(set(counted) == {"SLAVE_NOT_AVAILABLE"}, f"without a slave: {counted}")
 
     def start_slave(self, names: NameServer, master: Node) -> Node:
-        """
-        An empty slave asks the name server for its master, and copies everything.
-        """
+        """An empty slave asks the name server for its master, and copies everything."""
         slave = self.node(names, "slave", haMaxReceiveBytesPerSecond=COPY_RATE).start()
         self.say("slave", f"twistd rmqha --role slave, process {slave.pid}, with an empty store")
         upstream = slave.until(lambda status: status["upstream"]["address"], "a master")["upstream"]
@@ -202,17 +180,13 @@ class Story:
         return slave
 
     def consume(self, client: Client) -> Consumer:
-        """
-        A consumer of the demo's group.
-        """
+        """A consumer of the demo's group."""
         consumer = client.consume(TOPIC, GROUP)
         self.say("client", f"a push consumer of group {GROUP} listens to topic {TOPIC}")
         return consumer
 
     def write_through_a_kill(self, client: Client, master: Node, slave: Node, mode: Mode) -> None:
-        """
-        SYNC writes go on while the slave is killed and comes back.
-        """
+        """SYNC writes go on while the slave is killed and comes back."""
         self.say("client", f"sends {WRITES} messages of 1 KiB, {RATE} a second")
         burst = Burst(client, self.keys(WRITES), RATE)
         until(lambda: len(burst.sent) > WRITES // 3, "a third of the messages")
@@ -237,16 +211,12 @@ class Story:
         self.say("client", f"messages are acknowledged again: {MORE} more messages")
 
     def counts(self, master: Node) -> str:
-        """
-        What a master answered so far, in words.
-        """
+        """What a master answered so far, in words."""
         counted = master.status()["writes"]
         return ", ".join(f"{n} {status}" for status, n in counted.items() if n)
 
     def garbage(self, client: Client, master: Node, mode: Mode) -> None:
-        """
-        A web client connects to the HA port.
-        """
+        """A web client connects to the HA port."""
         before = master.status()
         with socket.create_connection(master.address, timeout=10) as web:
             web.sendall(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n")
@@ -268,9 +238,7 @@ class Story:
         self.say("client", "20 more messages acknowledged: the slave never noticed")
 
     def end_mode(self, client: Client, consumer: Consumer, master: Node, mode: Mode) -> None:
-        """
-        Wait until all that was acknowledged is consumed, and end the client.
-        """
+        """Wait until all that was acknowledged is consumed, and end the client."""
         wanted = mode.acknowledged
 
         def read() -> set[str]:
@@ -288,9 +256,7 @@ class Story:
         client.process.term()
 
     def change_to_async(self, master: Node, slave: Node) -> None:
-        """
-        The master starts again, and waits for no replica from now on.
-        """
+        """The master starts again, and waits for no replica from now on."""
         self.expect(master.term() in (0, -15), "the master did not stop cleanly")
         master.keys["brokerRole"] = "ASYNC_MASTER"
         master.start()
@@ -301,9 +267,7 @@ class Story:
         self.say("slave", "has reconnected, compared its log, and follows the master again")
 
     def write_async(self, client: Client, mode: Mode) -> None:
-        """
-        Send through an ASYNC master.
-        """
+        """Send through an ASYNC master."""
         for count in (1, ASYNC_WRITES - 1):
             mode.sent.extend(send_all(client, self.keys(count), 2 * RATE))
         bad = next((sent.error for sent in mode.sent if not sent.ok), "")

@@ -1,5 +1,4 @@
-"""
-A stock client that needs no JVM: the C++ one, in the wheel C{rocketmq} from PyPI.
+"""A stock client that needs no JVM: the C++ one, in the wheel C{rocketmq} from PyPI.
 
 It runs as a child process, the same one the tests beside stock clients use.
 """
@@ -29,9 +28,7 @@ AT_ONCE = 10
 
 
 def why_not() -> str:
-    """
-    Why the C++ client cannot run here; empty if it can.
-    """
+    """Why the C++ client cannot run here; empty if it can."""
     try:
         import rocketmq.client  # noqa: F401
     except (ImportError, OSError, AttributeError) as error:
@@ -40,22 +37,17 @@ def why_not() -> str:
 
 
 class Cpp(CppClient):
-    """
-    The client's process, in the environment the demo runs in.
-    """
+    """The client's process, in the environment the demo runs in."""
 
     def command(self) -> list[str]:
-        """
-        Its command line; its library leaves logs in C{HOME}.
-        """
+        """Its command line; its library leaves logs in C{HOME}."""
         script = ROOT / "lab" / "stock" / "python" / "cpp_client.py"
         return ["env", f"HOME={self.folder}", sys.executable, str(script)]
 
 
 @frozen
 class Sent:
-    """
-    What the client said of one message.
+    """What the client said of one message.
 
     @ivar ok: Whether it was acknowledged.
     @ivar error: What the client said if not.
@@ -69,8 +61,7 @@ class Sent:
 
 
 class Burst:
-    """
-    Messages that are being sent.
+    """Messages that are being sent.
 
     @ivar sent: What became of them so far.
     """
@@ -78,9 +69,7 @@ class Burst:
     def __init__(
         self, client: Client, keys: Sequence[str], rate: float, topic: str = TOPIC
     ) -> None:
-        """
-        @param rate: Messages a second.
-        """
+        """@param rate: Messages a second."""
         self.sent: list[Sent] = []
         self._client = client
         self._keys = list(keys)
@@ -125,8 +114,7 @@ class Burst:
         return not any(thread.is_alive() for thread in self._threads)
 
     def wait(self, timeout: float = 60.0) -> list[Sent]:
-        """
-        Wait until all were sent.
+        """Wait until all were sent.
 
         @raise AssertionError: If that takes too long.
         """
@@ -140,8 +128,7 @@ class Burst:
 
 
 def send_all(client: Client, keys: Sequence[str], rate: float) -> list[Sent]:
-    """
-    Send to a broker that refuses nothing.
+    """Send to a broker that refuses nothing.
 
     What is not acknowledged is sent again: this client gives a message up by itself where its
     threads wait for each other a moment too long, and calls that a missing route.

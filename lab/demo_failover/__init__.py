@@ -1,3 +1,1 @@
-"""
-The demo of a set whose master is killed: C{make demo-failover}.
-"""
+"""The demo of a set whose master is killed: C{make demo-failover}."""

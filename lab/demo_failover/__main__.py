@@ -1,6 +1,5 @@
-"""
-A set of one Java broker and two members of ours behind three of RocketMQ's controllers: its master
-is killed again and again while a Java client writes; then all is compared.
+"""A set of one Java broker and two members of ours behind three of RocketMQ's controllers: its
+master is killed again and again while a Java client writes; then all is compared.
 
 Run it with C{make demo-failover}.  It exits with 1 when anything is not as it should be.
 """
@@ -16,8 +15,7 @@ from lab.stock.controllers import VERSION
 
 
 def main() -> int:
-    """
-    Run the demo.
+    """Run the demo.
 
     @return: The exit code.
     """

@@ -1,6 +1,4 @@
-"""
-How long writes were not acknowledged.
-"""
+"""How long writes were not acknowledged."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from lab.stock.brokers import Sent
 
 @define
 class AckTimes:
-    """
-    When acknowledgements came, as somebody sees who looks now and then.
+    """When acknowledgements came, as somebody sees who looks now and then.
 
     @ivar sent: What was told of each message so far; others append to it.
     @ivar now: Seconds of any clock.
@@ -30,9 +27,7 @@ class AckTimes:
     _seen: int = field(default=0, init=False)
 
     def look(self) -> None:
-        """
-        Look for new ones.
-        """
+        """Look for new ones."""
         told = self.sent[self._seen :]
         self._seen += len(told)
         new = sum(one.status == "SEND_OK" for one in told)
@@ -41,9 +36,8 @@ class AckTimes:
             self.times.append(self.now())
 
     def longest(self, since: float) -> float:
-        """
-        The longest time without one, from C{since} to the last look that found some; that may have
-        begun before.
+        """The longest time without one, from C{since} to the last look that found some; that may
+        have begun before.
         """
         before = [each for each in self.times if each <= since]
         times = [*before[-1:], *(each for each in self.times if each > since)]

@@ -1,6 +1,4 @@
-"""
-What a killed set leaves behind, compared: the members' logs, and what was acknowledged.
-"""
+"""What a killed set leaves behind, compared: the members' logs, and what was acknowledged."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ HASH = 32
 
 @frozen(kw_only=True)
 class Kill:
-    """
-    One kill.
+    """One kill.
 
     @ivar name: Of the master that was killed.
     @ivar successor: Of the one that was elected.
@@ -37,9 +34,7 @@ class Kill:
 
 
 def holds(log: FolderReader, sent: Sent) -> bool:
-    """
-    Whether a log has a message where the broker said that it is.
-    """
+    """Whether a log has a message where the broker said that it is."""
     for place, body in zip(sent.places, sent.bodies, strict=True):
         if not log.min_offset <= place < log.end:
             return False
@@ -54,8 +49,7 @@ def holds(log: FolderReader, sent: Sent) -> bool:
 
 
 class Report:
-    """
-    The comparison.
+    """The comparison.
 
     @ivar wrong: What is not as it should be.
     @ivar tables: What to show.
@@ -64,8 +58,7 @@ class Report:
     def __init__(
         self, stores: Mapping[str, StoreSettings], sent: Sequence[Sent], kills: Sequence[Kill]
     ) -> None:
-        """
-        @param stores: Of all members, by name; all have ended.
+        """@param stores: Of all members, by name; all have ended.
         @param sent: What the client was told of each message.
         """
         self.wrong: list[str] = []

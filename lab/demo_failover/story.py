@@ -1,6 +1,4 @@
-"""
-What happens in the demo, told as it happens.
-"""
+"""What happens in the demo, told as it happens."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ Member = Node | Broker
 
 
 class Story:
-    """
-    The story, and what it says.
+    """The story, and what it says.
 
     @ivar wrong: What is not as it should be.
     @ivar kills: So far.
@@ -53,17 +50,14 @@ class Story:
         self.folder = Folder("rmqha-demo-")
 
     def say(self, who: str, text: str) -> None:
-        """
-        One line: when, who, what.
-        """
+        """One line: when, who, what."""
         now = time.monotonic() - self.begun
         self.console.print(
             f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<13}[/]{text}", highlight=False
         )
 
     def run(self) -> bool:
-        """
-        Tell it.
+        """Tell it.
 
         @return: Whether all was well.
         """
@@ -83,9 +77,7 @@ class Story:
     # --- the parts ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Start everybody.
-        """
+        """Start everybody."""
         self.tool = Tool(self.folder.path, VERSION).start()
         group = controllers(self.folder.path, 3)
         for each in group:
@@ -102,9 +94,7 @@ class Story:
         self.say("set", f"{', '.join(self.members)} are in sync, {self.master()} is master")
 
     def kill(self, acks: AckTimes) -> None:
-        """
-        Kill whoever is master while it is written to, and start it again.
-        """
+        """Kill whoever is master while it is written to, and start it again."""
         self.until_acked(acks, BETWEEN)
         killed = self.master()
         at = time.monotonic()
@@ -127,9 +117,7 @@ class Story:
         self.say("set", f"{killed} is back and in sync")
 
     def end(self) -> None:
-        """
-        Wait until all have the same, and stop them, the master last.
-        """
+        """Wait until all have the same, and stop them, the master last."""
         until(self.same, "the same log", BOOT, tell=self.tool.tail, pause=0.2)
         last = self.master()
         for name, member in sorted(self.members.items(), key=lambda one: one[0] == last):
@@ -142,9 +130,7 @@ class Story:
         self.say("demo", "all members are stopped")
 
     def report(self, load: Sends) -> None:
-        """
-        Compare, and show.
-        """
+        """Compare, and show."""
         stores = {
             name: member.settings()
             if isinstance(member, Broker)
@@ -162,22 +148,16 @@ class Story:
     # --- what the controllers say ---------------------------------------------------------
 
     def leader(self) -> str:
-        """
-        Which controller leads; empty for none.
-        """
+        """Which controller leads; empty for none."""
         return answered(self.asking.find_leader()) or ""
 
     def seen(self) -> ReplicasInfo | None:
-        """
-        The set.
-        """
+        """The set."""
         overview = answered(look(self.asking, [NAME]))
         return None if overview is None else overview.sets.get(NAME)
 
     def master(self) -> str:
-        """
-        The name of the master; empty for none that lives.
-        """
+        """The name of the master; empty for none that lives."""
         seen = self.seen()
         if seen is None or not seen.master_address:
             return ""
@@ -186,16 +166,12 @@ class Story:
         return found[0] if found else ""
 
     def epoch(self) -> int:
-        """
-        The master epoch.
-        """
+        """The master epoch."""
         seen = self.seen()
         return 0 if seen is None else seen.master_epoch
 
     def until_whole(self, acks: AckTimes | None = None) -> None:
-        """
-        Wait until all are alive and in sync.
-        """
+        """Wait until all are alive and in sync."""
 
         def whole() -> bool:
             if acks is not None:
@@ -210,9 +186,7 @@ class Story:
         until(whole, "all members in sync", BOOT, tell=self.tool.tail, pause=0.05)
 
     def until_acked(self, acks: AckTimes, count: int) -> None:
-        """
-        Wait until so many more are acknowledged.
-        """
+        """Wait until so many more are acknowledged."""
         acks.look()
         wanted = acks.count + count
 
@@ -223,9 +197,7 @@ class Story:
         until(enough, f"{count} more acknowledged", BOOT, tell=self.tool.tail)
 
     def same(self) -> bool:
-        """
-        Whether all logs end at one place, and all of it is confirmed.
-        """
+        """Whether all logs end at one place, and all of it is confirmed."""
         ends = set()
         for member in self.members.values():
             if isinstance(member, Broker):

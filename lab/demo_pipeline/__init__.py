@@ -1,3 +1,1 @@
-"""
-The whole way of messages: from a client through a pair of brokers into a table, in one go.
-"""
+"""The whole way of messages: from a client through a pair of brokers into a table, in one go."""

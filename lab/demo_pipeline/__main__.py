@@ -1,5 +1,4 @@
-"""
-From a client into a Delta table: a name server, a master and a slave, a stock client that
+"""From a client into a Delta table: a name server, a master and a slave, a stock client that
 sends, and Spark, which reads the slave's files while the master is killed and comes back.
 
 Run it with C{make demo-pipeline}.  It exits with 1 when anything is not as it should be, and

@@ -1,6 +1,4 @@
-"""
-A picture of it: what was stored when, and when it was in the table.
-"""
+"""A picture of it: what was stored when, and when it was in the table."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ WIDTH = 0.5
 
 
 def draw(facts: Facts, rows: pa.Table, path: Path) -> None:
-    """
-    Write the picture.
+    """Write the picture.
 
     @param rows: With C{topic}, C{store_timestamp} and C{physical_offset}.
     """

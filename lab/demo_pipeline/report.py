@@ -1,6 +1,4 @@
-"""
-What came of it: the table beside the log, and beside what the client was told.
-"""
+"""What came of it: the table beside the log, and beside what the client was told."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ COLUMNS = ["topic", "physical_offset", "keys", "store_timestamp"]
 
 @define(eq=False)
 class Facts:
-    """
-    What the story knows at its end.
+    """What the story knows at its end.
 
     @ivar table: The Delta table.
     @ivar picture: Where the picture goes.
@@ -48,9 +45,7 @@ class Facts:
 
 
 def records_of(log: OfflineLog) -> list[Record]:
-    """
-    All records of a stopped store's log, read without the pipeline.
-    """
+    """All records of a stopped store's log, read without the pipeline."""
     return [
         decode(view, offset - block.base, offset)
         for view, block in scan(log, log.raw.min_offset, log.end)
@@ -59,17 +54,14 @@ def records_of(log: OfflineLog) -> list[Record]:
 
 
 class Report:
-    """
-    The comparison.
+    """The comparison.
 
     @ivar wrong: What is not as it should be.
     @ivar tables: What to show.
     """
 
     def __init__(self, facts: Facts, log: OfflineLog) -> None:
-        """
-        @param log: The slave's; it has ended.
-        """
+        """@param log: The slave's; it has ended."""
         self.wrong: list[str] = []
         self._facts = facts
         delta = DeltaTable(str(facts.table))
@@ -125,9 +117,7 @@ class Report:
         return table
 
     def _where(self, sent: Sent) -> str:
-        """
-        Where a message is that was acknowledged and is not in the table.
-        """
+        """Where a message is that was acknowledged and is not in the table."""
         name = f"{sent.key}, {sent.id or 'no id'},"
         for record in self._records:
             if record.properties.get(KEYS) == sent.key:

@@ -1,6 +1,4 @@
-"""
-What happens, told as it happens.
-"""
+"""What happens, told as it happens."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ SETTINGS = {
 
 @contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """
-    Let stderr be a file, for processes that are started meanwhile.
-    """
+    """Let stderr be a file, for processes that are started meanwhile."""
     kept = os.dup(2)
     with path.open("ab") as log:
         os.dup2(log.fileno(), 2)
@@ -71,13 +67,10 @@ def log_to(path: Path) -> Iterator[None]:
 
 
 class PipelineStory(Story):
-    """
-    What C{make demo-pipeline} does, step by step.
-    """
+    """What C{make demo-pipeline} does, step by step."""
 
     def __init__(self, console: Console, out: Path, seconds: float) -> None:
-        """
-        @param out: For the table and the picture.
+        """@param out: For the table and the picture.
         @param seconds: How long the client sends.
         """
         super().__init__(console)
@@ -89,8 +82,7 @@ class PipelineStory(Story):
         self._count = dict.fromkeys(TOPICS, 0)
 
     def run(self) -> bool:
-        """
-        Tell it.
+        """Tell it.
 
         @return: Whether all was well.
         """
@@ -127,9 +119,7 @@ class PipelineStory(Story):
         return not self.wrong
 
     def end(self) -> None:
-        """
-        Stop Spark; again is fine.
-        """
+        """Stop Spark; again is fine."""
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -140,9 +130,7 @@ class PipelineStory(Story):
     # --- who takes part -----------------------------------------------------
 
     def start_spark(self) -> None:
-        """
-        A local session; what Java and Spark say goes into a file.
-        """
+        """A local session; what Java and Spark say goes into a file."""
         log = self.out / "spark.log"
         log.unlink(missing_ok=True)
         # Who started the demo waits for it, with nothing else to do on this machine.
@@ -151,9 +139,7 @@ class PipelineStory(Story):
             self._spark = builder("local[2]", "rmqha demo", SETTINGS).getOrCreate()
 
     def start_pair(self, names: NameServer) -> tuple[Node, Node]:
-        """
-        A master and a slave, both empty.
-        """
+        """A master and a slave, both empty."""
         keys: dict[str, Any] = {
             "namesrvAddr": names.client_address,
             "brokerIP1": "127.0.0.1",
@@ -179,9 +165,7 @@ class PipelineStory(Story):
         return master, slave
 
     def start_stream(self, slave: Node) -> StreamingQuery:
-        """
-        Read the slave's files, and nothing else, into a Delta table.
-        """
+        """Read the slave's files, and nothing else, into a Delta table."""
         assert self._spark is not None, "Spark did not start"
         query = stream(
             self._spark,
@@ -199,40 +183,31 @@ class PipelineStory(Story):
         return query
 
     def told(self, lag: Lag) -> None:
-        """
-        The stream has done a batch.
-        """
+        """The stream has done a batch."""
         self.facts.commits.append((time.time(), sum(lag.ends.values())))
 
     # --- what happens -------------------------------------------------------
 
     def keys_of(self, topic: str, count: int) -> list[str]:
-        """
-        Keys for so many messages.
-        """
+        """Keys for so many messages."""
         first, self._count[topic] = self._count[topic], self._count[topic] + count
         return [f"{topic.lower()}-{n:05}" for n in range(first, self._count[topic])]
 
     def begin(self, client: Client, seconds: float) -> list[Burst]:
-        """
-        Send to all topics at once.
-        """
+        """Send to all topics at once."""
         return [
             Burst(client, self.keys_of(topic, max(1, round(rate * seconds))), rate, topic)
             for topic, rate in TOPICS.items()
         ]
 
     def wait(self, bursts: list[Burst]) -> list[Sent]:
-        """
-        Wait until all was sent, and keep what the client said.
-        """
+        """Wait until all was sent, and keep what the client said."""
         sent = [one for burst in bursts for one in burst.wait(120)]
         self.facts.sent.extend(sent)
         return sent
 
     def first(self, client: Client) -> None:
-        """
-        Send one message to each topic until it is acknowledged: the client asks the name
+        """Send one message to each topic until it is acknowledged: the client asks the name
         server for the way meanwhile, and asks seldom.
         """
         for topic, rate in TOPICS.items():
@@ -243,9 +218,7 @@ class PipelineStory(Story):
         return self.wait([Burst(client, self.keys_of(topic, 1), rate, topic)])[0].ok
 
     def send(self, client: Client, seconds: float) -> None:
-        """
-        Send for a while with nothing in the way.
-        """
+        """Send for a while with nothing in the way."""
         self.first(client)
         rates = ", ".join(f"{rate:.0f} to {topic}" for topic, rate in TOPICS.items())
         self.say("client", f"sends for {seconds:.0f} s, 1 KiB each, a second {rates}")
@@ -258,9 +231,7 @@ class PipelineStory(Story):
     def kill_and_restart(
         self, query: StreamingQuery, client: Client, master: Node, slave: Node
     ) -> None:
-        """
-        The master is killed under load, and comes back with its store.
-        """
+        """The master is killed under load, and comes back with its store."""
         bursts = self.begin(client, self.seconds / 3)
         time.sleep(self.seconds / 9)
         position = slave.status()["maxOffset"]
@@ -283,17 +254,14 @@ class PipelineStory(Story):
         self.say("client", f"tried {len(sent)} messages around that, {len(lost)} not acknowledged")
 
     def catch_up(self, query: StreamingQuery, master: Node, slave: Node) -> None:
-        """
-        Wait until the table has what the log has.
-        """
+        """Wait until the table has what the log has."""
         slave.until_synced(int(master.status()["maxOffset"]))
         self.say("slave", "in sync")
         end = self.until_read(query, slave)
         self.say("spark", f"all {end} bytes are in the table")
 
     def until_read(self, query: StreamingQuery, slave: Node) -> int:
-        """
-        Wait until the table has what the slave's log has now.
+        """Wait until the table has what the slave's log has now.
 
         @return: Where that ends, a physical offset.
         """

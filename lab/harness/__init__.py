@@ -1,4 +1,3 @@
-"""
-Real nodes as child processes, bad networks between them, and how they are asked: for demos,
+"""Real nodes as child processes, bad networks between them, and how they are asked: for demos,
 benches and tests.
 """

@@ -1,5 +1,4 @@
-"""
-A headless Chromium, as a person who looks at a page would have it.
+"""A headless Chromium, as a person who looks at a page would have it.
 
 It is driven over two pipes by the protocol of its developer tools.  It has a folder of its own,
 and asks nobody for anything but the pages it is sent to.
@@ -47,21 +46,16 @@ TO_BROWSER, FROM_BROWSER = 3, 4
 
 
 def installed() -> str | None:
-    """
-    Where Chromium is, if it is there: Debian's package C{chromium}.
-    """
+    """Where Chromium is, if it is there: Debian's package C{chromium}."""
     return shutil.which("chromium")
 
 
 class BrowserFailed(Exception):
-    """
-    It has ended, or could not do what it was asked.
-    """
+    """It has ended, or could not do what it was asked."""
 
 
 class Browser(ProcessProtocol):
-    """
-    The process.
+    """The process.
 
     @ivar ended: Fires when it is gone.
     """
@@ -76,8 +70,7 @@ class Browser(ProcessProtocol):
 
     @classmethod
     def start(cls, reactor: Any, folder: Path) -> Browser:
-        """
-        Start it.
+        """Start it.
 
         @param folder: An empty folder for what it keeps.
         """
@@ -92,9 +85,7 @@ class Browser(ProcessProtocol):
         return browser
 
     async def tab(self) -> Tab:
-        """
-        Open an empty page.
-        """
+        """Open an empty page."""
         target = await self.ask("Target.createTarget", {"url": "about:blank"})
         found = await self.ask(
             "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
@@ -108,8 +99,7 @@ class Browser(ProcessProtocol):
     def ask(
         self, method: str, parameters: dict[str, Any] | None = None, session: str = ""
     ) -> Deferred[dict[str, Any]]:
-        """
-        Have something done.
+        """Have something done.
 
         @return: Its result; fails with L{BrowserFailed}.
         """
@@ -122,8 +112,7 @@ class Browser(ProcessProtocol):
         return asked.addTimeout(PATIENCE, self.reactor)
 
     def stop(self) -> Deferred[None]:
-        """
-        End it.
+        """End it.
 
         @return: Fires when it is gone.
         """
@@ -134,9 +123,7 @@ class Browser(ProcessProtocol):
         return self.ended
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:
-        """
-        It says something; what it prints is of no interest.
-        """
+        """It says something; what it prints is of no interest."""
         if childFD != FROM_BROWSER:
             return
         *whole, self._buffer = (self._buffer + data).split(b"\0")
@@ -152,9 +139,7 @@ class Browser(ProcessProtocol):
                 asked.callback(message["result"])
 
     def processEnded(self, reason: Failure) -> None:
-        """
-        It is gone, and answers no more.
-        """
+        """It is gone, and answers no more."""
         asked, self._asked = self._asked, {}
         for one in asked.values():
             one.errback(BrowserFailed("the browser has ended"))
@@ -163,8 +148,7 @@ class Browser(ProcessProtocol):
 
 @define(eq=False)
 class Tab:
-    """
-    One page.
+    """One page.
 
     @ivar requests: Every address that it asked for.
     @ivar errors: What went wrong in it, as its console says.
@@ -176,15 +160,11 @@ class Tab:
     errors: list[str] = field(factory=list, init=False)
 
     def ask(self, method: str, parameters: dict[str, Any] | None = None) -> Deferred[Any]:
-        """
-        Have something done in this page.
-        """
+        """Have something done in this page."""
         return self.browser.ask(method, parameters, self.session)
 
     def heard(self, message: dict[str, Any]) -> None:
-        """
-        The browser tells of something.
-        """
+        """The browser tells of something."""
         if message.get("sessionId") != self.session:
             return
         told, method = message["params"], message["method"]
@@ -196,26 +176,20 @@ class Tab:
             self.errors.append(f"{told['entry'].get('url', '')} {told['entry']['text']}")
 
     async def look(self, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """
-        Be a screen of this size, of somebody who likes it so.
-        """
+        """Be a screen of this size, of somebody who likes it so."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.ask("Emulation.setDeviceMetricsOverride", size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.ask("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     async def open(self, url: str) -> None:
-        """
-        Go to a page.
-        """
+        """Go to a page."""
         found = await self.ask("Page.navigate", {"url": url})
         if found.get("errorText"):
             raise BrowserFailed(f"{url}: {found['errorText']}")
 
     async def value(self, expression: str) -> Any:
-        """
-        What an expression of the page's script has for its value, once that is there.
-        """
+        """What an expression of the page's script has for its value, once that is there."""
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True}
         found = await self.ask("Runtime.evaluate", asked)
         if "exceptionDetails" in found:
@@ -223,17 +197,14 @@ class Tab:
         return found["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """
-        Wait until an expression is true.
-        """
+        """Wait until an expression is true."""
         await self.value(
             f"new Promise(done => {{ const look = () => ({expression}) ? done(true) : "
             "setTimeout(look, 50); look(); })"
         )
 
     async def picture(self, first: str, last: str) -> bytes:
-        """
-        A part of the page, as wide as the screen and as high as the part is.
+        """A part of the page, as wide as the screen and as high as the part is.
 
         @param first: What stands at its top, a selector of CSS.
         @param last: What stands at its bottom.

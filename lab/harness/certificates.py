@@ -1,6 +1,4 @@
-"""
-Certificates for nodes and clients in tests and measurements.
-"""
+"""Certificates for nodes and clients in tests and measurements."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ ADDRESS = "127.0.0.1"
 
 @define
 class Authority:
-    """
-    A root whose certificates nodes and clients show.
+    """A root whose certificates nodes and clients show.
 
     @ivar root: Its own certificate, PEM.
     """
@@ -48,8 +45,7 @@ class Authority:
     def certificate(
         self, name: str, *, days: float = VALID, address: str = ADDRESS, file: str = ""
     ) -> tuple[Path, Path]:
-        """
-        Make a key and a certificate of this root; what was made by that name before is replaced.
+        """Make a key and a certificate of this root; what was made by that name before is replaced.
 
         @param days: How long it is valid; below 0 it has ended.
         @param address: What else it names.
@@ -64,9 +60,7 @@ class Authority:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """
-    Make a key and its own certificate.
-    """
+    """Make a key and its own certificate."""
     folder.mkdir()
     key = ec.generate_private_key(ec.SECP256R1())
     made = _builder("broker-a", "broker-a", key, VALID).add_extension(

@@ -1,5 +1,4 @@
-"""
-Two stopped stores side by side: what must hold after every fault.
+"""Two stopped stores side by side: what must hold after every fault.
 
 The slave's log is a byte-exact prefix of its master's, every write that was
 acknowledged as replicated is on the slave, and what is derived from each log is what a
@@ -28,9 +27,7 @@ PIECE = 1 << 20
 
 
 def queue_files(root: Path) -> dict[str, bytes]:
-    """
-    Path below C{consumequeue} and content of every queue file.
-    """
+    """Path below C{consumequeue} and content of every queue file."""
     folder = root / "consumequeue"
     return {
         str(path.relative_to(folder)): path.read_bytes()
@@ -40,16 +37,12 @@ def queue_files(root: Path) -> dict[str, bytes]:
 
 
 def index_files(root: Path) -> list[bytes]:
-    """
-    Contents of the index files, oldest first: names are times, which may differ.
-    """
+    """Contents of the index files, oldest first: names are times, which may differ."""
     return [path.read_bytes() for path in sorted((root / "index").glob("*"))]
 
 
 def settings_of(root: Path, **more: int) -> StoreSettings:
-    """
-    The sizes of L{SMALL}, and a store's folder.
-    """
+    """The sizes of L{SMALL}, and a store's folder."""
     sizes = {
         "file_size": SMALL["mappedFileSizeCommitLog"],
         "queue_file_size": SMALL["mappedFileSizeConsumeQueue"],
@@ -60,8 +53,7 @@ def settings_of(root: Path, **more: int) -> StoreSettings:
 
 
 def open_log(settings: StoreSettings) -> FolderReader:
-    """
-    The log of a stopped store, up to its last whole record, or the blank behind that.
+    """The log of a stopped store, up to its last whole record, or the blank behind that.
 
     @raise AssertionError: If it is damaged.
     """
@@ -78,8 +70,7 @@ def open_log(settings: StoreSettings) -> FolderReader:
 
 @frozen
 class FilePair:
-    """
-    One log file on both sides.
+    """One log file on both sides.
 
     @ivar size: Bytes of it that both have.
     @ivar master: SHA-256 of those on the master; C{""} if there are none.
@@ -92,16 +83,12 @@ class FilePair:
 
     @property
     def same(self) -> bool:
-        """
-        Whether those bytes are the same.
-        """
+        """Whether those bytes are the same."""
         return self.master == self.slave
 
 
 def digest(path: Path, size: int) -> str:
-    """
-    SHA-256 of a file's first bytes.
-    """
+    """SHA-256 of a file's first bytes."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         while size > 0 and (piece := file.read(min(size, PIECE))):
@@ -111,9 +98,7 @@ def digest(path: Path, size: int) -> str:
 
 
 def pairs(master: StoreSettings, slave: StoreSettings, end: int) -> list[FilePair]:
-    """
-    The log files of both, up to a common end.
-    """
+    """The log files of both, up to a common end."""
     found = []
     for path in sorted(slave.commitlog.iterdir()):
         size = min(end - int(path.name), slave.file_size)
@@ -125,8 +110,7 @@ def pairs(master: StoreSettings, slave: StoreSettings, end: int) -> list[FilePai
 
 
 def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
-    """
-    Where queues and index of a stopped store are not what its log says.
+    """Where queues and index of a stopped store are not what its log says.
 
     @param exact: Whether the files must also be, byte for byte, what a rebuild makes; a
         store that Java wrote is not.
@@ -156,9 +140,7 @@ def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
 
 
 def missing(log: FolderReader, writes: Iterable[Write]) -> list[str]:
-    """
-    The writes that a log does not hold.
-    """
+    """The writes that a log does not hold."""
     found = []
     for write in writes:
         reason = _why_missing(log, write)
@@ -168,9 +150,7 @@ def missing(log: FolderReader, writes: Iterable[Write]) -> list[str]:
 
 
 def lost(settings: StoreSettings, writes: Iterable[Write]) -> list[str]:
-    """
-    The writes that a dead node's files do not hold, whatever lies around them.
-    """
+    """The writes that a dead node's files do not hold, whatever lies around them."""
     reader = FolderReader(LogFolder.load(settings.commitlog, settings.file_size))
     reader.end = reader.confirmed = reader.folder.files[-1].end
     found = missing(reader, writes)
@@ -208,8 +188,7 @@ def damage(
     equal: bool = True,
     exact: bool = True,
 ) -> list[str]:
-    """
-    Everything that is wrong with a master and its slave, both stopped.
+    """Everything that is wrong with a master and its slave, both stopped.
 
     @param acked: Writes that were promised to be on the slave.
     @param equal: Whether the slave must be complete, not just a prefix.

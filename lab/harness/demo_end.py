@@ -1,6 +1,4 @@
-"""
-How a demo is run to its end, whatever that is, and how it says what came out.
-"""
+"""How a demo is run to its end, whatever that is, and how it says what came out."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from rmqha.errors import RmqhaError
 
 
 class DemoStory(Protocol):
-    """
-    What a demo tells.
+    """What a demo tells.
 
     @ivar folder: Where its nodes live.
     """
@@ -26,14 +23,11 @@ class DemoStory(Protocol):
     folder: Folder
 
     def run(self) -> bool:
-        """
-        @return: Whether all is as it should be.
-        """
+        """@return: Whether all is as it should be."""
 
 
 def demo_console(width: int) -> Console:
-    """
-    Where a demo is told.
+    """Where a demo is told.
 
     @param width: Columns, where no terminal says how many there are.
     """
@@ -44,8 +38,7 @@ def demo_console(width: int) -> Console:
 def told(
     console: Console, story: DemoStory, good: str, *, end: Callable[[], None] = lambda: None
 ) -> int:
-    """
-    Run a demo, end all its processes, and say what came out.
+    """Run a demo, end all its processes, and say what came out.
 
     @param good: What is said when all is as it should be.
     @param end: Ends what is no process of ours.

@@ -1,5 +1,4 @@
-"""
-Clients that ask as much as a broker takes, each kind in a process of its own.
+"""Clients that ask as much as a broker takes, each kind in a process of its own.
 
 Run as C{python -m lab.harness.flood PORT KIND CONNECTIONS}; it ends when it is killed.
 """
@@ -44,16 +43,12 @@ PAUSE = 0.01
 
 
 def frame(header: bytes, body: bytes = b"") -> bytes:
-    """
-    A remoting frame with a header as it is.
-    """
+    """A remoting frame with a header as it is."""
     return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
 
 
 def loose_header(size: int) -> bytes:
-    """
-    A header of about so many bytes, in JSON as only Java reads it.
-    """
+    """A header of about so many bytes, in JSON as only Java reads it."""
     start = f"{{'code':{int(RequestCode.GET_ALL_TOPIC_CONFIG)},'opaque':1,'flag':0,'extFields':{{"
     count = (size - len(start)) // len("'k0000':'v',")
     fields = ",".join(f"'k{number:04}':'v'" for number in range(count))
@@ -61,9 +56,7 @@ def loose_header(size: int) -> bytes:
 
 
 def pulls(count: int) -> bytes:
-    """
-    So many pulls of messages that are there.
-    """
+    """So many pulls of messages that are there."""
     return encode(pull(TOPIC, GROUP, 0)) * count
 
 
@@ -77,9 +70,7 @@ KINDS: dict[str, Callable[[], bytes]] = {
 
 
 class Flood(Process):
-    """
-    The process of one kind.
-    """
+    """The process of one kind."""
 
     def __init__(self, folder: Path, port: int, kind: str, connections: int = 1) -> None:
         super().__init__(f"flood-{kind}", folder / f"flood-{kind}.log")
@@ -88,9 +79,7 @@ class Flood(Process):
 
     @contextlib.contextmanager
     def running_beside(self) -> Iterator[None]:
-        """
-        Have it there for a while.
-        """
+        """Have it there for a while."""
         self.spawn(self._command)
         try:
             yield
@@ -99,9 +88,7 @@ class Flood(Process):
 
 
 def prepare(port: int) -> None:
-    """
-    Have what the pulls of a flood ask for.
-    """
+    """Have what the pulls of a flood ask for."""
     group = write(GroupConfig(group_name=GROUP))
     with Remote(port) as client:
         for _ in range(32):
@@ -110,8 +97,7 @@ def prepare(port: int) -> None:
 
 
 def sends(port: int, seconds: float) -> list[float]:
-    """
-    Send one message after the other.
+    """Send one message after the other.
 
     @return: How long each took, in seconds.
     """
@@ -126,9 +112,7 @@ def sends(port: int, seconds: float) -> list[float]:
 
 
 def flood(port: int, data: bytes, count: int) -> None:
-    """
-    Send it on so many connections, and read what is answered, for ever.
-    """
+    """Send it on so many connections, and read what is answered, for ever."""
     places: dict[socket.socket, int] = {}
     while True:
         while len(places) < count:

@@ -1,5 +1,4 @@
-"""
-Stores and HA streams of stock RocketMQ brokers, and what is known about them.
+"""Stores and HA streams of stock RocketMQ brokers, and what is known about them.
 
 C{tests/data/README.md} tells how they came to be.  The stores use small files:
 the sizes below have to be configured to open one.
@@ -44,8 +43,7 @@ CAPTURES = tuple(sorted(path.stem for path in (DATA / "captures" / "ha").glob("*
 
 
 def store(version: str, name: str = "store", into: Path | None = None) -> Path:
-    """
-    A fresh copy of a store folder, which the caller may change and remove.
+    """A fresh copy of a store folder, which the caller may change and remove.
 
     @param into: Where to unpack; without it, a new temporary folder that is
         removed when this process ends.
@@ -62,39 +60,30 @@ def store(version: str, name: str = "store", into: Path | None = None) -> Path:
 
 
 def truth(name: str, kind: str) -> str:
-    """
-    Name of the truth file of one kind (C{expected-cq.jsonl}, ...) for a store.
-    """
+    """Name of the truth file of one kind (C{expected-cq.jsonl}, ...) for a store."""
     return kind if name == "store" else f"{name}-{kind}"
 
 
 def has(version: str, file: str) -> bool:
-    """
-    Tell whether a truth file exists, packed or not.
-    """
+    """Tell whether a truth file exists, packed or not."""
     path = DATA / "stores" / version / file
     return path.exists() or _packed(path).exists()
 
 
 def jsonl(version: str, file: str) -> Iterator[Any]:
-    """
-    The parsed lines of a truth file, which may be packed (C{.gz}) or not.
-    """
+    """The parsed lines of a truth file, which may be packed (C{.gz}) or not."""
     for line in _read(DATA / "stores" / version / file).splitlines():
         yield json.loads(line)
 
 
 def document(version: str, file: str) -> Any:
-    """
-    A truth file that is one JSON document.
-    """
+    """A truth file that is one JSON document."""
     return json.loads(_read(DATA / "stores" / version / file))
 
 
 @frozen(kw_only=True)
 class Capture:
-    """
-    One recorded HA conversation between stock brokers.
+    """One recorded HA conversation between stock brokers.
 
     @ivar m2s: All bytes from the master to the slave, connection after connection.
     @ivar s2m: All bytes the other way.
@@ -107,17 +96,13 @@ class Capture:
     about: dict[str, Any]
 
     def connections(self) -> Iterator[tuple[bytes, bytes]]:
-        """
-        The bytes of each connection: C{(master to slave, slave to master)}.
-        """
+        """The bytes of each connection: C{(master to slave, slave to master)}."""
         for connection in self.about["conns"]:
             yield self.m2s[slice(*connection["m2s"])], self.s2m[slice(*connection["s2m"])]
 
 
 def capture(name: str) -> Capture:
-    """
-    Read one of the recorded streams of L{CAPTURES}.
-    """
+    """Read one of the recorded streams of L{CAPTURES}."""
     folder = DATA / "captures" / "ha"
     return Capture(
         m2s=gzip.decompress((folder / f"{name}.m2s.bin.gz").read_bytes()),

@@ -1,5 +1,4 @@
-"""
-Child processes that are told what to do: one JSON object a line, both ways.
+"""Child processes that are told what to do: one JSON object a line, both ways.
 
 A command has a number, and so has each answer to it; the last answer to a command says
 C{"done": true}.  Lines without a number are news.  A child whose parent goes away ends.
@@ -22,8 +21,7 @@ from lab.harness.nodes import PATIENCE, Process, until
 
 
 class Commands(LineReceiver):
-    """
-    The child's side.
+    """The child's side.
 
     @ivar handlers: What to do for each command, by its name: called with the command's
         number and content; a value that is not C{None} is the only answer.
@@ -37,9 +35,7 @@ class Commands(LineReceiver):
         self.handlers = handlers
 
     def lineReceived(self, line: bytes) -> None:
-        """
-        Run the command on one line of JSON.
-        """
+        """Run the command on one line of JSON."""
         command = json.loads(line)
         number = command.pop("number")
         name = command.pop("do")
@@ -52,25 +48,20 @@ class Commands(LineReceiver):
             self.say(number, done=True, answer=answer)
 
     def say(self, number: int | None, **content: Any) -> None:
-        """
-        Write one line of JSON to the parent.
-        """
+        """Write one line of JSON to the parent."""
         if number is not None:
             content["number"] = number
         if self.transport is not None:
             self.transport.write(json.dumps(content).encode() + b"\n")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        The parent is gone, or wants us to be.
-        """
+        """The parent is gone, or wants us to be."""
         if getattr(self.reactor, "running", False):
             self.reactor.stop()
 
 
 class Asked:
-    """
-    One command under way, on the parent's side.
+    """One command under way, on the parent's side.
 
     @ivar answers: What came so far.
     """
@@ -83,30 +74,23 @@ class Asked:
         self._ended = threading.Event()
 
     def heard(self, answer: dict[str, Any]) -> None:
-        """
-        An answer came (in the reader's thread).
-        """
+        """An answer came (in the reader's thread)."""
         self.answers.append(answer)
         self._each(answer)
         if answer.get("done"):
             self._ended.set()
 
     def give_up(self) -> None:
-        """
-        Fail what waits: the child has ended.
-        """
+        """Fail what waits: the child has ended."""
         self._ended.set()
 
     @property
     def done(self) -> bool:
-        """
-        Whether it is over, well or not.
-        """
+        """Whether it is over, well or not."""
         return self._ended.is_set()
 
     def wait(self, timeout: float = PATIENCE) -> Any:
-        """
-        Wait until the last answer came, or the child's end.
+        """Wait until the last answer came, or the child's end.
 
         @return: What it said; C{None} if the child ended before.
         """
@@ -119,9 +103,7 @@ class Asked:
 
 
 class Piped(Process):
-    """
-    The parent's side: a process that takes commands.
-    """
+    """The parent's side: a process that takes commands."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -132,9 +114,7 @@ class Piped(Process):
         self._lock = threading.Lock()
 
     def open(self, command: Sequence[str]) -> None:
-        """
-        Start it and listen to it.
-        """
+        """Start it and listen to it."""
         self.news.clear()
         self.spawn(command, piped=True)
         self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)
@@ -161,8 +141,7 @@ class Piped(Process):
     def ask(
         self, do: str, each: Callable[[dict[str, Any]], None] = lambda answer: None, **content: Any
     ) -> Asked:
-        """
-        Give a command.
+        """Give a command.
 
         @param each: Called with every answer, in the reader's thread.
         """
@@ -183,14 +162,11 @@ class Piped(Process):
         return asked
 
     def do(self, do: str, timeout: float = PATIENCE, **content: Any) -> Any:
-        """
-        Give a command and wait for its answer.
-        """
+        """Give a command and wait for its answer."""
         return self.ask(do, **content).wait(timeout)
 
     def until_news(self, name: str, timeout: float = PATIENCE) -> dict[str, Any]:
-        """
-        Wait for one kind of news.
+        """Wait for one kind of news.
 
         @raise AssertionError: If it does not come, or the child ends before.
         """
@@ -208,9 +184,7 @@ class Piped(Process):
         return self._reader is not None and self._reader.is_alive()
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """
-        Wait for its end, and for the last it said.
-        """
+        """Wait for its end, and for the last it said."""
         code = super().wait(timeout)
         if self._reader is not None:
             self._reader.join(timeout)

@@ -1,5 +1,4 @@
-"""
-Places at which a node can be made to die, as if the kill -9 had come just there.
+"""Places at which a node can be made to die, as if the kill -9 had come just there.
 
 A place is C{NAME} or C{NAME:COUNT}: the COUNTth time it is passed.  Classes are
 patched, so this is for processes of their own only.
@@ -74,9 +73,7 @@ STEPS = ("quarantined", "intended", "cut", "derived", "done")
 
 
 def install(place: str, node: Any, die: Die) -> None:
-    """
-    Make a node die at a place.
-    """
+    """Make a node die at a place."""
     name, _, count = place.partition(":")
     trigger = Trigger(die, int(count or 1))
     if name in CALLS:
@@ -89,9 +86,7 @@ def install(place: str, node: Any, die: Die) -> None:
 
 
 class Trigger:
-    """
-    Dies when it is called for the last time.
-    """
+    """Dies when it is called for the last time."""
 
     def __init__(self, die: Die, count: int) -> None:
         self.die = die
@@ -122,9 +117,7 @@ def _around(path: str, when: str, trigger: Trigger) -> None:
 
 
 def _step(node: Any, wanted: str, trigger: Trigger) -> None:
-    """
-    Kill at a step of a truncation.
-    """
+    """Kill at a step of a truncation."""
 
     def step(name: str) -> None:
         if name == wanted:
@@ -138,16 +131,12 @@ def _step(node: Any, wanted: str, trigger: Trigger) -> None:
 
 
 def _with_environment(node: Any, **changes: Any) -> None:
-    """
-    Change what the store of a node is given, and those that replace it.
-    """
+    """Change what the store of a node is given, and those that replace it."""
     node.environment = node.store_service.environment = evolve(node.environment, **changes)
 
 
 def _half_record(node: Any, trigger: Trigger) -> None:
-    """
-    In the middle of copying a record into the map.
-    """
+    """In the middle of copying a record into the map."""
     put = CommitLog.put
 
     def half(self: CommitLog, records: Any, queue_offsets: Any, store_timestamp: int) -> int:
@@ -164,9 +153,7 @@ def _half_record(node: Any, trigger: Trigger) -> None:
 
 
 def _half_run(node: Any, trigger: Trigger) -> None:
-    """
-    With the last record of a run half written.
-    """
+    """With the last record of a run half written."""
     grown = CommitLog._grown
 
     def half(self: CommitLog, end: int) -> None:
@@ -182,9 +169,7 @@ def _half_run(node: Any, trigger: Trigger) -> None:
 
 
 def _roll_empty(node: Any, trigger: Trigger) -> None:
-    """
-    Between making a new log file and giving it its size.
-    """
+    """Between making a new log file and giving it its size."""
     create = MappedFile.create.__func__  # type: ignore[attr-defined]
 
     def instead(cls: Any, folder: Any, start: int, size: int, suffix: str = "") -> Any:
@@ -198,9 +183,7 @@ def _roll_empty(node: Any, trigger: Trigger) -> None:
 
 
 def _roll_blank(node: Any, trigger: Trigger) -> None:
-    """
-    With the next file there and the blank before it not yet written.
-    """
+    """With the next file there and the blank before it not yet written."""
     log = namedAny("rmqha.store.log.commit_log")
     make = log.blank
 
@@ -212,16 +195,12 @@ def _roll_blank(node: Any, trigger: Trigger) -> None:
 
 
 def _frame_header(node: Any, trigger: Trigger) -> None:
-    """
-    With a frame's header sent and its body not.
-    """
+    """With a frame's header sent and its body not."""
     _in_frame(trigger, lambda parts: parts[:1])
 
 
 def _frame_half(node: Any, trigger: Trigger) -> None:
-    """
-    With half of a frame's body sent.
-    """
+    """With half of a frame's body sent."""
     _in_frame(trigger, lambda parts: [parts[0], parts[1][: max(1, len(parts[1]) // 2)]])
 
 
@@ -239,9 +218,7 @@ def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
 
 
 def _sync(before: bool) -> Callable[[Any, Trigger], None]:
-    """
-    When a node asks its thread to make files durable, or when it is told that they are.
-    """
+    """When a node asks its thread to make files durable, or when it is told that they are."""
 
     def install_sync(node: Any, trigger: Trigger) -> None:
         real = node.environment.fsync

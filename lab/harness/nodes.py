@@ -1,5 +1,4 @@
-"""
-Real nodes for tests, demo and bench: C{twistd rmqha} as its own process.
+"""Real nodes for tests, demo and bench: C{twistd rmqha} as its own process.
 
 The caller that starts a process keeps its object; whatever is still running when the
 interpreter ends is killed by its pid, so a test that fails leaves nothing behind.
@@ -66,8 +65,7 @@ def until(
     pause: float = 0.02,
     progress: Callable[[], object] = lambda: None,
 ) -> Any:
-    """
-    Wait for a condition.
+    """Wait for a condition.
 
     @param tell: What to say besides C{what} when it does not come true in time.
     @param progress: What changes as long as it gets on: the time begins again then, some times.
@@ -91,9 +89,7 @@ def until(
 
 
 class Folder:
-    """
-    A temporary folder that goes away with its owner, or with the process.
-    """
+    """A temporary folder that goes away with its owner, or with the process."""
 
     def __init__(self, prefix: str = "rmqha-") -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
@@ -101,24 +97,19 @@ class Folder:
         atexit.register(self.remove)
 
     def keep(self) -> None:
-        """
-        Keep the folder for inspection, and print where it is.
-        """
+        """Keep the folder for inspection, and print where it is."""
         atexit.unregister(self.remove)
         sys.stdout.write(f"kept {self.path}\n")
 
     def remove(self) -> None:
-        """
-        Delete it; again is fine.
-        """
+        """Delete it; again is fine."""
         if os.getpid() == self._owner:
             shutil.rmtree(self.path, ignore_errors=True)
             atexit.unregister(self.remove)
 
 
 class Process:
-    """
-    One child process that writes its log to a file.
+    """One child process that writes its log to a file.
 
     @ivar log_path: Everything it said, over all its starts.
     @ivar cwd: Its current folder.
@@ -134,8 +125,7 @@ class Process:
         self.process: subprocess.Popen[str] | None = None
 
     def spawn(self, command: Sequence[str], *, piped: bool = False, session: bool = False) -> None:
-        """
-        Start it.
+        """Start it.
 
         @param piped: Whether we talk to it; its stdout is its log otherwise.
         @param session: Whether a terminal's Ctrl-C is not for it.
@@ -162,9 +152,7 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """
-        Whether there is a process that has not ended.
-        """
+        """Whether there is a process that has not ended."""
         return self.process is not None and self.process.poll() is None
 
     @property
@@ -173,9 +161,7 @@ class Process:
         return self.process.pid
 
     def processor_time(self) -> int:
-        """
-        What it has had of the processors, in ticks: on a busy host it starts all the same.
-        """
+        """What it has had of the processors, in ticks: on a busy host it starts all the same."""
         if not self.running:
             return 0
         text = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -183,16 +169,12 @@ class Process:
         return int(user) + int(system)
 
     def signal(self, number: int) -> None:
-        """
-        Send it a signal, if it still runs.
-        """
+        """Send it a signal, if it still runs."""
         if self.running:
             os.kill(self.pid, number)
 
     def freeze(self) -> None:
-        """
-        Make it stand still (C{SIGSTOP}), and wait until all its threads do.
-        """
+        """Make it stand still (C{SIGSTOP}), and wait until all its threads do."""
         os.kill(self.pid, signal.SIGSTOP)
         tasks = Path(f"/proc/{self.pid}/task")
 
@@ -207,14 +189,11 @@ class Process:
         until(still, f"{self.name} is frozen")
 
     def thaw(self) -> None:
-        """
-        Let a frozen process continue.
-        """
+        """Let a frozen process continue."""
         os.kill(self.pid, signal.SIGCONT)
 
     def wait(self, timeout: float = PATIENCE) -> int:
-        """
-        Wait for its end.
+        """Wait for its end.
 
         @return: Its exit code; minus the signal that ended it.
         """
@@ -229,16 +208,13 @@ class Process:
         return code
 
     def kill9(self) -> None:
-        """
-        End it at once, as a power switch would end everything it did not write.
-        """
+        """End it at once, as a power switch would end everything it did not write."""
         if self.process is not None:
             self.signal(signal.SIGKILL)
             self.wait()
 
     def term(self, timeout: float = PATIENCE) -> int:
-        """
-        Stop it cleanly.
+        """Stop it cleanly.
 
         @return: Its exit code.
         """
@@ -246,37 +222,27 @@ class Process:
         return self.wait(timeout)
 
     def log(self) -> str:
-        """
-        Everything that the process has logged.
-        """
+        """Everything that the process has logged."""
         if not self.log_path.exists():
             return ""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def tail(self, lines: int = 25) -> str:
-        """
-        The last lines of its log, for a failure's text.
-        """
+        """The last lines of its log, for a failure's text."""
         return f"--- {self.name}\n" + "\n".join(self.log().splitlines()[-lines:])
 
     def complaints(self) -> list[str]:
-        """
-        Lines of exceptions that were not handled.
-        """
+        """Lines of exceptions that were not handled."""
         return re.findall(r"(?m)^.*(?:Traceback|Unhandled).*$", self.log())
 
     def memory(self) -> int:
-        """
-        Bytes of anonymous memory (RssAnon): mapped log pages do not count.
-        """
+        """Bytes of anonymous memory (RssAnon): mapped log pages do not count."""
         text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return int(re.findall(r"RssAnon:\s+(\d+) kB", text)[0]) * 1024
 
     @contextmanager
     def no_descriptors(self) -> Iterator[None]:
-        """
-        Let it open no file more than it has open now.
-        """
+        """Let it open no file more than it has open now."""
         before = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
         # A descriptor's number counts, not how many there are.
         highest = max(map(int, os.listdir(f"/proc/{self.pid}/fd")))
@@ -289,9 +255,7 @@ class Process:
             resource.prlimit(self.pid, resource.RLIMIT_NOFILE, before)
 
     def connected_to(self) -> set[int]:
-        """
-        The ports that its TCP connections lead to.
-        """
+        """The ports that its TCP connections lead to."""
         names = set()
         for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
             with suppress(OSError):  # it may be closed by now
@@ -305,15 +269,12 @@ class Process:
         return found
 
     def open_files(self) -> int:
-        """
-        How many file descriptors it has open.
-        """
+        """How many file descriptors it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
 
 class Node(Process):
-    """
-    A node of rmqha, with a configuration and a store of its own.
+    """A node of rmqha, with a configuration and a store of its own.
 
     @ivar role: C{master}, C{slave} or C{namesrv}.
     @ivar port: Where clients connect.
@@ -361,16 +322,12 @@ class Node(Process):
 
     @property
     def address(self) -> tuple[str, int]:
-        """
-        The HA port's address.
-        """
+        """The HA port's address."""
         return "127.0.0.1", self.ha_port
 
     @property
     def cuts(self) -> list[Path]:
-        """
-        The files that keep what was cut off the log; versions of single records are none.
-        """
+        """The files that keep what was cut off the log; versions of single records are none."""
         folder = self.root / "rmqha" / "quarantine"
         names = re.compile(r"\d{20}-\d{20}(\.\d+)?\.log")
         return sorted(path for path in folder.glob("*.log") if names.fullmatch(path.name))
@@ -380,17 +337,13 @@ class Node(Process):
         return self.folder / f"{self.name}.conf"
 
     def write_conf(self) -> list[str]:
-        """
-        Write it, and give the options that name it.
-        """
+        """Write it, and give the options that name it."""
         lines = [f"{key}={value}" for key, value in self.keys.items()]
         self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return ["--role", self.role, "--conf", str(self.conf), *self.arguments]
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         pidfile = self.folder / f"{self.name}.pid"
         pidfile.unlink(missing_ok=True)
         own = ["-n", "--pidfile", str(pidfile), *self.launch_options]
@@ -398,16 +351,13 @@ class Node(Process):
         self.spawn([sys.executable, *command])
 
     def start(self, timeout: float = PATIENCE) -> Self:
-        """
-        Start it, and wait until it has recovered.
-        """
+        """Start it, and wait until it has recovered."""
         self.launch()
         self.until(lambda status: status["state"] != "recovering", "open", timeout)
         return self
 
     def status(self) -> dict[str, Any]:
-        """
-        C{GET /status}.
+        """C{GET /status}.
 
         @raise OSError: If it does not answer.
         """
@@ -418,15 +368,11 @@ class Node(Process):
             return found
 
     def health(self, probe: str = "healthz") -> int:
-        """
-        The response code of a probe.
-        """
+        """The response code of a probe."""
         return self._probed(probe)[0]
 
     def reasons(self, probe: str = "healthz") -> set[str]:
-        """
-        The names of what makes a probe fail; none when it does not.
-        """
+        """The names of what makes a probe fail; none when it does not."""
         return {reason["name"] for reason in self._probed(probe)[1].get("reasons", ())}
 
     def _probed(self, probe: str) -> tuple[int, dict[str, Any]]:
@@ -443,8 +389,7 @@ class Node(Process):
         what: str,
         timeout: float = PATIENCE,
     ) -> dict[str, Any]:
-        """
-        Wait until its status is as wanted.
+        """Wait until its status is as wanted.
 
         @return: That status.
         @raise AssertionError: If it does not get there, or ends before.
@@ -471,9 +416,7 @@ class Node(Process):
         return last
 
     def until_synced(self, end: int, timeout: float = PATIENCE) -> dict[str, Any]:
-        """
-        Wait until a slave holds its master's log up to C{end} and says so.
-        """
+        """Wait until a slave holds its master's log up to C{end} and says so."""
         return self.until(
             lambda status: (
                 status["maxOffset"] == end
@@ -485,9 +428,7 @@ class Node(Process):
         )
 
     def until_upstream(self, *states: str, timeout: float = PATIENCE) -> dict[str, Any]:
-        """
-        Wait until a slave's replication is in one of the named states.
-        """
+        """Wait until a slave's replication is in one of the named states."""
         return self.until(
             lambda status: (status["upstream"] or {}).get("state") in states,
             f"upstream {' or '.join(states)}",
@@ -496,9 +437,7 @@ class Node(Process):
 
 
 class NameServer(Node):
-    """
-    A name server's process.
-    """
+    """A name server's process."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "namesrv", "names")
@@ -510,24 +449,18 @@ class NameServer(Node):
 
     @property
     def client_address(self) -> str:
-        """
-        Where brokers and clients connect.
-        """
+        """Where brokers and clients connect."""
         return f"127.0.0.1:{self.port}"
 
 
 def end_all() -> None:
-    """
-    Kill what this process has started and not ended.
-    """
+    """Kill what this process has started and not ended."""
     for process in tuple(_alive):
         process.kill9()
 
 
 def text_of(keys: Mapping[str, object]) -> str:
-    """
-    Keys as a command line shows them.
-    """
+    """Keys as a command line shows them."""
     return " ".join(f"{key}={value}" for key, value in keys.items())
 
 

@@ -1,5 +1,4 @@
-"""
-Free TCP ports.
+"""Free TCP ports.
 
 Tests run in several processes at once, and a port is free again while its node restarts: so
 each process takes ports from a range of its own, and none twice in a row.
@@ -30,22 +29,17 @@ _given: deque[int] = deque(maxlen=OWN // 4)
 
 
 def free_ports(count: int) -> list[int]:
-    """
-    TCP ports that are free on every local address.
-    """
+    """TCP ports that are free on every local address."""
     return [free_port() for _ in range(count)]
 
 
 def client_port() -> int:
-    """
-    A port for clients: the VIP port two below it is free too.
-    """
+    """A port for clients: the VIP port two below it is free too."""
     return free_port(-2)
 
 
 def free_port(*neighbours: int) -> int:
-    """
-    A free TCP port.
+    """A free TCP port.
 
     @param neighbours: Which other ports have to be free, counted from there.
     """
@@ -66,8 +60,7 @@ def _candidates() -> Iterator[int]:
 
 
 def _range() -> range:
-    """
-    Ports of which no other process takes any as long as this one lives; all of them, if there
+    """Ports of which no other process takes any as long as this one lives; all of them, if there
     are too many processes.
     """
     for start in range(PORTS.start, PORTS.stop, OWN):

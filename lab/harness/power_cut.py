@@ -1,5 +1,4 @@
-"""
-Power cuts without a kernel module: a node that keeps a second copy of what it made durable.
+"""Power cuts without a kernel module: a node that keeps a second copy of what it made durable.
 
 Run as a process, this is L{lab.harness.writer_child} with C{fsync} and C{fdatasync} that copy
 the file, once the real call is done, to a second folder; the node's fsync thread is followed by
@@ -34,9 +33,7 @@ IN_PLACE = ("commitlog", "consumequeue", "index")
 
 
 def keep_synced(store: Path, copy: Path) -> None:
-    """
-    From now on, keep a copy of what this process made durable.
-    """
+    """From now on, keep a copy of what this process made durable."""
     keep = _keeper(store, copy)
     for name in ("fsync", "fdatasync"):
         setattr(os, name, _copying(getattr(os, name), keep))
@@ -86,8 +83,7 @@ def _copying(sync: Callable[[int], None], keep: Callable[[int], None]) -> Callab
 
 
 def cut(store: Path, copy: Path, chance: random.Random, kept: float) -> int:
-    """
-    Take from a dead node's store what it had not made durable.
+    """Take from a dead node's store what it had not made durable.
 
     @param kept: How likely a page stays that nobody waited for.
     @return: The number of pages that went.
@@ -116,9 +112,7 @@ def _cut_file(path: Path, synced: Path, chance: random.Random, kept: float) -> i
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Run a node that keeps the copy.
-    """
+    """Run a node that keeps the copy."""
     store, copy, *rest = arguments
     keep_synced(Path(store), Path(copy))
     # Only now, for the same reason.

@@ -1,5 +1,4 @@
-"""
-A bad network between two nodes: a TCP proxy in its own process, told what to do.
+"""A bad network between two nodes: a TCP proxy in its own process, told what to do.
 
 Each direction has its own faults: C{up} is what the slave says, C{down} what the master
 sends.  They are changed at any time, for connections that are there and for new ones::
@@ -41,8 +40,7 @@ DIRECTIONS = ("up", "down")
 
 
 class Flow:
-    """
-    One direction of one connection: bytes come in, are spoiled, and go on.
+    """One direction of one connection: bytes come in, are spoiled, and go on.
 
     @ivar passed: Bytes of it that were passed on, or swallowed.
     """
@@ -60,9 +58,7 @@ class Flow:
         self.ended: bool = False
 
     def came(self, data: bytes) -> None:
-        """
-        Take bytes from the one side.
-        """
+        """Take bytes from the one side."""
         flip = self.faults.get("flip")
         if flip is not None and self.seen <= flip[0] < self.seen + len(data):
             spoiled = bytearray(data)
@@ -81,16 +77,12 @@ class Flow:
         self.run()
 
     def finish(self) -> None:
-        """
-        The one side has said all: end the other when it has it.
-        """
+        """The one side has said all: end the other when it has it."""
         self.ended = True
         self.run()
 
     def run(self) -> None:
-        """
-        Pass on what is due.
-        """
+        """Pass on what is due."""
         if self.timer is not None and self.timer.active():
             self.timer.cancel()
         self.timer = None
@@ -151,8 +143,7 @@ class Flow:
 
 
 class End(Protocol):
-    """
-    One socket of the proxy.
+    """One socket of the proxy.
 
     @ivar into: Where what it hears goes.
     @ivar out: Where what it says comes from.
@@ -163,9 +154,7 @@ class End(Protocol):
         self.lost = False
 
     def connectionMade(self) -> None:
-        """
-        Pass on what waited for us.
-        """
+        """Pass on what waited for us."""
         self.transport.setTcpNoDelay(True)
         self.transport.registerProducer(self, True)
         self.paused = False
@@ -173,9 +162,7 @@ class End(Protocol):
         self.out.run()
 
     def take(self, data: bytes) -> int:
-        """
-        Send bytes as a segment of their own, if there is room for them.
-        """
+        """Send bytes as a segment of their own, if there is room for them."""
         if self.paused:
             return 0
         self.transport.write(data)
@@ -185,42 +172,30 @@ class End(Protocol):
         return len(data)
 
     def pauseProducing(self) -> None:
-        """
-        The other machine does not read.
-        """
+        """The other machine does not read."""
         self.paused = True
 
     def resumeProducing(self) -> None:
-        """
-        Called by Twisted: the transport takes bytes again.
-        """
+        """Called by Twisted: the transport takes bytes again."""
         self.paused = False
         self.out.run()
 
     def stopProducing(self) -> None:
-        """
-        Called by Twisted: the transport takes no bytes any more.
-        """
+        """Called by Twisted: the transport takes no bytes any more."""
         self.paused = True
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Spoil it and pass it on.
-        """
+        """Spoil it and pass it on."""
         self.into.came(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Tell the other side, unless the network is one that does not.
-        """
+        """Tell the other side, unless the network is one that does not."""
         self.lost = True
         self.into.bridge.lost(self, well=reason.check(ConnectionDone) is not None)
 
 
 class Bridge:
-    """
-    One connection through the proxy.
-    """
+    """One connection through the proxy."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -234,9 +209,7 @@ class Bridge:
         self.silent = False
 
     def lost(self, end: End, *, well: bool) -> None:
-        """
-        One side's connection ended: end the other.
-        """
+        """One side's connection ended: end the other."""
         other = self.server if end is self.client else self.client
         if self.client.lost and self.server.lost:
             self.network.bridges.discard(self)
@@ -248,16 +221,13 @@ class Bridge:
             other.transport.abortConnection()
 
     def cut(self) -> None:
-        """
-        End both sides at once.
-        """
+        """End both sides at once."""
         for end in (self.client, self.server):
             if end.transport is not None and not end.lost:
                 end.transport.abortConnection()
 
     def half_open(self, keep: str) -> None:
-        """
-        End one side without a word to the other, which stays as it is.
+        """End one side without a word to the other, which stays as it is.
 
         @param keep: C{client} or C{server}: the side that learns nothing.
         """
@@ -268,9 +238,7 @@ class Bridge:
 
 
 class Outgoing(ClientFactory):
-    """
-    Makes the connection from the proxy to the master.
-    """
+    """Makes the connection from the proxy to the master."""
 
     noisy = False
 
@@ -278,24 +246,18 @@ class Outgoing(ClientFactory):
         self.bridge = bridge
 
     def buildProtocol(self, addr: Any) -> End:
-        """
-        The bridge has it already.
-        """
+        """The bridge has it already."""
         return self.bridge.server
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
-        """
-        The master refused the connection: end the slave's.
-        """
+        """The master refused the connection: end the slave's."""
         self.bridge.server.lost = True
         if self.bridge.client.transport is not None:
             self.bridge.client.transport.abortConnection()
 
 
 class Network(ServerFactory):
-    """
-    Everything between the slaves and one master.
-    """
+    """Everything between the slaves and one master."""
 
     noisy = False
 
@@ -330,9 +292,7 @@ class Network(ServerFactory):
         return bridge.client
 
     def set(self, number: int, direction: str, **faults: Any) -> str:
-        """
-        Replace the faults of a direction, or of both.
-        """
+        """Replace the faults of a direction, or of both."""
         for name in DIRECTIONS if direction == "both" else (direction,):
             self.faults[name].clear()
             self.faults[name].update(faults)
@@ -342,33 +302,25 @@ class Network(ServerFactory):
         return "set"
 
     def cut(self, number: int) -> int:
-        """
-        End all connections at once.
-        """
+        """End all connections at once."""
         count = len(self.bridges)
         for bridge in tuple(self.bridges):
             bridge.cut()
         return count
 
     def half_open(self, number: int, keep: str) -> int:
-        """
-        Let one side of every connection disappear; the other learns nothing.
-        """
+        """Let one side of every connection disappear; the other learns nothing."""
         for bridge in tuple(self.bridges):
             bridge.half_open(keep)
         return len(self.bridges)
 
     def refuse(self, number: int, on: bool) -> bool:
-        """
-        Refuse all connections, or accept them again.
-        """
+        """Refuse all connections, or accept them again."""
         self.refusing = on
         return on
 
     def part(self, number: int, on: bool) -> bool:
-        """
-        Let nothing through at all, not even that a side has gone; or everything again.
-        """
+        """Let nothing through at all, not even that a side has gone; or everything again."""
         self.parted = self.refusing = on
         self.set(number, "both", hold=on)
         if not on:
@@ -378,16 +330,12 @@ class Network(ServerFactory):
         return on
 
     def swap(self, number: int, direction: str, old: str, new: str) -> str:
-        """
-        Pass other text on, of the same length; it has to come in one piece.
-        """
+        """Pass other text on, of the same length; it has to come in one piece."""
         self.swaps[direction][old.encode()] = new.encode()
         return new
 
     def stats(self, number: int) -> dict[str, Any]:
-        """
-        How many there were, how many there are, and what has passed of those.
-        """
+        """How many there were, how many there are, and what has passed of those."""
         return {
             "connections": self.connections,
             "open": len(self.bridges),
@@ -397,8 +345,7 @@ class Network(ServerFactory):
 
 
 class Proxy(Piped):
-    """
-    The parent's side.
+    """The parent's side.
 
     @ivar address: Where slaves connect to.
     """
@@ -410,9 +357,7 @@ class Proxy(Piped):
         self.address = ("127.0.0.1", free_ports(1)[0])
 
     def start(self) -> Proxy:
-        """
-        Start it, and wait until it listens.
-        """
+        """Start it, and wait until it listens."""
         host, port = self.target
         self.open(
             [
@@ -429,40 +374,30 @@ class Proxy(Piped):
         return self
 
     def set(self, direction: str, **faults: Any) -> None:
-        """
-        Replace the faults of C{up}, C{down} or C{both}; none of them heals it.
-        """
+        """Replace the faults of C{up}, C{down} or C{both}; none of them heals it."""
         self.do("set", direction=direction, **faults)
 
     def cut(self) -> int:
-        """
-        End all connections at once, and say how many there were.
-        """
+        """End all connections at once, and say how many there were."""
         return int(self.do("cut"))
 
     def half_open(self, keep: str) -> None:
-        """
-        Let one side of every connection disappear without a word to the one that stays.
+        """Let one side of every connection disappear without a word to the one that stays.
 
         @param keep: C{client}, the slave, or C{server}, the master.
         """
         self.do("half-open", keep=keep)
 
     def refuse(self, on: bool) -> None:
-        """
-        Refuse all connections, or accept them again.
-        """
+        """Refuse all connections, or accept them again."""
         self.do("refuse", on=on)
 
     def part(self, on: bool) -> None:
-        """
-        Part the two sides, none of which learns what becomes of the other; or heal it.
-        """
+        """Part the two sides, none of which learns what becomes of the other; or heal it."""
         self.do("part", on=on)
 
     def swap(self, direction: str, old: str, new: str) -> None:
-        """
-        Pass C{new} on for C{old} from now on.
+        """Pass C{new} on for C{old} from now on.
 
         @raise ValueError: If they are not of one length.
         """
@@ -471,17 +406,13 @@ class Proxy(Piped):
         self.do("swap", direction=direction, old=old, new=new)
 
     def stats(self) -> dict[str, Any]:
-        """
-        C{connections} so far, C{open} ones, and bytes C{up} and C{down} of those.
-        """
+        """C{connections} so far, C{open} ones, and bytes C{up} and C{down} of those."""
         found: dict[str, Any] = self.do("stats")
         return found
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Run the proxy in this process, driven by the parent.
-    """
+    """Run the proxy in this process, driven by the parent."""
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

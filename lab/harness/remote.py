@@ -1,5 +1,5 @@
-"""
-Clients of real brokers that wait for their answers, and a consumer that goes where it is sent.
+"""Clients of real brokers that wait for their answers, and a consumer that goes where it is
+sent.
 """
 
 from __future__ import annotations
@@ -31,31 +31,22 @@ WINDOW = 100
 
 
 class Remote(BlockingConnection):
-    """
-    One connection to a broker or a name server on this machine.
-    """
+    """One connection to a broker or a name server on this machine."""
 
     def __init__(self, port: int) -> None:
-        """
-        @raise OSError: If the port is closed.
-        """
+        """@raise OSError: If the port is closed."""
         super().__init__(f"127.0.0.1:{port}", SOON)
 
     def heard(self, timeout: float = SOON) -> Command:
-        """
-        Wait for the next answer.
-        """
+        """Wait for the next answer."""
         return super().heard(timeout)
 
     def ask(self, command: Command, timeout: float = SOON) -> Command:
-        """
-        Send a request and wait for its answer.
-        """
+        """Send a request and wait for its answer."""
         return super().ask(command, timeout)
 
     def ask_all(self, commands: list[Command]) -> list[Command]:
-        """
-        Ask many, some at a time.
+        """Ask many, some at a time.
 
         @return: The answers, in the order they came.
         """
@@ -69,8 +60,7 @@ class Remote(BlockingConnection):
 
 
 def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Command:
-    """
-    A message to a queue of a topic, which is made by the first.
+    """A message to a queue of a topic, which is made by the first.
 
     @param delay: Its delay level.
     """
@@ -90,9 +80,7 @@ def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Comma
 
 
 def make_topic(topic: str, queues: int = 4) -> Command:
-    """
-    An administrator makes a topic.
-    """
+    """An administrator makes a topic."""
     request = CreateTopicRequest(
         topic=topic,
         default_topic=TEMPLATE_TOPIC,
@@ -106,8 +94,7 @@ def make_topic(topic: str, queues: int = 4) -> Command:
 
 
 def pull(topic: str, group: str, offset: int, queue_id: int = 0, wait: float = 0.0) -> Command:
-    """
-    A pull of everything.
+    """A pull of everything.
 
     @param wait: How long it may be held, in seconds.
     """
@@ -127,9 +114,7 @@ def pull(topic: str, group: str, offset: int, queue_id: int = 0, wait: float = 0
 
 
 def commit(topic: str, group: str, offset: int, queue_id: int = 0) -> Command:
-    """
-    A group says how far it is.
-    """
+    """A group says how far it is."""
     request = UpdateConsumerOffsetRequest(
         consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
     )
@@ -137,9 +122,7 @@ def commit(topic: str, group: str, offset: int, queue_id: int = 0) -> Command:
 
 
 def progress(topic: str, group: str, queue_id: int = 0) -> Command:
-    """
-    A group asks how far it is.
-    """
+    """A group asks how far it is."""
     request = QueryConsumerOffsetRequest(
         consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
     )
@@ -147,9 +130,7 @@ def progress(topic: str, group: str, queue_id: int = 0) -> Command:
 
 
 def records(answer: Command) -> list[Record]:
-    """
-    Decode the messages of an answer's body.
-    """
+    """Decode the messages of an answer's body."""
     found, body, position = [], bytes(answer.body), 0
     while position < len(body):
         found.append(decode(body, position, position))
@@ -158,16 +139,13 @@ def records(answer: Command) -> list[Record]:
 
 
 def bodies(answer: Command) -> list[bytes]:
-    """
-    The bodies of an answer's messages.
-    """
+    """The bodies of an answer's messages."""
     return [record.body for record in records(answer)]
 
 
 @define(eq=False)
 class Follower:
-    """
-    A consumer of one queue that does as stock clients do: it pulls from where it was last sent,
+    """A consumer of one queue that does as stock clients do: it pulls from where it was last sent,
     and, if nobody is there, from anybody; it commits to the master, or to whoever is there.
 
     @ivar ports: The brokers' client ports by their ids.
@@ -189,8 +167,7 @@ class Follower:
     _open: dict[int, Remote] = field(init=False, factory=dict)
 
     def step(self, wait: float = 0.0) -> int:
-        """
-        Pull once, and commit what came.
+        """Pull once, and commit what came.
 
         @return: The answer's code.
         """
@@ -207,8 +184,7 @@ class Follower:
         return answer.code
 
     def commit(self) -> int:
-        """
-        Say how far it is.
+        """Say how far it is.
 
         @return: The id of the broker that was told.
         """
@@ -218,9 +194,7 @@ class Follower:
         return broker
 
     def run(self, until: Callable[[], bool], timeout: float = SOON) -> None:
-        """
-        Go on until something is so.
-        """
+        """Go on until something is so."""
         deadline = time.monotonic() + timeout
         while not until():
             if time.monotonic() > deadline:

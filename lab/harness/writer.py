@@ -1,5 +1,4 @@
-"""
-A live writer: the real master in its own process, told over a pipe what to write.
+"""A live writer: the real master in its own process, told over a pipe what to write.
 
 What was acknowledged is kept on this side, in a L{History} that outlives the process,
 so it can be killed at any moment and held to its word afterwards.
@@ -26,8 +25,7 @@ from lab.harness.nodes import PATIENCE, Node
 
 @frozen(kw_only=True)
 class Write:
-    """
-    What was told about one write.
+    """What was told about one write.
 
     @ivar n: Its number, of all of a L{History}.
     @ivar key: Its C{UNIQ_KEY}.
@@ -54,8 +52,7 @@ class Write:
 
 @define
 class History:
-    """
-    Everything that was written by one or more drivers, one after the other.
+    """Everything that was written by one or more drivers, one after the other.
 
     @ivar writes: In the order in which their results were heard.
     """
@@ -64,8 +61,7 @@ class History:
     next: int = 0
 
     def numbers(self, count: int) -> int:
-        """
-        Numbers for so many new writes.
+        """Numbers for so many new writes.
 
         @return: The first.
         """
@@ -74,22 +70,17 @@ class History:
 
     @property
     def acked(self) -> list[Write]:
-        """
-        The writes whose promise was made.
-        """
+        """The writes whose promise was made."""
         return [write for write in self.writes if write.status == "PUT_OK" and write.waited]
 
     @property
     def statuses(self) -> Counter[str]:
-        """
-        The number of writes by their final status.
-        """
+        """The number of writes by their final status."""
         return Counter(write.status for write in self.writes)
 
 
 class Burst:
-    """
-    Some writes under way.
+    """Some writes under way.
 
     @ivar writes: The results so far.
     """
@@ -114,21 +105,16 @@ class Burst:
 
     @property
     def done(self) -> bool:
-        """
-        Whether all ended, or the driver did.
-        """
+        """Whether all ended, or the driver did."""
         return self._asked.done
 
     def wait(self, timeout: float = PATIENCE) -> list[Write]:
-        """
-        Wait for all, or for the driver's end.
-        """
+        """Wait for all, or for the driver's end."""
         self.summary(timeout)
         return self.writes
 
     def summary(self, timeout: float = PATIENCE) -> dict[str, Any] | None:
-        """
-        Wait for all.
+        """Wait for all.
 
         @return: C{statuses}, C{seconds} from first to last, and C{micros} of each write
             that was stored; C{None} if the driver ended before.
@@ -138,8 +124,7 @@ class Burst:
 
 
 class Driver(Piped, Node):
-    """
-    A node that writes as it is told.
+    """A node that writes as it is told.
 
     @ivar history: What it was told and what became of it.
     @ivar die: Places to die at, from L{lab.harness.kill_points}; used up by one start.
@@ -161,9 +146,7 @@ class Driver(Piped, Node):
         self.synced: Path | None = None
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         command = [sys.executable, "-m", "lab.harness.writer_child"]
         if self.synced is not None:
             command[2:] = ["lab.harness.power_cut", str(self.root), str(self.synced)]
@@ -174,28 +157,21 @@ class Driver(Piped, Node):
 
     @property
     def is_ready(self) -> bool:
-        """
-        Whether it runs and takes writes.
-        """
+        """Whether it runs and takes writes."""
         return self.running and any(said.get("news") == "ready" for said in self.news)
 
     def until_ready(self, timeout: float = PATIENCE) -> None:
-        """
-        Wait until it takes writes.
-        """
+        """Wait until it takes writes."""
         self.until_news("ready", timeout)
 
     def start(self, timeout: float = PATIENCE) -> Driver:
-        """
-        Start it, and wait until it takes writes.
-        """
+        """Start it, and wait until it takes writes."""
         self.launch()
         self.until_ready(timeout)
         return self
 
     def put(self, count: int, **how: Any) -> Burst:
-        """
-        Begin to write messages with a key of their own each.
+        """Begin to write messages with a key of their own each.
 
         @param how: C{size} of the body in bytes, C{topic}, number of C{queues},
             C{concurrency}, C{rate} a second, C{wait} for the promise, C{tell} each result,
@@ -204,21 +180,16 @@ class Driver(Piped, Node):
         return Burst(self, count, **how)
 
     def enough(self) -> None:
-        """
-        Let the writes under way be the last of their bursts.
-        """
+        """Let the writes under way be the last of their bursts."""
         self.do("enough")
 
     def ask_status(self) -> dict[str, Any]:
-        """
-        The status, through the pipe.
-        """
+        """The status, through the pipe."""
         found: dict[str, Any] = self.do("status")
         return found
 
     def stop(self, timeout: float = PATIENCE) -> int:
-        """
-        Stop it cleanly, through the pipe.
+        """Stop it cleanly, through the pipe.
 
         @return: Its exit code.
         """

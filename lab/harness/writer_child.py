@@ -1,5 +1,4 @@
-"""
-The child side of L{lab.harness.writer}: a node whose parent says what it writes.
+"""The child side of L{lab.harness.writer}: a node whose parent says what it writes.
 
 It is twistd's own service tree, made by the same C{makeService} from the same command
 line, with a pipe beside it.  For tests of faults it can be told to fall over at a
@@ -43,17 +42,13 @@ REFUSED_PAUSE = 0.02
 
 
 def body_of(key: str, size: int) -> bytes:
-    """
-    A body that tells whose it is, wherever it is cut.
-    """
+    """A body that tells whose it is, wherever it is cut."""
     line = f"{key} ".encode()
     return (line * (size // len(line) + 1))[:size]
 
 
 class Burst:
-    """
-    One C{put} command: a number of writes, some of them at one time.
-    """
+    """One C{put} command: a number of writes, some of them at one time."""
 
     def __init__(
         self,
@@ -83,9 +78,7 @@ class Burst:
         self.more()
 
     def more(self) -> None:
-        """
-        Begin as many writes as may be under way now.
-        """
+        """Begin as many writes as may be under way now."""
         begun = 0
         if self.driven.enough:
             self.end = min(self.end, self.next)
@@ -111,8 +104,7 @@ class Burst:
             self.driven.commands.say(self.number, done=True, answer=answer)
 
     def write(self, n: int) -> bool:
-        """
-        Begin one write.
+        """Begin one write.
 
         @return: Whether the store took it.
         """
@@ -146,9 +138,7 @@ class Burst:
         return True
 
     def ended(self, result: PutResult | Failure, n: int, key: str, started: float) -> None:
-        """
-        Note how one write ended.
-        """
+        """Note how one write ended."""
         micros = int((time.perf_counter() - started) * 1e6)
         self.under_way -= 1
         if isinstance(result, Failure):
@@ -174,9 +164,7 @@ class Burst:
             self.driven.reactor.callLater(0, self.more)
 
     def told(self, n: int, key: str, what: dict[str, Any]) -> None:
-        """
-        Report one write to the parent.
-        """
+        """Report one write to the parent."""
         status = what["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
         if self.tell:
@@ -185,9 +173,7 @@ class Burst:
 
 
 class Driven:
-    """
-    The node, the pipe, and what can be asked for.
-    """
+    """The node, the pipe, and what can be asked for."""
 
     def __init__(self, node: Any, reactor: Any, prefix: str) -> None:
         self.node, self.reactor, self.prefix = node, reactor, prefix
@@ -211,29 +197,22 @@ class Driven:
         self._watch.clock = reactor
 
     def put(self, number: int, **what: Any) -> None:
-        """
-        Write; every result is told as it comes.
-        """
+        """Write; every result is told as it comes."""
         self.enough = False
         Burst(self, number, **what)
 
     def no_more(self, number: int) -> str:
-        """
-        Begin no write that has not begun.
-        """
+        """Begin no write that has not begun."""
         self.enough = True
         return "enough"
 
     def stop(self, number: int) -> str:
-        """
-        Stop the node cleanly.
-        """
+        """Stop the node cleanly."""
         self.reactor.callLater(0, self.reactor.stop)
         return "stopping"
 
     def sync(self, number: int, how: str, seconds: float = 0.0, every: int = 1) -> str:
-        """
-        Change the disk.
+        """Change the disk.
 
         @param how: C{normal}, C{slow}, or C{fail} with EIO.
         @param every: Which of the fsyncs, 1 for each.
@@ -254,16 +233,12 @@ class Driven:
         return how
 
     def clock(self, number: int, offset: float) -> float:
-        """
-        Set the wall clock of this process, in seconds from the real one.
-        """
+        """Set the wall clock of this process, in seconds from the real one."""
         time.time = lambda: _true_time() + offset
         return offset
 
     def lateness(self, number: int) -> float:
-        """
-        How late the reactor was at worst since this was last asked, in seconds.
-        """
+        """How late the reactor was at worst since this was last asked, in seconds."""
         if not self._watch.running:
             self._due = self.reactor.seconds()
             self._watch.start(0.01, now=False)
@@ -280,16 +255,12 @@ _true_time: Callable[[], float] = time.time
 
 
 def end_at_once() -> None:
-    """
-    End the process as C{kill -9} does.
-    """
+    """End the process as C{kill -9} does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Start the node as twistd does, and listen to the parent.
-    """
+    """Start the node as twistd does, and listen to the parent."""
     lean_reactor.install()
     from twisted.internet import reactor
 

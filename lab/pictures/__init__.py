@@ -1,3 +1,1 @@
-"""
-The pictures of the guide, made from a cluster that runs.
-"""
+"""The pictures of the guide, made from a cluster that runs."""

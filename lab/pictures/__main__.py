@@ -1,6 +1,5 @@
-"""
-Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide: the page of a node
-by Chromium (Debian's package C{chromium}), and three commands as terminals show them.
+"""Start C{conf/2m-2s-sync}, let things happen, and make the pictures of the guide: the page of a
+node by Chromium (Debian's package C{chromium}), and three commands as terminals show them.
 
 C{make pictures}; they are in C{docs/_static} then.
 """
@@ -70,9 +69,7 @@ def main(seconds: float, folder: Path) -> None:
 
 
 def commands(cluster: Cluster, folder: Path) -> None:
-    """
-    What C{rmqha status} and C{rmqha events} print.
-    """
+    """What C{rmqha status} and C{rmqha events} print."""
     broker = f"127.0.0.1:{cluster.members[1].ports['status']}"
     for name, arguments, columns in (
         ("cli-status.svg", ["status", broker], 110),
@@ -83,8 +80,7 @@ def commands(cluster: Cluster, folder: Path) -> None:
 
 
 def behind_java(made: Path, folder: Path) -> None:
-    """
-    What C{rmqha status} prints of a slave behind a stock master.
+    """What C{rmqha status} prints of a slave behind a stock master.
 
     @raise Missing: If C{make interop} has not brought RocketMQ here.
     """
@@ -101,8 +97,7 @@ def behind_java(made: Path, folder: Path) -> None:
 
 
 def pages(reactor: Any, port: int, made: Path, folder: Path) -> Deferred[None]:
-    """
-    The page of a node.
+    """The page of a node.
 
     @param port: Of its admin port.
     @param made: A folder for the browser.

@@ -1,5 +1,4 @@
-"""
-What happens in the pictures: writes that come and go, a slave that does not answer for a moment,
+"""What happens in the pictures: writes that come and go, a slave that does not answer for a moment,
 consumers that are behind, a stranger at the HA port, and a request that nothing here serves.
 """
 
@@ -31,8 +30,7 @@ UNSERVED = 9999
 
 @define
 class Scene:
-    """
-    A cluster at work.
+    """A cluster at work.
 
     @ivar seconds: How long.
     """
@@ -42,15 +40,11 @@ class Scene:
     _sent: dict[tuple[str, int], int] = field(factory=dict, init=False)
 
     def member(self, name: str) -> Member:
-        """
-        A node by its name.
-        """
+        """A node by its name."""
         return next(each for each in self.cluster.members if each.name == name)
 
     def play(self) -> None:
-        """
-        Let it happen.
-        """
+        """Let it happen."""
         for name in ("broker-a", "broker-b"):
             until(lambda name=name: self._in_sync(name), f"{name} has its slave")
         begun = time.monotonic()

@@ -1,6 +1,4 @@
-"""
-What a command prints, as a picture of the terminal.
-"""
+"""What a command prints, as a picture of the terminal."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ WITHOUT_FONTS = re.sub(
 
 
 def picture(arguments: list[str], columns: int) -> str:
-    """
-    Run a command, and draw what it prints.
+    """Run a command, and draw what it prints.
 
     @param arguments: Those of C{rmqha}.
     @param columns: The width of the terminal.

@@ -1,3 +1,1 @@
-"""
-Spark's own cluster on this machine: a master, workers and a Connect server on loopback.
-"""
+"""Spark's own cluster on this machine: a master, workers and a Connect server on loopback."""

@@ -1,5 +1,4 @@
-"""
-Start the cluster, say how to use it, end it: C{make spark-cluster}.
+"""Start the cluster, say how to use it, end it: C{make spark-cluster}.
 
 It runs until Ctrl-C, or for C{--seconds}.  The exit code is 0 when every process started,
 ran and ended as it should.
@@ -58,8 +57,7 @@ def main(
 def run(
     cluster: SparkCluster, console: Console, asked: threading.Event, seconds: float | None
 ) -> int:
-    """
-    Start, watch, stop.
+    """Start, watch, stop.
 
     @param asked: Set when it is to end.
     @return: The exit code.
@@ -82,9 +80,7 @@ def run(
 
 
 def show(cluster: SparkCluster, console: Console) -> None:
-    """
-    Say where everything is, and how it is used.
-    """
+    """Say where everything is, and how it is used."""
     table = Table("process", "pid", "address", "pages", "log", box=None, pad_edge=False)
     addresses = {"master": cluster.url, "connect": cluster.remote}
     for process in cluster.processes:
@@ -104,8 +100,7 @@ def show(cluster: SparkCluster, console: Console) -> None:
 
 
 def watch(cluster: SparkCluster, asked: threading.Event, seconds: float | None) -> None:
-    """
-    Wait until it is to end.
+    """Wait until it is to end.
 
     @raise Unusable: If a process ends by itself.
     """

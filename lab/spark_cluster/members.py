@@ -1,5 +1,4 @@
-"""
-The processes: what the wheel of PySpark has of Spark's standalone cluster, each on ports of
+"""The processes: what the wheel of PySpark has of Spark's standalone cluster, each on ports of
 its own.
 
 There is no start-master.sh in the wheel, but all it would start.  A worker starts executors,
@@ -60,15 +59,12 @@ SHARING = {
 
 
 class Unusable(Exception):
-    """
-    The cluster did not start.
-    """
+    """The cluster did not start."""
 
 
 @define(eq=False)
 class SparkCluster:
-    """
-    A master, its workers, and maybe a Connect server, from C{with} to its end.
+    """A master, its workers, and maybe a Connect server, from C{with} to its end.
 
     @ivar folder: For logs and what workers write; made if it is not there.
     @ivar count: Workers.
@@ -110,38 +106,28 @@ class SparkCluster:
 
     @property
     def processes(self) -> list[Process]:
-        """
-        Those that should run, in the order of their start.
-        """
+        """Those that should run, in the order of their start."""
         return [self.master, *self.workers, *([self.connect] if self.serving else [])]
 
     # --- addresses ----------------------------------------------------------
 
     @property
     def url(self) -> str:
-        """
-        The cluster's address for C{--master}.
-        """
+        """The cluster's address for C{--master}."""
         return f"spark://{LOOPBACK}:{self._ports['master']}"
 
     @property
     def remote(self) -> str:
-        """
-        The same for a client of Connect.
-        """
+        """The same for a client of Connect."""
         return f"sc://{LOOPBACK}:{self._ports['connect']}"
 
     def pages(self, name: str = "master") -> str:
-        """
-        Where a process shows itself to a browser.
-        """
+        """Where a process shows itself to a browser."""
         return f"http://{LOOPBACK}:{self._ports[f'{name} pages']}"
 
     @property
     def settings(self) -> dict[str, str]:
-        """
-        What a driver on this machine should say besides L{url}.
-        """
+        """What a driver on this machine should say besides L{url}."""
         return {**DRIVER, "spark.python.unix.domain.socket.dir": str(self.sockets)}
 
     # --- from start to end --------------------------------------------------
@@ -158,8 +144,7 @@ class SparkCluster:
         self.stop()
 
     def start(self) -> None:
-        """
-        Start all, and wait until each can be used.
+        """Start all, and wait until each can be used.
 
         @raise Unusable: If one cannot.
         @raise JavaMissing: If there is no Java.
@@ -179,8 +164,7 @@ class SparkCluster:
             self._until(self.connect, lambda: self._listens("connect"))
 
     def serve(self) -> None:
-        """
-        Start the Connect server, if it was left out.
+        """Start the Connect server, if it was left out.
 
         @raise Unusable: If it does not start.
         """
@@ -190,8 +174,7 @@ class SparkCluster:
             self._until(self.connect, lambda: self._listens("connect"))
 
     def stop(self) -> list[str]:
-        """
-        End all: who uses the workers, the workers, the master.
+        """End all: who uses the workers, the workers, the master.
 
         @return: What did not end as it should.
         """
@@ -212,9 +195,7 @@ class SparkCluster:
         return wrong
 
     def alive(self) -> list[dict[str, Any]]:
-        """
-        The workers that the master counts on, as it tells; none if it does not answer.
-        """
+        """The workers that the master counts on, as it tells; none if it does not answer."""
         try:
             with urllib.request.urlopen(f"{self.pages()}/json/", timeout=5) as answer:
                 workers: list[dict[str, Any]] = json.load(answer)["workers"]
@@ -223,9 +204,7 @@ class SparkCluster:
         return [worker for worker in workers if worker["state"] == "ALIVE"]
 
     def executors(self) -> list[int]:
-        """
-        Process ids of the executors that run now.
-        """
+        """Process ids of the executors that run now."""
         return [
             pid
             for worker in self.workers
@@ -255,9 +234,7 @@ class SparkCluster:
         process.spawn(["env", *given, program, kind, *arguments], session=True)
 
     def _conf(self) -> Path:
-        """
-        The folder with what all of them are configured with.
-        """
+        """The folder with what all of them are configured with."""
         conf = self.folder / "conf"
         conf.mkdir(exist_ok=True)
         # A port where any client may submit programs, and which is not needed.
@@ -291,8 +268,7 @@ class SparkCluster:
             return trial.connect_ex((LOOPBACK, self._ports[name])) == 0
 
     def _until(self, process: Process, ready: Any) -> None:
-        """
-        Wait until a process can be used.
+        """Wait until a process can be used.
 
         @raise Unusable: If it ends before, or takes too long.
         """
@@ -309,9 +285,7 @@ class SparkCluster:
 
 
 def _short_folder() -> Path:
-    """
-    A new folder whose path leaves room for a socket's name.
-    """
+    """A new folder whose path leaves room for a socket's name."""
     made = Path(tempfile.mkdtemp(prefix="rmqha-spark-"))
     if len(os.fsencode(made)) > SOCKET_FOLDER_MOST:
         made.rmdir()

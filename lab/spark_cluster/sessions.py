@@ -1,5 +1,4 @@
-"""
-Processes and what they have started: all of a session, ended by their ids.
+"""Processes and what they have started: all of a session, ended by their ids.
 
 A worker of Spark starts executors, and those start Python.  Whoever starts a worker as the
 leader of a session finds them all, also when the worker is gone.
@@ -21,8 +20,7 @@ ENDED_WELL = (0, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 def end(process: Process) -> list[str]:
-    """
-    Wait for a process that was told to end, then end what it left.
+    """Wait for a process that was told to end, then end what it left.
 
     @return: What did not go as it should.
     """
@@ -41,9 +39,7 @@ def end(process: Process) -> list[str]:
 
 
 def end_session(leader: int) -> None:
-    """
-    Kill what is left of a session, each process by its id.
-    """
+    """Kill what is left of a session, each process by its id."""
     for pid in in_session(leader):
         try:
             os.kill(pid, signal.SIGKILL)
@@ -52,8 +48,7 @@ def end_session(leader: int) -> None:
 
 
 def in_session(leader: int) -> list[int]:
-    """
-    The processes of a session.
+    """The processes of a session.
 
     @param leader: The process that began it, which may have ended.
     """
@@ -70,9 +65,7 @@ def in_session(leader: int) -> list[int]:
 
 
 def command(pid: int) -> bytes:
-    """
-    The command line of a process; empty if it has ended.
-    """
+    """The command line of a process; empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

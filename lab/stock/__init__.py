@@ -1,3 +1,1 @@
-"""
-Real RocketMQ brokers, tools and clients, fetched from the registries and run on loopback.
-"""
+"""Real RocketMQ brokers, tools and clients, fetched from the registries and run on loopback."""

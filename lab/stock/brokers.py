@@ -1,5 +1,4 @@
-"""
-Stock RocketMQ as processes on loopback: brokers, and a helper of ours that holds a name
+"""Stock RocketMQ as processes on loopback: brokers, and a helper of ours that holds a name
 server, producers and readers in one JVM a version.
 
 Everything is a L{Process}, so whatever a failing test leaves behind is killed by its
@@ -44,8 +43,7 @@ SMALL: dict[str, object] = {
 
 
 def broker_ports() -> int:
-    """
-    A listen port whose neighbours are free: a stock broker also takes the second below
+    """A listen port whose neighbours are free: a stock broker also takes the second below
     it, and 4.9 always the next one for HA.
     """
     return free_port(-2, -1, 1)
@@ -53,8 +51,7 @@ def broker_ports() -> int:
 
 @frozen
 class Row:
-    """
-    What is compared of a message that a consumer can reach.
+    """What is compared of a message that a consumer can reach.
 
     @ivar place: Its physical offset.
     @ivar body: The first half of the body's SHA-256.
@@ -70,16 +67,13 @@ class Row:
 
 
 def rows_of(found: Iterable[list[Any]]) -> list[Row]:
-    """
-    Rows as the helper tells them, in the log's order.
-    """
+    """Rows as the helper tells them, in the log's order."""
     return sorted((Row(*row) for row in found), key=lambda row: (row.place, row.queue_offset))
 
 
 @frozen(kw_only=True)
 class Sent:
-    """
-    One send and what the broker answered.
+    """One send and what the broker answered.
 
     @ivar status: RocketMQ's, or the exception's name.
     @ivar places: Physical offsets of what was stored (a batch has several).
@@ -98,8 +92,7 @@ class Sent:
 
 @define
 class Sends:
-    """
-    Some sends under way.
+    """Some sends under way.
 
     @ivar sent: Those that were told, so far.
     """
@@ -109,14 +102,11 @@ class Sends:
 
     @property
     def acked(self) -> list[Sent]:
-        """
-        Those that kept the broker's whole promise.
-        """
+        """Those that kept the broker's whole promise."""
         return [sent for sent in list(self.sent) if sent.status == "SEND_OK"]
 
     def wait(self, timeout: float = 120.0) -> dict[str, int]:
-        """
-        Wait for all.
+        """Wait for all.
 
         @return: How many ended how.
         """
@@ -125,8 +115,7 @@ class Sends:
 
 
 class Tool(Piped):
-    """
-    The helper's JVM of one version, with a name server in it.
+    """The helper's JVM of one version, with a name server in it.
 
     @ivar jvm: The JVM's options.
     """
@@ -145,9 +134,7 @@ class Tool(Piped):
         return f"127.0.0.1:{self.names_port}"
 
     def start(self) -> Self:
-        """
-        Start it, and its name server.
-        """
+        """Start it, and its name server."""
         self.open(jars.java(self.version, "Tool", self.folder, jvm=self.jvm))
         self.until_news("ready", BOOT)
         self.do("namesrv", BOOT, port=self.names_port, folder=str(self.folder))
@@ -165,8 +152,7 @@ class Tool(Piped):
         tell: bool = True,
         properties: int = 0,
     ) -> Sends:
-        """
-        Begin to send with a stock producer.
+        """Begin to send with a stock producer.
 
         @param kind: C{single}, C{big} (noise), C{batch} (five each), C{delay},
             C{transaction} or C{transaction-rollback}.
@@ -197,8 +183,7 @@ class Tool(Piped):
         return Sends(asked, sent)
 
     def back(self, broker: Broker, group: str, places: list[int]) -> None:
-        """
-        Give messages back, as a consumer that failed with them: a second later each is in
+        """Give messages back, as a consumer that failed with them: a second later each is in
         C{%RETRY%} and the group's name.
 
         @param group: At most 120 characters, or 248 with 5.x, whose records then have a
@@ -207,14 +192,11 @@ class Tool(Piped):
         self.do("back", address=broker.client_address, group=group, places=places)
 
     def enough(self) -> None:
-        """
-        Tell the tool to begin no more sends.
-        """
+        """Tell the tool to begin no more sends."""
         self.do("enough")
 
     def register(self, master: tuple[str, int], name: object = SMALL["brokerName"]) -> None:
-        """
-        Tell the name server of a master of ours, as its client port will one day.
+        """Tell the name server of a master of ours, as its client port will one day.
 
         5.3.3 slaves learn the HA address from there and nowhere else: they drop the
         C{haMasterAddress} of their configuration before their HA client exists.
@@ -229,15 +211,12 @@ class Tool(Piped):
         )
 
     def registered(self, names: str) -> list[str]:
-        """
-        The client addresses of all brokers that a name server knows.
-        """
+        """The client addresses of all brokers that a name server knows."""
         found: list[str] = self.do("registered", namesrv=names)
         return found
 
     def pull(self, topic: str, names: str = "") -> list[Row]:
-        """
-        All that the brokers serve of a topic.
+        """All that the brokers serve of a topic.
 
         @param names: Another name server's address.
         """
@@ -246,8 +225,7 @@ class Tool(Piped):
     def read(
         self, store: StoreSettings, topic: str = "", keys: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """
-        What C{DefaultMessageStore} reads in a copy of a stopped store.
+        """What C{DefaultMessageStore} reads in a copy of a stopped store.
 
         @return: C{min} and C{max} offset, C{queues} with their bounds, C{rows}, and for
             each key of C{keys} the places that the index finds.
@@ -273,8 +251,7 @@ class Tool(Piped):
 
 
 class Broker(Process):
-    """
-    A stock broker.
+    """A stock broker.
 
     @ivar keys: The configuration file's content; change it between two starts.
     @ivar root: The store.
@@ -318,22 +295,16 @@ class Broker(Process):
 
     @property
     def address(self) -> tuple[str, int]:
-        """
-        The HA port's address.
-        """
+        """The HA port's address."""
         return "127.0.0.1", self.port + 1
 
     @property
     def client_address(self) -> str:
-        """
-        The client port's address.
-        """
+        """The client port's address."""
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         lines = [f"{key}={value}" for key, value in self.keys.items()]
         self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
         home = self.folder / f"{self.name}-home"
@@ -343,9 +314,7 @@ class Broker(Process):
         self.spawn(jars.java(self.version, main, home, "-c", str(self.conf), jvm=self.jvm))
 
     def start(self) -> Self:
-        """
-        Start it, and wait until it serves.
-        """
+        """Start it, and wait until it serves."""
         self.launch()
 
         def booted() -> bool:
@@ -372,22 +341,16 @@ class Broker(Process):
             return False
 
     def runtime(self) -> dict[str, int]:
-        """
-        What it says about itself: log offsets, in bytes, and its boot's time.
-        """
+        """What it says about itself: log offsets, in bytes, and its boot's time."""
         found: dict[str, int] = self.tool.do("runtime", address=self.client_address)
         return found
 
     def max_offset(self) -> int:
-        """
-        The physical offset where its log ends.
-        """
+        """The physical offset where its log ends."""
         return int(self.runtime()["commitLogMaxOffset"])
 
     def until_max(self, end: int, timeout: float = 60.0) -> None:
-        """
-        Wait until its log reaches C{end}.
-        """
+        """Wait until its log reaches C{end}."""
         until(
             lambda: self.max_offset() >= end,
             f"{self.name} holds {end} bytes",
@@ -397,9 +360,7 @@ class Broker(Process):
         )
 
     def settings(self) -> StoreSettings:
-        """
-        What a comparison needs to know of its store.
-        """
+        """What a comparison needs to know of its store."""
         return StoreSettings(
             root=self.root,
             file_size=int(str(self.keys["mappedFileSizeCommitLog"])),
@@ -409,9 +370,7 @@ class Broker(Process):
         )
 
     def stop(self) -> None:
-        """
-        Stop it cleanly; a JVM ended by a signal says so in its exit code.
-        """
+        """Stop it cleanly; a JVM ended by a signal says so in its exit code."""
         code = self.term(BOOT)
         if code not in (0, 143, -15):
             raise AssertionError(f"{self.name} ended with {code}\n{self.tail()}")

@@ -1,5 +1,4 @@
-"""
-Stock clients of several languages as processes that take the same commands: send these
+"""Stock clients of several languages as processes that take the same commands: send these
 bodies, consume that topic.
 """
 
@@ -30,8 +29,7 @@ _names = itertools.count()
 
 @frozen(kw_only=True)
 class Got:
-    """
-    A message as a client tells it.
+    """A message as a client tells it.
 
     @ivar times: How often it has come back.
     @ivar said: A property that all senders set.
@@ -54,8 +52,7 @@ class Got:
 
 @frozen(kw_only=True)
 class Answer:
-    """
-    What came of one send.
+    """What came of one send.
 
     @ivar status: RocketMQ's name for it, C{SENT} where nobody answers, or the error's name.
     @ivar id: The client's id of the message.
@@ -72,8 +69,7 @@ class Answer:
 
 @define(eq=False)
 class Consumer:
-    """
-    A consumer that runs.
+    """A consumer that runs.
 
     @ivar got: What it got so far, in order.
     """
@@ -84,22 +80,17 @@ class Consumer:
     asked: Asked | None = None
 
     def heard(self, said: dict[str, Any]) -> None:
-        """
-        It told something (in the reader's thread).
-        """
+        """It told something (in the reader's thread)."""
         if "body" in said:
             self.got.append(Got(**{k: v for k, v in said.items() if k != "number"}))
 
     @property
     def bodies(self) -> list[str]:
-        """
-        What it got, as bodies.
-        """
+        """What it got, as bodies."""
         return [got.body for got in list(self.got)]
 
     def until_got(self, bodies: Sequence[str], timeout: float = SOON) -> list[Got]:
-        """
-        Wait until it has got these.
+        """Wait until it has got these.
 
         @return: Those, as they came.
         """
@@ -118,9 +109,7 @@ class Consumer:
         return [got for got in list(self.got) if got.body in wanted]
 
     def stop(self) -> None:
-        """
-        Stop it; it leaves its group.
-        """
+        """Stop it; it leaves its group."""
         self.client.process.do("stop", SOON, name=self.name)
         if self.asked is not None:
             self.asked.wait(SOON)
@@ -128,8 +117,7 @@ class Consumer:
 
 @define(eq=False)
 class Client:
-    """
-    A stock client that works with one name server.
+    """A stock client that works with one name server.
 
     @ivar process: It takes the commands.
     @ivar title: For the table.
@@ -142,16 +130,13 @@ class Client:
 
     @property
     def slug(self) -> str:
-        """
-        Its title in letters that a topic's or a group's name may have.
-        """
+        """Its title in letters that a topic's or a group's name may have."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.title)
 
     def send(
         self, topic: str, bodies: Sequence[str], how: str = "sync", **more: Any
     ) -> list[Answer]:
-        """
-        Send each body, tagged with the colours in turn, its key the body.
+        """Send each body, tagged with the colours in turn, its key the body.
 
         @param how: C{sync} all clients know.
         """
@@ -169,9 +154,7 @@ class Client:
         return [Answer(**told) for told in self.process.do("send", SOON, **content)]
 
     def send_surely(self, topic: str, bodies: Sequence[str], timeout: float = SOON) -> None:
-        """
-        Send each body until the broker takes it: one may be there twice then.
-        """
+        """Send each body until the broker takes it: one may be there twice then."""
         left = list(bodies)
         last: list[Answer] = []
 
@@ -191,9 +174,7 @@ class Client:
         )
 
     def consume(self, topic: str, group: str, tags: str = "*", **more: Any) -> Consumer:
-        """
-        Start a consumer of a group.
-        """
+        """Start a consumer of a group."""
         consumer = Consumer(self, f"{group}-{next(_names)}")
         started = threading.Event()
 
@@ -222,9 +203,7 @@ class Client:
 
 
 class Other(Piped):
-    """
-    The process of a client that is not the Java one.
-    """
+    """The process of a client that is not the Java one."""
 
     title = ""
 
@@ -234,26 +213,21 @@ class Other(Piped):
         self.folder = folder
 
     def command(self) -> list[str]:
-        """
-        Its command line.
+        """Its command line.
 
         @raise jars.Missing: If it cannot be installed here.
         """
         raise NotImplementedError
 
     def start(self) -> Self:
-        """
-        Start it, and wait until it takes commands.
-        """
+        """Start it, and wait until it takes commands."""
         self.open(self.command())
         self.until_news("ready", BOOT)
         return self
 
 
 class NodeClient(Other):
-    """
-    The package C{ali-ons} from the npm registry.
-    """
+    """The package C{ali-ons} from the npm registry."""
 
     title = "ali-ons 3.12.0 (Node)"
 
@@ -262,24 +236,18 @@ class NodeClient(Other):
 
 
 class CppClient(Other):
-    """
-    The C++ client in the wheel C{rocketmq} from PyPI.
-    """
+    """The C++ client in the wheel C{rocketmq} from PyPI."""
 
     title = "rocketmq 0.4.4 (C++)"
 
     def command(self) -> list[str]:
-        """
-        Its command line: its library leaves logs in C{HOME}.
-        """
+        """Its command line: its library leaves logs in C{HOME}."""
         script = str(jars.HERE / "python" / "cpp_client.py")
         return ["env", f"HOME={self.folder}", str(packages.python()), script]
 
 
 class JpypeClient(Other):
-    """
-    C{pyrocketmq} from PyPI with the jars of 4.9.7.
-    """
+    """C{pyrocketmq} from PyPI with the jars of 4.9.7."""
 
     title = "pyrocketmq 0.3.4"
 
@@ -294,8 +262,7 @@ OTHERS: tuple[type[Other], ...] = (NodeClient, CppClient, JpypeClient)
 
 
 def java_client(tool: Tool, names: str, header: str = "JSON") -> Client:
-    """
-    The Java client in the helper's JVM, whose requests have their headers in one form from
+    """The Java client in the helper's JVM, whose requests have their headers in one form from
     now on.
     """
     tool.do("serialize", type=header)
@@ -303,8 +270,6 @@ def java_client(tool: Tool, names: str, header: str = "JSON") -> Client:
 
 
 def report_missing(kind: type[Other], error: jars.Missing) -> None:
-    """
-    Say why a client takes no part.
-    """
+    """Say why a client takes no part."""
     sys.stdout.write(f"skipped {kind.title}: {error}\n")
     sys.stdout.flush()

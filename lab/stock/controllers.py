@@ -1,6 +1,5 @@
-"""
-A group of stock controllers (RocketMQ 5.3.3) as processes on loopback, a client that asks them, and
-members of their sets, Java's and ours.
+"""A group of stock controllers (RocketMQ 5.3.3) as processes on loopback, a client that asks them,
+and members of their sets, Java's and ours.
 """
 
 from __future__ import annotations
@@ -33,16 +32,14 @@ MAIN = "org.apache.rocketmq.controller.ControllerStartup"
 
 
 class StockController(Process):
-    """
-    One controller.
+    """One controller.
 
     @ivar port: Where it is asked, and its peers speak raft.
     @ivar store: The folder with all it knows.
     """
 
     def __init__(self, folder: Path, number: int, ports: list[int]) -> None:
-        """
-        @param number: Which of the group it is.
+        """@param number: Which of the group it is.
         @param ports: Those of all of the group.
         """
         super().__init__(f"controller-{number}", folder / f"controller-{number}.log")
@@ -65,39 +62,30 @@ class StockController(Process):
 
     @property
     def address(self) -> str:
-        """
-        C{host:port}.
-        """
+        """C{host:port}."""
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         self.spawn(jars.java(VERSION, MAIN, self._home, "-c", str(self._conf)))
 
 
 def controllers(folder: Path, count: int) -> list[StockController]:
-    """
-    A group, not started.
-    """
+    """A group, not started."""
     ports = free_ports(count)
     return [StockController(folder, number, ports) for number in range(count)]
 
 
 @define
 class BlockingClient:
-    """
-    Asks over connections of its own, which stay, as controllers take a member for alive while its
-    connection is there.
+    """Asks over connections of its own, which stay, as controllers take a member for alive while
+    its connection is there.
     """
 
     _open: dict[str, Remote] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Ask.
-        """
+        """Ask."""
         try:
             return succeed(self._connected(address).ask(command, timeout))
         except OSError as error:
@@ -105,9 +93,7 @@ class BlockingClient:
             return fail(RemotingUnreachable(address, str(error)))
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """
-        Tell.
-        """
+        """Tell."""
         try:
             return succeed(self._connected(address).send(command))
         except OSError as error:
@@ -115,9 +101,7 @@ class BlockingClient:
             return fail(RemotingUnreachable(address, str(error)))
 
     def close(self) -> None:
-        """
-        Close all connections.
-        """
+        """Close all connections."""
         for remote in self._open.values():
             remote.close()
         self._open.clear()
@@ -129,9 +113,7 @@ class BlockingClient:
 
 
 def answered(asked: Coroutine[Any, Any, T] | Deferred[T]) -> T | None:
-    """
-    What a L{BlockingClient} was answered; C{None} if it was not, for now.
-    """
+    """What a L{BlockingClient} was answered; C{None} if it was not, for now."""
     found: list[T] = []
     deferred = asked if isinstance(asked, Deferred) else Deferred.fromCoroutine(asked)
     deferred.addCallbacks(found.append, lambda failure: failure.trap(RmqhaError, OSError))
@@ -139,9 +121,7 @@ def answered(asked: Coroutine[Any, Any, T] | Deferred[T]) -> T | None:
 
 
 def asking(group: Sequence[StockController]) -> ControllerGroup:
-    """
-    Asks controllers about the set of L{java_member} and L{our_member}.
-    """
+    """Asks controllers about the set of L{java_member} and L{our_member}."""
     return ControllerGroup(
         addresses=addresses_of(group).split(";"),
         client=BlockingClient(),
@@ -152,9 +132,7 @@ def asking(group: Sequence[StockController]) -> ControllerGroup:
 
 
 def addresses_of(group: Sequence[StockController]) -> str:
-    """
-    All of a group, as C{controllerAddr} has them.
-    """
+    """All of a group, as C{controllerAddr} has them."""
     return ";".join(each.address for each in group)
 
 
@@ -165,9 +143,7 @@ def java_member(
     group: Sequence[StockController],
     kind: type[JavaBroker] = Broker,
 ) -> JavaBroker:
-    """
-    A Java member whose SYNC answer waits for all of the SyncStateSet, not started.
-    """
+    """A Java member whose SYNC answer waits for all of the SyncStateSet, not started."""
     return kind(
         folder,
         tool,
@@ -190,9 +166,7 @@ def our_member(
     kind: type[OurNode] = Node,
     **keys: Any,
 ) -> OurNode:
-    """
-    A member of ours in the same set, not started.
-    """
+    """A member of ours in the same set, not started."""
     given = {
         "haReconnectBackoffMax": 500,
         "brokerRole": "SYNC_MASTER",

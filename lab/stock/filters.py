@@ -1,5 +1,4 @@
-"""
-What stock's filters say of a table of SQL92 expressions and sets of properties.
+"""What stock's filters say of a table of SQL92 expressions and sets of properties.
 
 Both are in C{tests/data/sql92.json}, and there the answers are kept, so that tests hold ours
 against them without a JVM.  To ask again, or more: add a set to C{properties}, or an expression
@@ -22,8 +21,7 @@ KEPT = ROOT / "tests" / "data" / "sql92.json"
 
 
 def said_by(version: str, asked: Path, home: Path) -> dict[str, str]:
-    """
-    What a release says: a letter a set (true, false, null or an exception: t, f, n, x), or
+    """What a release says: a letter a set (true, false, null or an exception: t, f, n, x), or
     C{"!"} of an expression that it refuses.
     """
     command = jars.java(version, "Filters", home, str(asked))
@@ -33,9 +31,7 @@ def said_by(version: str, asked: Path, home: Path) -> dict[str, str]:
 
 
 def main() -> int:
-    """
-    Ask all releases, and write the table again.
-    """
+    """Ask all releases, and write the table again."""
     table = json.loads(KEPT.read_text(encoding="utf-8"))
     asked = {"expressions": list(table["expressions"]), "properties": table["properties"]}
     with tempfile.TemporaryDirectory() as home:
@@ -54,9 +50,7 @@ def main() -> int:
 
 
 def written(table: dict[str, Any]) -> str:
-    """
-    The table with a row a line.
-    """
+    """The table with a row a line."""
     rows = [
         f"  {json.dumps(text)}: {json.dumps(row)}" for text, row in table["expressions"].items()
     ]

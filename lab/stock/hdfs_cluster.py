@@ -1,5 +1,4 @@
-"""
-HDFS on loopback: a name node and a data node of Apache Hadoop's in one process, as Hadoop's own
+"""HDFS on loopback: a name node and a data node of Apache Hadoop's in one process, as Hadoop's own
 tests start them.
 
 Its second door, WebHDFS, is for what stands behind a reader's back: there a test looks at files,
@@ -29,9 +28,7 @@ BLOCK = 64 << 10
 
 
 class HdfsCluster(ObjectServer):
-    """
-    One of them.
-    """
+    """One of them."""
 
     title, jars, target = "Hadoop's mini cluster", "hdfs", "hdfs"
 
@@ -70,37 +67,27 @@ class HdfsCluster(ObjectServer):
             return False
 
     def file(self, path: str) -> HdfsFile:
-        """
-        A file or a folder, from its root.
-        """
+        """A file or a folder, from its root."""
         return HdfsFile(f"127.0.0.1:{self._web}", path)
 
 
 @frozen
 class HdfsFile:
-    """
-    A file or a folder, as WebHDFS has it; what is asked for is called as C{Path} calls it.
-    """
+    """A file or a folder, as WebHDFS has it; what is asked for is called as C{Path} calls it."""
 
     _door: str
     _path: str
 
     def read_bytes(self) -> bytes:
-        """
-        What is in it.
-        """
+        """What is in it."""
         return self._ask("GET", "OPEN")
 
     def write_bytes(self, data: bytes) -> None:
-        """
-        Put other bytes there.
-        """
+        """Put other bytes there."""
         self._ask("PUT", "CREATE", data, overwrite="true")
 
     def exists(self) -> bool:
-        """
-        Whether it is there.
-        """
+        """Whether it is there."""
         try:
             self._ask("GET", "GETFILESTATUS")
         except FileNotFoundError:
@@ -108,23 +95,18 @@ class HdfsFile:
         return True
 
     def unlink(self) -> None:
-        """
-        Remove it, with all that is in it.
-        """
+        """Remove it, with all that is in it."""
         self._ask("DELETE", "DELETE", recursive="true")
 
     def chmod(self, mode: int) -> None:
-        """
-        Say who may do what with it.
-        """
+        """Say who may do what with it."""
         self._ask("PUT", "SETPERMISSION", permission=f"{mode:o}")
 
     def __truediv__(self, name: str) -> HdfsFile:
         return evolve(self, path=f"{self._path}/{name}")
 
     def _ask(self, method: str, operation: str, data: bytes = b"", **more: str) -> bytes:
-        """
-        @raise FileNotFoundError: If there is none.
+        """@raise FileNotFoundError: If there is none.
         @raise OSError: If it is not possible.
         """
         query = urlencode({"op": operation, "user.name": USER, **more})

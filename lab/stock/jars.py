@@ -1,5 +1,4 @@
-"""
-The stock peers' jars: resolved by Maven once, kept in an ignored folder with our Java
+"""The stock peers' jars: resolved by Maven once, kept in an ignored folder with our Java
 helper compiled against them.
 
 Run it as C{python -m lab.stock.jars}; C{make interop} does.
@@ -34,44 +33,33 @@ BRIEF: tuple[str, ...] = (
 
 
 class Missing(Exception):
-    """
-    There are no peers to test with; its text says why.
-    """
+    """There are no peers to test with; its text says why."""
 
 
 def say(text: str) -> None:
-    """
-    Print a line about the progress.
-    """
+    """Print a line about the progress."""
     sys.stderr.write(text + "\n")
 
 
 def library(version: str) -> Path:
-    """
-    The folder of a version's jars.
-    """
+    """The folder of a version's jars."""
     return KEPT / f"lib-{version}"
 
 
 def classes(version: str) -> Path:
-    """
-    The folder of our helper, compiled for a version.
-    """
+    """The folder of our helper, compiled for a version."""
     return KEPT / f"classes-{version}"
 
 
 def sources() -> list[Path]:
-    """
-    The Java sources of this folder.
-    """
+    """The Java sources of this folder."""
     return sorted((HERE / "java").glob("*.java"))
 
 
 def java(
     version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = BRIEF
 ) -> list[str]:
-    """
-    The command line of a JVM that runs RocketMQ's or our classes.
+    """The command line of a JVM that runs RocketMQ's or our classes.
 
     @param home: What it takes for its user's home; its logs and leftovers go there.
     @param jvm: The JVM's options for memory and speed.
@@ -99,8 +87,7 @@ def java(
 
 
 def resolve(version: str) -> None:
-    """
-    Fetch a version's jars, unless they are there, and compile our helper.
+    """Fetch a version's jars, unless they are there, and compile our helper.
 
     @raise Missing: If there is no Maven or no JDK, or they fail.
     """
@@ -142,9 +129,7 @@ def _run(*command: str) -> None:
 
 
 def main() -> int:
-    """
-    Resolve the jars of all versions with Maven.
-    """
+    """Resolve the jars of all versions with Maven."""
     for version in VERSIONS:
         try:
             resolve(version)

@@ -1,6 +1,5 @@
-"""
-What servers of objects on loopback have in common: their jars are fetched by Maven once, into the
-ignored folder of stock peers, and each is a process that is waited for, and killed.
+"""What servers of objects on loopback have in common: their jars are fetched by Maven once, into
+the ignored folder of stock peers, and each is a process that is waited for, and killed.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ START_MOST = 180.0
 
 
 class ObjectServer(ABC):
-    """
-    One server.
+    """One server.
 
     @cvar title: What people call it.
     @cvar jars: The folder of its jars, and of the C{pom.xml} that names them.
@@ -34,8 +32,7 @@ class ObjectServer(ABC):
     target: ClassVar[str]
 
     def __init__(self, folder: Path) -> None:
-        """
-        @param folder: Its own, for what it has and for its settings.
+        """@param folder: Its own, for what it has and for its settings.
         @raise Missing: If it was not fetched, or there is no Java.
         """
         if shutil.which("java") is None:
@@ -48,8 +45,7 @@ class ObjectServer(ABC):
 
     @classmethod
     def fetch(cls) -> int:
-        """
-        Fetch its jars, unless they are there.
+        """Fetch its jars, unless they are there.
 
         @return: 1 if there is no Maven, or it fails, and 0 otherwise: as a process ends.
         """
@@ -78,25 +74,18 @@ class ObjectServer(ABC):
 
     @abstractmethod
     def url(self, folder: str) -> str:
-        """
-        The URL of a folder in it.
-        """
+        """The URL of a folder in it."""
 
     @abstractmethod
     def arguments(self) -> list[str]:
-        """
-        What its JVM is started with: options of its own, a class, and what that takes.
-        """
+        """What its JVM is started with: options of its own, a class, and what that takes."""
 
     @abstractmethod
     def serves(self) -> bool:
-        """
-        Whether it is ready since its last start.
-        """
+        """Whether it is ready since its last start."""
 
     def start(self, prefix: Sequence[str] = (), jvm: Sequence[str] = BRIEF) -> None:
-        """
-        Start it, and wait until it serves.
+        """Start it, and wait until it serves.
 
         @param prefix: A command that runs it.
         @param jvm: Options of Java; by default it starts fast, and does not become so.
@@ -116,9 +105,7 @@ class ObjectServer(ABC):
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """
-        End it; what it has stays.
-        """
+        """End it; what it has stays."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,5 +1,4 @@
-"""
-Stock clients that are no jars: from the npm registry and from PyPI, pinned, installed once
+"""Stock clients that are no jars: from the npm registry and from PyPI, pinned, installed once
 into the ignored folder where the jars are.
 """
 
@@ -18,8 +17,7 @@ from lab.stock.jars import HERE, KEPT, Missing, say
 
 
 def node() -> Path:
-    """
-    The folder with C{node_modules}.
+    """The folder with C{node_modules}.
 
     @raise Missing: If there is no Node, or npm cannot install what is pinned.
     """
@@ -37,8 +35,7 @@ def node() -> Path:
 
 
 def python() -> Path:
-    """
-    The interpreter of an environment with the clients from PyPI.
+    """The interpreter of an environment with the clients from PyPI.
 
     @raise Missing: If pip cannot install what is pinned: the C++ client's wheel has a
         library for few systems.
@@ -58,9 +55,7 @@ def python() -> Path:
 
 
 def _installed(name: str, pinned: list[Path], install: Callable[[Path], None]) -> Path:
-    """
-    The folder of what is pinned, installed if it is not there or was something else.
-    """
+    """The folder of what is pinned, installed if it is not there or was something else."""
     folder = KEPT / name
     done = folder / ".complete"
     wanted = hashlib.sha256(b"".join(path.read_bytes() for path in pinned)).hexdigest()
@@ -76,9 +71,7 @@ def _installed(name: str, pinned: list[Path], install: Callable[[Path], None]) -
 
 @contextmanager
 def _alone(name: str) -> Iterator[None]:
-    """
-    Keep out other processes of the same run.
-    """
+    """Keep out other processes of the same run."""
     KEPT.mkdir(exist_ok=True)
     with open(KEPT / f"{name}.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

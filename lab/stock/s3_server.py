@@ -1,5 +1,4 @@
-"""
-An S3 server on loopback: S3Proxy.
+"""An S3 server on loopback: S3Proxy.
 
 It signs, lists, takes multipart uploads and conditional writes as S3 does, and keeps each object as
 one file below a folder: so a test can cut or replace an object as nobody could over the protocol.
@@ -23,8 +22,7 @@ REGION = "us-east-1"
 
 
 class S3Server(ObjectServer):
-    """
-    One server.
+    """One server.
 
     @ivar folder: Where its objects are, below the name of their bucket.
     @ivar key: The account's name.
@@ -52,23 +50,17 @@ class S3Server(ObjectServer):
 
     @property
     def address(self) -> str:
-        """
-        C{host:port}.
-        """
+        """C{host:port}."""
         return f"127.0.0.1:{self._port}"
 
     def url(self, folder: str) -> str:
-        """
-        The URL of a folder, as pyarrow takes it.
-        """
+        """The URL of a folder, as pyarrow takes it."""
         place = f"endpoint_override={self.address}&scheme=http&region={REGION}"
         return f"s3://{BUCKET}/{folder}?{place}"
 
     @property
     def iceberg(self) -> dict[str, str]:
-        """
-        How a catalog of pyiceberg's finds it.
-        """
+        """How a catalog of pyiceberg's finds it."""
         return {
             "s3.endpoint": f"http://{self.address}",
             "s3.access-key-id": self.key,
@@ -103,9 +95,7 @@ class S3Server(ObjectServer):
             return trial.connect_ex(("127.0.0.1", self._port)) == 0
 
     def renew(self) -> None:
-        """
-        Take other keys from now on: those of before have expired.
-        """
+        """Take other keys from now on: those of before have expired."""
         self.stop()
         self.secret += "1"
         self.environment["AWS_SECRET_ACCESS_KEY"] = self.secret

@@ -1,3 +1,1 @@
-"""
-What a node tells over HTTP.
-"""
+"""What a node tells over HTTP."""

@@ -1,5 +1,4 @@
-"""
-What happened to a node: its edges, and what was done to it, for the day after.
+"""What happened to a node: its edges, and what was done to it, for the day after.
 
 The latest are kept in memory, and where there is a store in a file of it too, so that a restart
 keeps them.  States are looked at every second, as a monitor would look at them: one that lasts
@@ -42,8 +41,7 @@ changes are none."""
 
 @define(eq=False)
 class Events(Watch):
-    """
-    Those of one node.
+    """Those of one node.
 
     @ivar facts: What is so now.
     @ivar in_thread: Runs what blocks.
@@ -66,18 +64,14 @@ class Events(Watch):
     _log = Logger()
 
     def note(self, kind: str, text: str) -> None:
-        """
-        Something happened.
-        """
+        """Something happened."""
         event = Event(self.now_ms(), kind, text)
         self._kept.append(event)
         self._unsaved.append(event)
         self._save()
 
     def look(self) -> None:
-        """
-        Note what is not as it was at the last look.
-        """
+        """Note what is not as it was at the last look."""
         facts = self.facts()
         known, self._known = self._known, {name: value for name, (value, _) in facts.items()}
         if known is None:
@@ -91,17 +85,14 @@ class Events(Watch):
             self.note(name, f"{known[name]} -> gone")
 
     def rows(self) -> list[dict[str, Any]]:
-        """
-        C{/events}: all that are kept, oldest first.
-        """
+        """C{/events}: all that are kept, oldest first."""
         return [asdict(event) for event in self._kept]
 
     # --- the file ------------------------------------------------------------------
 
     def keep_in(self, path: Path) -> Deferred[None]:
-        """
-        Keep them in a file from now on, with those that are in it.  Without that they are kept in
-        memory alone.
+        """Keep them in a file from now on, with those that are in it.  Without that they are kept
+        in memory alone.
 
         @return: Fires when they were read; never fails.
         """
@@ -119,8 +110,7 @@ class Events(Watch):
         return reading.addCallbacks(had, self._failed).addBoth(go_on)
 
     def leave(self) -> Deferred[None]:
-        """
-        The store is about to be closed: write what is not written yet, and no more.
+        """The store is about to be closed: write what is not written yet, and no more.
 
         @return: Fires when that is done, or has failed.
         """

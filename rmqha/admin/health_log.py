@@ -1,5 +1,4 @@
-"""
-The log's view of a node's health: one line when something goes wrong, one when it is well again.
+"""The log's view of a node's health: one line when something goes wrong, one when it is well again.
 
 What lasts is told by C{/healthz} as often as somebody asks, so the log only has the edges.
 """
@@ -21,8 +20,7 @@ LOOK = 1.0
 
 @define(eq=False)
 class HealthLog(Watch):
-    """
-    Looks at a node's reasons, and logs each when it begins and when it has ended.
+    """Looks at a node's reasons, and logs each when it begins and when it has ended.
 
     @ivar reasons: What is wrong now.
     @ivar clock: Says how long it was wrong.
@@ -37,9 +35,7 @@ class HealthLog(Watch):
     _log = Logger()
 
     def look(self) -> None:
-        """
-        Log what has changed since the last look.
-        """
+        """Log what has changed since the last look."""
         now = self.clock.seconds()
         wrong = failing(self.reasons(), HealthProbe.HEALTH)
         for reason in wrong:

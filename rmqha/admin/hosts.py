@@ -1,5 +1,4 @@
-"""
-By which names the admin port may be asked.
+"""By which names the admin port may be asked.
 
 Source: docs/guide/ports.rst.
 """
@@ -16,23 +15,19 @@ from attrs import frozen
 
 @frozen
 class OwnNames:
-    """
-    The names of this machine that somebody may ask for.  An address needs no name, and one without
-    a dot no web page can have for its own.
+    """The names of this machine that somebody may ask for.  An address needs no name, and one
+    without a dot no web page can have for its own.
     """
 
     _names: frozenset[str]
 
     @classmethod
     def of(cls, further: Iterable[str]) -> Self:
-        """
-        This host's names, and others.
-        """
+        """This host's names, and others."""
         return cls(frozenset({socket.gethostname().lower(), *further}))
 
     def include(self, host: str) -> bool:
-        """
-        Whether it may be asked by a name, or by an address; empty is nothing said.
+        """Whether it may be asked by a name, or by an address; empty is nothing said.
 
         @param host: As the request has it, without the port.
         """
@@ -41,9 +36,7 @@ class OwnNames:
 
 
 def is_address(host: str) -> bool:
-    """
-    Whether a host is said by its address.
-    """
+    """Whether a host is said by its address."""
     try:
         ip_address(host.strip("[]"))
     except ValueError:
@@ -52,7 +45,5 @@ def is_address(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """
-    Whether a host is this machine, by an address or the one name that means nothing else.
-    """
+    """Whether a host is this machine, by an address or the one name that means nothing else."""
     return host == "localhost" or (is_address(host) and ip_address(host.strip("[]")).is_loopback)

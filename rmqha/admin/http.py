@@ -1,5 +1,4 @@
-"""
-The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz}, C{/status} and C{/events}, all
+"""The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz}, C{/status} and C{/events}, all
 JSON, and of C{/metrics} for Prometheus.
 
 One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  The admin port has
@@ -44,66 +43,45 @@ Prometheus asks on the same connection every 15."""
 
 
 class Described(Protocol):
-    """
-    A node that can say how it is.
-    """
+    """A node that can say how it is."""
 
     def status(self) -> dict[str, Any]:
-        """
-        Everything, as values that JSON has.
-        """
+        """Everything, as values that JSON has."""
 
     def looked(self) -> Deferred[None]:
-        """
-        Look at what the status tells and may take a moment; never fails.
-        """
+        """Look at what the status tells and may take a moment; never fails."""
 
     def metrics(self) -> Deferred[bytes]:
-        """
-        Prometheus' text; fails while it cannot be told.
-        """
+        """Prometheus' text; fails while it cannot be told."""
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        The latest events, oldest first.
-        """
+        """The latest events, oldest first."""
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong with the node now.
-        """
+        """What is wrong with the node now."""
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep no files any more for a replica that is away.
+        """Keep no files any more for a replica that is away.
 
         @return: Whether any were kept.
         """
 
 
 class Answer(Resource):
-    """
-    One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed.
-    """
+    """One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed."""
 
     isLeaf = True
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """
-        The response code and what to say.
-        """
+        """The response code and what to say."""
         raise NotImplementedError
 
     def ready(self) -> Deferred[None]:
-        """
-        Fires, and never fails, when there can be an answer.
-        """
+        """Fires, and never fails, when there can be an answer."""
         return succeed(None)
 
     def render(self, request: Request) -> bytes | int:
-        """
-        Answer a request; this never fails on what it contains.
-        """
+        """Answer a request; this never fails on what it contains."""
         refused = only_reading(request)
         if refused is not None:
             return refused
@@ -116,8 +94,7 @@ class Answer(Resource):
 
 
 def only_reading(request: Request) -> bytes | None:
-    """
-    Refuse what is not C{GET} or C{HEAD}.
+    """Refuse what is not C{GET} or C{HEAD}.
 
     @return: The answer; C{None} if it is one of them.
     """
@@ -128,8 +105,7 @@ def only_reading(request: Request) -> bytes | None:
 
 
 def later(request: Request, body: Deferred[bytes]) -> int:
-    """
-    Answer a request when the answer is there, if its client still waits.
+    """Answer a request when the answer is there, if its client still waits.
 
     @param body: Fires with what to write.
     """
@@ -146,8 +122,7 @@ def later(request: Request, body: Deferred[bytes]) -> int:
 
 
 def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
-    """
-    The same for JSON.
+    """The same for JSON.
 
     @return: Its body.
     """
@@ -156,8 +131,7 @@ def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
 
 
 def send(request: Request, code: int, kind: bytes, body: bytes) -> bytes:
-    """
-    Set a response's code and headers.
+    """Set a response's code and headers.
 
     @param kind: Its content type.
     @return: Its body.
@@ -170,9 +144,7 @@ def send(request: Request, code: int, kind: bytes, body: bytes) -> bytes:
 
 
 class HealthResource(Answer):
-    """
-    A probe: 200 while nothing makes it fail, else 503 with every reason.
-    """
+    """A probe: 200 while nothing makes it fail, else 503 with every reason."""
 
     def __init__(self, node: Described, probe: HealthProbe) -> None:
         super().__init__()
@@ -191,18 +163,14 @@ class HealthResource(Answer):
 
 
 class StatusResource(Answer):
-    """
-    Everything a node says of itself.
-    """
+    """Everything a node says of itself."""
 
     def __init__(self, node: Described) -> None:
         super().__init__()
         self.node = node
 
     def ready(self) -> Deferred[None]:
-        """
-        Fires when the node has looked at what may take a moment.
-        """
+        """Fires when the node has looked at what may take a moment."""
         return self.node.looked()
 
     def answer(self) -> tuple[int, dict[str, Any]]:
@@ -210,9 +178,7 @@ class StatusResource(Answer):
 
 
 class EventsResource(Answer):
-    """
-    What happened to a node lately.
-    """
+    """What happened to a node lately."""
 
     def __init__(self, node: Described) -> None:
         super().__init__()
@@ -223,9 +189,7 @@ class EventsResource(Answer):
 
 
 class MetricsResource(Resource):
-    """
-    What monitors read: all numbers of the node.
-    """
+    """What monitors read: all numbers of the node."""
 
     isLeaf = True
 
@@ -234,9 +198,7 @@ class MetricsResource(Resource):
         self.node = node
 
     def render(self, request: Request) -> bytes | int:
-        """
-        Answer a request when the text is made, if its client still waits.
-        """
+        """Answer a request when the text is made, if its client still waits."""
         refused = only_reading(request)
         if refused is not None:
             return refused
@@ -252,31 +214,23 @@ class MetricsResource(Resource):
 
 
 class SlotsResource(Resource):
-    """
-    The replicas that files are kept for.
-    """
+    """The replicas that files are kept for."""
 
     def __init__(self, node: Described) -> None:
         super().__init__()
         self.node = node
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """
-        One of them.
-        """
+        """One of them."""
         return SlotResource(self.node, path.decode("ascii", "replace"))
 
     def render(self, request: Request) -> bytes:
-        """
-        They are listed in the status.
-        """
+        """They are listed in the status."""
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/slots/ADDRESS"]})
 
 
 class SlotResource(Resource):
-    """
-    One of them: it can be dropped.
-    """
+    """One of them: it can be dropped."""
 
     isLeaf = True
 
@@ -286,9 +240,7 @@ class SlotResource(Resource):
         self.address = address
 
     def render(self, request: Request) -> bytes:
-        """
-        Answer C{DELETE}.
-        """
+        """Answer C{DELETE}."""
         if request.method != b"DELETE":
             request.setHeader(b"allow", b"DELETE")
             return say(request, http.NOT_ALLOWED, {"error": "only DELETE is allowed here"})
@@ -311,9 +263,7 @@ class SlotResource(Resource):
 
 
 class AdminSite(Resource):
-    """
-    The root of the admin port.
-    """
+    """The root of the admin port."""
 
     def __init__(self, node: Described) -> None:
         super().__init__()
@@ -325,15 +275,13 @@ class AdminSite(Resource):
         self.putChild(b"slots", SlotsResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """
-        Whatever else is asked for is not there.
-        """
+        """Whatever else is asked for is not there."""
         return Missing()
 
 
 class Channel(http.HTTPChannel):
-    """
-    A connection to the admin port.  Time that it has for a request is not lengthened by each byte.
+    """A connection to the admin port.  Time that it has for a request is not lengthened by each
+    byte.
 
     @ivar refused: Whether what is asked has a body, which nothing here wants: none of it is read.
     """
@@ -343,9 +291,7 @@ class Channel(http.HTTPChannel):
     transport: Any
 
     def resetTimeout(self) -> None:
-        """
-        Something came: that changes no deadline.
-        """
+        """Something came: that changes no deadline."""
 
     def connectionMade(self) -> None:
         self.site.waiting[self] = None
@@ -372,8 +318,7 @@ class Channel(http.HTTPChannel):
 
 
 class AdminPort(Site):
-    """
-    The HTTP server around it.
+    """The HTTP server around it.
 
     @ivar connections: How many there are.
     @ivar waiting: Those that have asked nothing, or whose answer is written; the one that has been
@@ -395,8 +340,7 @@ class AdminPort(Site):
         names: OwnNames | None = None,
         clock: Any = None,
     ) -> None:
-        """
-        @param allowed: Who may connect; by default everybody.
+        """@param allowed: Who may connect; by default everybody.
         @param names: By which names it may be asked; by default by those of this machine.
         @param clock: Bounds the rate of log lines, and requests; the reactor by default.
         """
@@ -407,9 +351,8 @@ class AdminPort(Site):
         self._quiet = RateLimitedLog(self._log, self.reactor)
 
     def getResourceFor(self, request: Request) -> Any:
-        """
-        What answers a request.  A web page can give its own name this machine's address, and then
-        have a browser ask here what it may read: so a name has to be ours.
+        """What answers a request.  A web page can give its own name this machine's address, and
+        then have a browser ask here what it may read: so a name has to be ours.
         """
         if cast(Channel, request.channel).refused:
             return WithBody()
@@ -426,9 +369,8 @@ class AdminPort(Site):
         return AnotherHost()
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """
-        Take a connection, if its peer is allowed.  Where there are L{MOST_CONNECTIONS} already, the
-        one that has waited longest for a request goes.
+        """Take a connection, if its peer is allowed.  Where there are L{MOST_CONNECTIONS} already,
+        the one that has waited longest for a request goes.
         """
         if not self._allowed.permits(host_of(addr)):
             self._quiet.warn(
@@ -459,50 +401,36 @@ class AdminPort(Site):
         return True
 
     def logPrefix(self) -> str:
-        """
-        What Twisted says is listening.
-        """
+        """What Twisted says is listening."""
         return "admin port"
 
     def log(self, request: http.Request) -> None:
-        """
-        Write nothing, as a poll a second would fill the log.
-        """
+        """Write nothing, as a poll a second would fill the log."""
 
 
 class AnotherHost(Resource):
-    """
-    Whatever is asked by a name that is not this machine's.
-    """
+    """Whatever is asked by a name that is not this machine's."""
 
     isLeaf = True
 
     def render(self, request: Request) -> bytes:
-        """
-        Refuse it, by any method.
-        """
+        """Refuse it, by any method."""
         return say(request, http.FORBIDDEN, {"error": "the Host asked for is not in adminHosts"})
 
 
 class WithBody(Resource):
-    """
-    Whatever is asked with a body.
-    """
+    """Whatever is asked with a body."""
 
     isLeaf = True
 
     def render(self, request: Request) -> bytes:
-        """
-        Refuse it, by any method; the rest of it is not read.
-        """
+        """Refuse it, by any method; the rest of it is not read."""
         request.setHeader(b"connection", b"close")
         return say(request, http.REQUEST_ENTITY_TOO_LARGE, {"error": "a body is not wanted here"})
 
 
 class Missing(Answer):
-    """
-    A path that does not exist.
-    """
+    """A path that does not exist."""
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         return http.NOT_FOUND, {

@@ -1,5 +1,4 @@
-"""
-Where a node's log goes, and how its lines look: for people, or an object of JSON each.
+"""Where a node's log goes, and how its lines look: for people, or an object of JSON each.
 
 Twisted's own lines have the class that logs; here they have the level and the node, for who reads
 the logs of several.  A file is turned over when it is full, and so many old ones are kept.
@@ -36,9 +35,7 @@ LEGACY = "log_legacy"
 
 
 class LogThreshold:
-    """
-    C{logLevel} as it is now: below it nothing is logged.
-    """
+    """C{logLevel} as it is now: below it nothing is logged."""
 
     _log = Logger()
 
@@ -47,8 +44,7 @@ class LogThreshold:
         self.predicate = LogLevelFilterPredicate(LogLevel.lookupByName(level.value))
 
     def set(self, level: LogLevelName) -> None:
-        """
-        Log from another level on.  Of one that hides more this tells before: what tells who has
+        """Log from another level on.  Of one that hides more this tells before: what tells who has
         changed it may be hidden already.
         """
         if level is self._level:
@@ -61,8 +57,7 @@ class LogThreshold:
 def observer(
     settings: LogSettings, node: str, path: str, threshold: LogThreshold | None = None
 ) -> ILogObserver:
-    """
-    What twistd is to log with.
+    """What twistd is to log with.
 
     @param node: Who logs.
     @param path: The file, C{--logfile}; empty or C{-} is stdout.
@@ -75,9 +70,7 @@ def observer(
 def written_to(
     out: IO[str], settings: LogSettings, node: str, threshold: LogThreshold | None = None
 ) -> ILogObserver:
-    """
-    Write what is logged somewhere.
-    """
+    """Write what is logged somewhere."""
     form: Callable[[LogEvent, str], str] = _json if settings.format is LogFormat.JSON else _text
     plain = FileLogObserver(out, lambda event: form(event, node))
     threshold = threshold or LogThreshold(settings.level)
@@ -86,32 +79,26 @@ def written_to(
 
 
 class NodeLogFile(LogFile):
-    """
-    A file that is turned over when it is full, and before the next line when somebody wants that.
+    """A file that is turned over when it is full, and before the next line when somebody wants
+    that.
     """
 
     wanted = False
 
     def write(self, data: str) -> None:
-        """
-        Write a line.
-        """
+        """Write a line."""
         if self.wanted:
             self.wanted = False
             self.rotate()  # type: ignore[no-untyped-call]
         super().write(data)  # type: ignore[no-untyped-call]
 
     def turn_over(self, *_: object) -> None:
-        """
-        What C{SIGUSR1} does, as with a file of twistd's own.
-        """
+        """What C{SIGUSR1} does, as with a file of twistd's own."""
         self.wanted = True
 
 
 def log_file(settings: LogSettings, path: str) -> NodeLogFile:
-    """
-    The file of a node.
-    """
+    """The file of a node."""
     file: NodeLogFile = NodeLogFile.fromFullPath(  # type: ignore[no-untyped-call]
         path, rotateLength=settings.file_size, maxRotatedFiles=settings.old_files
     )
@@ -121,9 +108,7 @@ def log_file(settings: LogSettings, path: str) -> NodeLogFile:
 
 
 def topic_of(event: LogEvent) -> str:
-    """
-    What an event is about: the module that logs, without its class.
-    """
+    """What an event is about: the module that logs, without its class."""
     namespace = str(event.get("log_namespace") or "-").removeprefix(OURS)
     if namespace == LEGACY:
         return "twisted"
@@ -131,9 +116,7 @@ def topic_of(event: LogEvent) -> str:
 
 
 def _said(event: LogEvent) -> tuple[str, str, str]:
-    """
-    When, at which level, and the text with its traceback.
-    """
+    """When, at which level, and the text with its traceback."""
     level = event.get("log_level")
     text = eventAsText(event, includeTimestamp=False, includeSystem=False)
     return formatTime(event.get("log_time")), level.name if level else "info", text

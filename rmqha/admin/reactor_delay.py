@@ -1,5 +1,4 @@
-"""
-How late the reactor is: what waits for a turn waits as long, clients and replicas first of all.
+"""How late the reactor is: what waits for a turn waits as long, clients and replicas first of all.
 
 Source: docs/guide/metrics.rst.
 """
@@ -17,8 +16,7 @@ LOOK = 0.25
 
 @define(eq=False)
 class ReactorDelay:
-    """
-    Asks to be called at a time, and measures how much later that is.
+    """Asks to be called at a time, and measures how much later that is.
 
     @ivar late: By how much.
     """
@@ -29,16 +27,12 @@ class ReactorDelay:
     _due: float = field(default=0.0, init=False)
 
     def start(self) -> None:
-        """
-        Measure from now on.
-        """
+        """Measure from now on."""
         self._due = self.clock.seconds() + LOOK
         self._next = self.clock.callLater(LOOK, self._called)
 
     def stop(self) -> None:
-        """
-        Measure no more.
-        """
+        """Measure no more."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

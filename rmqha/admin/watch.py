@@ -1,6 +1,4 @@
-"""
-Looking at a node again and again, for those parts of it that remember or tell what they see.
-"""
+"""Looking at a node again and again, for those parts of it that remember or tell what they see."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ from rmqha.periodic import Job, Periodic
 
 
 class Watch:
-    """
-    A part that looks at its node; its class is made by attrs, and has a C{clock}.
+    """A part that looks at its node; its class is made by attrs, and has a C{clock}.
 
     @cvar job: What the look is called in log and status.
     @cvar every: Seconds between two looks.
@@ -29,25 +26,17 @@ class Watch:
         self._looking = Periodic(self.job, self.clock, self.look)
 
     def look(self) -> None:
-        """
-        Look once.
-        """
+        """Look once."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """
-        Look at once, and again and again.
-        """
+        """Look at once, and again and again."""
         self._looking.start(self.every, now=True)
 
     def stop(self) -> Deferred[None]:
-        """
-        Look no more.
-        """
+        """Look no more."""
         return self._looking.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._looking

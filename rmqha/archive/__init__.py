@@ -1,3 +1,1 @@
-"""
-Archives of logs: receiving one as it grows, and building a store from one.
-"""
+"""Archives of logs: receiving one as it grows, and building a store from one."""

@@ -1,5 +1,4 @@
-"""
-An archive of a log, open to be received: what is on the disk, and where it goes on.
+"""An archive of a log, open to be received: what is on the disk, and where it goes on.
 
 It is laid out like a store that has nothing but its log, so that what reads a store's log reads
 an archive's.  A file of the log has a name that ends in C{.partial} until it is full, checked and
@@ -49,8 +48,7 @@ OF_A_NODE = (ABORT, CHECKPOINT, CONFIG, CONSUMEQUEUE)
 
 @define(eq=False, kw_only=True)
 class Archive:
-    """
-    One archive, locked and open.
+    """One archive, locked and open.
 
     @ivar root: Its folder.
     @ivar log: Its log, to follow a master with.
@@ -73,8 +71,7 @@ class Archive:
     def open(
         cls, root: Path, manifest: ArchiveManifest, in_thread: InThread, trusted: str = ""
     ) -> Self:
-        """
-        Open an archive, or begin one; blocking.
+        """Open an archive, or begin one; blocking.
 
         Only what is not finished is checked, from its first byte.  A torn tail is cut, as the
         master has it; if valid records follow, they go to quarantine first.
@@ -146,8 +143,7 @@ class Archive:
 
     @classmethod
     def _recover(cls, root: Path, folder: LogFolder, copied: CopiedDamage) -> Recovery:
-        """
-        Find the end of what is there, and leave nothing behind it.
+        """Find the end of what is there, and leave nothing behind it.
 
         @param copied: Records that were damaged on the master already.
         """
@@ -168,8 +164,7 @@ class Archive:
         return found
 
     def settled(self, delay: float) -> int:
-        """
-        Up to where all was written so long before the last record, by the master's clock.
+        """Up to where all was written so long before the last record, by the master's clock.
 
         It is the begin of a file: only the first record of each is looked at.
 
@@ -185,9 +180,7 @@ class Archive:
     # --- finishing files --------------------------------------------------------
 
     def full(self) -> list[MappedFile]:
-        """
-        The files that can be finished: full, checked, on the disk, and followed by another.
-        """
+        """The files that can be finished: full, checked, on the disk, and followed by another."""
         log, files = self.log, self.log.folder.files
         held = min(log.confirmed, log.flushed)
         found: list[MappedFile] = []
@@ -199,8 +192,7 @@ class Archive:
         return found
 
     def finish(self, files: list[MappedFile]) -> None:
-        """
-        Give full files their names; blocking.
+        """Give full files their names; blocking.
 
         @raise OSError: If the disk does not take it.  What has its name then stays so.
         """
@@ -208,8 +200,7 @@ class Archive:
             _rename(file, file_name(file.start))
 
     def note(self, now_ms: int) -> None:
-        """
-        Write down how far the archive goes; blocking.
+        """Write down how far the archive goes; blocking.
 
         @param now_ms: Milliseconds since 1970.
         @raise DiskFull: If there is no room.
@@ -224,17 +215,13 @@ class Archive:
         self.manifest.write(self.root)
 
     def close(self) -> None:
-        """
-        Close the files and give the lock back.
-        """
+        """Close the files and give the lock back."""
         self.log.folder.close()
         self._lock.release()
 
 
 def is_partial(file: MappedFile) -> bool:
-    """
-    Whether a file is not finished.
-    """
+    """Whether a file is not finished."""
     return file.path.name.endswith(PARTIAL_SUFFIX)
 
 
@@ -246,8 +233,7 @@ def _rename(file: MappedFile, name: str) -> None:
 
 
 def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
-    """
-    A manifest that goes on from the one that is there.
+    """A manifest that goes on from the one that is there.
 
     @raise Refused: If the folder is not an archive, or its files have another size.
     """
@@ -276,9 +262,7 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
 
 
 def _last_record(folder: LogFolder, found: Recovery) -> int:
-    """
-    Where the last record starts, -1 if there is none.
-    """
+    """Where the last record starts, -1 if there is none."""
     if found.last_record >= 0:
         return found.last_record
     for file in reversed(folder.files):
@@ -289,9 +273,7 @@ def _last_record(folder: LogFolder, found: Recovery) -> int:
 
 
 def _stored(folder: LogFolder, offset: int) -> int:
-    """
-    Store time of the record at C{offset}, in milliseconds since 1970; 0 for none.
-    """
+    """Store time of the record at C{offset}, in milliseconds since 1970; 0 for none."""
     if offset < 0:
         return 0
     file = folder.at(offset)

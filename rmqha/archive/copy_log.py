@@ -1,5 +1,4 @@
-"""
-Copy a log up to a place, checking every record on the way.
+"""Copy a log up to a place, checking every record on the way.
 
 The copy's files have names that end in C{.partial} until its owner says that all is done: a node
 does not start on half of it.
@@ -34,8 +33,7 @@ Progress = Callable[[int, int], None]
 
 @frozen(kw_only=True)
 class CopiedLog:
-    """
-    What was copied.
+    """What was copied.
 
     @ivar start: The first byte, a physical offset.
     @ivar end: Just past the last record.
@@ -51,8 +49,7 @@ class CopiedLog:
 
 @define(eq=False)
 class _CopiedFiles:
-    """
-    The files of the copy, one open at a time.
+    """The files of the copy, one open at a time.
 
     @ivar paths: Those that were begun, in order.
     """
@@ -64,9 +61,7 @@ class _CopiedFiles:
     _start: int = field(default=-1, init=False)
 
     def write(self, offset: int, data: memoryview) -> None:
-        """
-        Write a run of bytes of one file, behind the run before.
-        """
+        """Write a run of bytes of one file, behind the run before."""
         start = offset - offset % self.file_size
         if start != self._start:
             self.close()
@@ -78,15 +73,11 @@ class _CopiedFiles:
         write_all(self._fd, data, offset - start)
 
     def drop(self, start: int, end: int) -> None:
-        """
-        Take back bytes of the file that was written last.
-        """
+        """Take back bytes of the file that was written last."""
         zero_range(self._fd, start - self._start, end - self._start)
 
     def close(self) -> None:
-        """
-        Make the file durable that is open.
-        """
+        """Make the file durable that is open."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
@@ -101,8 +92,7 @@ def copy_log(
     folder: Path,
     progress: Progress | None = None,
 ) -> CopiedLog:
-    """
-    Copy whole records up to the target; they are on the disk when this returns.  Blocking.
+    """Copy whole records up to the target; they are on the disk when this returns.  Blocking.
 
     @param folder: Where the copy goes, an empty folder.
     @raise TargetOutside: If the log has nothing before the target, or does not reach it.
@@ -148,8 +138,7 @@ def copy_log(
 
 
 def _walked(source: RestoreSource, limit: int) -> Iterator[Walked]:
-    """
-    The records of a log, each checked, and those that are as damaged as the master had them.
+    """The records of a log, each checked, and those that are as damaged as the master had them.
 
     @raise LogCorrupt: Where another one is damaged.
     """
@@ -173,9 +162,7 @@ def _walked(source: RestoreSource, limit: int) -> Iterator[Walked]:
 
 
 def _damaged(raw: RawLog, offset: int, size: int) -> Walked:
-    """
-    One record that is passed as it is.
-    """
+    """One record that is passed as it is."""
     block = Block(
         base=offset,
         end=offset + size,
@@ -188,9 +175,7 @@ def _damaged(raw: RawLog, offset: int, size: int) -> Walked:
 
 
 def finish_files(folder: Path) -> None:
-    """
-    Give the files of a copy the names of log files, first to last.  Blocking.
-    """
+    """Give the files of a copy the names of log files, first to last.  Blocking."""
     for path in sorted(folder.glob("*" + PARTIAL_SUFFIX)):
         path.rename(path.with_name(path.name.removesuffix(PARTIAL_SUFFIX)))
         fsync_folder(folder)

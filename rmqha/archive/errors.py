@@ -1,6 +1,4 @@
-"""
-Why a log cannot be archived any further, or no store be built from an archive.
-"""
+"""Why a log cannot be archived any further, or no store be built from an archive."""
 
 from __future__ import annotations
 
@@ -13,8 +11,7 @@ from rmqha.errors import RmqhaError, StoreError
 
 @frozen(kw_only=True)
 class ReceiveStopped(StoreError):
-    """
-    The master's log does not go on where the archive ends.
+    """The master's log does not go on where the archive ends.
 
     @ivar state: What that is called: C{diverged}, C{below-min}, C{ahead}, ...
     @ivar reason: The same in words, with the numbers.
@@ -42,8 +39,7 @@ class ReceiveStopped(StoreError):
 
 @frozen
 class FileSizeUnknown(RmqhaError):
-    """
-    A new archive needs the size of the master's log files, and the master did not tell it.
+    """A new archive needs the size of the master's log files, and the master did not tell it.
 
     @ivar master: The master's client port.
     @ivar reason: What it said instead.
@@ -61,8 +57,7 @@ class FileSizeUnknown(RmqhaError):
 
 @frozen
 class GapInLog(StoreError):
-    """
-    Bytes are missing between a log's first byte and the place up to which it is to be restored.
+    """Bytes are missing between a log's first byte and the place up to which it is to be restored.
 
     @ivar path: The log.
     @ivar start: The first missing byte, a physical offset.
@@ -84,8 +79,7 @@ class GapInLog(StoreError):
 
 @frozen(kw_only=True)
 class TargetOutside(StoreError):
-    """
-    A log does not reach to the place up to which it is to be restored, or begins behind it.
+    """A log does not reach to the place up to which it is to be restored, or begins behind it.
 
     @ivar path: The log.
     @ivar until: The place, as it was given.
@@ -114,9 +108,7 @@ class TargetOutside(StoreError):
 
 
 def shown_time(milliseconds: int) -> str:
-    """
-    A moment since 1970 for people, who may give it back to a command.
-    """
+    """A moment since 1970 for people, who may give it back to a command."""
     try:
         time = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,5 +1,4 @@
-"""
-What an archive says of itself: whose log it is, and how far it went when that was written.
+"""What an archive says of itself: whose log it is, and how far it went when that was written.
 
 It is for people and for the next run; where the archive really ends its files tell.  Source:
 docs/guide/archive.rst, What is in an archive.
@@ -21,16 +20,13 @@ VERSION = 1
 
 
 def manifest_path(root: Path) -> Path:
-    """
-    Where an archive keeps it.
-    """
+    """Where an archive keeps it."""
     return root / OWN_FOLDER / ARCHIVE
 
 
 @frozen(kw_only=True)
 class ArchiveManifest:
-    """
-    One generation of the file.
+    """One generation of the file.
 
     @ivar source: The HA port that the log was received from last.
     @ivar broker: C{brokerName} of the broker there, C{""} if it did not tell.
@@ -51,8 +47,7 @@ class ArchiveManifest:
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
-        """
-        What an archive says; C{None} if it is none.
+        """What an archive says; C{None} if it is none.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is something, and it makes no sense.
@@ -76,8 +71,7 @@ class ArchiveManifest:
             raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
 
     def write(self, root: Path) -> None:
-        """
-        Make this what the archive says, durably.
+        """Make this what the archive says, durably.
 
         @raise DiskFull: If there is no room; the generation before stays.
         """

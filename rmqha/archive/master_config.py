@@ -1,5 +1,4 @@
-"""
-What an archive has to know of the broker whose log it keeps: the size of its log files, and its
+"""What an archive has to know of the broker whose log it keeps: the size of its log files, and its
 name; and what the broker has to know of a receiver.
 
 The runtime information that bounds come from has neither (L{rmqha.ha.slave.master_bounds}), so
@@ -26,8 +25,7 @@ BROKER_NAME = "brokerName"
 
 @frozen
 class MasterConfig:
-    """
-    Two of a broker's keys.
+    """Two of a broker's keys.
 
     @ivar file_size: Size of its log files, in bytes.
     @ivar broker: C{brokerName}, C{""} if it is not among them.
@@ -38,8 +36,7 @@ class MasterConfig:
 
 
 async def tell_no_port(client: Client, address: str) -> None:
-    """
-    Tell a master of ours that no replica listens here: after a crash it would look here for what
+    """Tell a master of ours that no replica listens here: after a crash it would look here for what
     it has lost (L{rmqha.ha.known_replicas}).  Slaves tell their port when they ask for its topics,
     and so does this; other brokers answer, and pass it over.
     """
@@ -51,8 +48,7 @@ async def tell_no_port(client: Client, address: str) -> None:
 
 
 async def ask_config(client: Client, address: str) -> MasterConfig:
-    """
-    Ask a broker.
+    """Ask a broker.
 
     @param address: C{host:port} of its client port.
     @raise FileSizeUnknown: If it does not tell.

@@ -1,5 +1,4 @@
-"""
-Receives a master's log into an archive, as it grows.
+"""Receives a master's log into an archive, as it grows.
 
 To the master it is a slave: it asks, compares, checks and appends as one
 (L{rmqha.ha.slave.follower}), and connects again by itself.  Two things are different.  What it
@@ -56,8 +55,7 @@ Shown = Callable[[int, int], None]
 
 @define(eq=False, kw_only=True)
 class Receiver(Service):
-    """
-    One archive's receiver.  It ends with L{stopService}, whatever L{ended} said before.
+    """One archive's receiver.  It ends with L{stopService}, whatever L{ended} said before.
 
     @ivar endpoint: The master's HA port.
     @ivar address: The same in words.
@@ -135,9 +133,7 @@ class Receiver(Service):
     # --- the service ------------------------------------------------------------
 
     def startService(self) -> None:
-        """
-        Begin to follow the master.
-        """
+        """Begin to follow the master."""
         super().startService()
         log = self.archive.log
         log.flush_listeners.append(self._finish_files)
@@ -149,8 +145,7 @@ class Receiver(Service):
         self.follower.startService()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Disconnect, make durable what there is, and close the archive.
+        """Disconnect, make durable what there is, and close the archive.
 
         @return: Fails with L{ShutdownFailed<rmqha.errors.ShutdownFailed>} when a step of it did;
             the archive is closed then too.
@@ -173,9 +168,7 @@ class Receiver(Service):
     # --- files --------------------------------------------------------------------
 
     def _finish_files(self) -> None:
-        """
-        Give the files their names that are full and on the disk.
-        """
+        """Give the files their names that are full and on the disk."""
         files = self.archive.full() if self._finishing is None else []
         if files:
             self._finishing = Deferred()
@@ -206,9 +199,7 @@ class Receiver(Service):
             await self._finishing
 
     def _keep_copied(self, log: CommitLog) -> None:
-        """
-        Write down that a record is damaged as it is on the master.
-        """
+        """Write down that a record is damaged as it is on the master."""
         self.in_thread(copied_damage_file.save, self.archive.root, log.copied).addErrback(
             lambda failure: self._log.warn(
                 "Damaged records of the master are not written down: {error}",
@@ -219,9 +210,7 @@ class Receiver(Service):
     # --- the end --------------------------------------------------------------------
 
     def _ends(self, sync: FollowState) -> bool:
-        """
-        Whether a stop state is the end: some pass by themselves, others may.
-        """
+        """Whether a stop state is the end: some pass by themselves, others may."""
         if sync.state is SyncState.DISK_FULL:
             return False
         if _bad_record(sync) and sync.damage.pending(self.archive.log):
@@ -251,9 +240,7 @@ class Receiver(Service):
     # --- how far it is ----------------------------------------------------------------
 
     def _look(self) -> None:
-        """
-        Show how far it is, and say so in the log now and then.
-        """
+        """Show how far it is, and say so in the log now and then."""
         log, sync, now = self.archive.log, self.follower.sync, self.clock.seconds()
         if self.shown is not None:
             bounds = sync.port.bounds
@@ -277,14 +264,10 @@ class Receiver(Service):
 
 
 def _bad_record(sync: FollowState) -> bool:
-    """
-    Whether what stopped it is a record of the master's that does not check.
-    """
+    """Whether what stopped it is a record of the master's that does not check."""
     return sync.state is SyncState.DIVERGED and sync.divergence is None
 
 
 def _no_repair(policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
-    """
-    An archive is never cut.
-    """
+    """An archive is never cut."""
     return fail(Refused(policy.value, "an archive keeps what it has"))

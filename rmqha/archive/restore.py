@@ -1,5 +1,4 @@
-"""
-Build a master's store from an archive, or from another store, as it was at some moment.
+"""Build a master's store from an archive, or from another store, as it was at some moment.
 
 The log is copied up to there, queues and index are built from it, the tables come along if there
 are any, and what is left is what C{rmqha promote} does: offsets above a queue's end are brought
@@ -43,8 +42,7 @@ Bar = Callable[[str], AbstractContextManager[Progress | None]]
 
 @frozen(kw_only=True)
 class RestoredStore:
-    """
-    What was built.
+    """What was built.
 
     @ivar copied: The log.
     @ivar rebuilt: Queues and index.
@@ -62,15 +60,13 @@ class RestoredStore:
 
 
 def tables_of(store: Path) -> Path | None:
-    """
-    The store itself, if it has tables that can come along.
-    """
+    """The store itself, if it has tables that can come along."""
     return store if any((store / CONFIG / name).exists() for name in NAMES) else None
 
 
 def settings_for(source: RestoreSource, root: Path) -> StoreSettings:
-    """
-    Sizes of the new store's files: those of the old one, or RocketMQ's where there is only a log.
+    """Sizes of the new store's files: those of the old one, or RocketMQ's where there is only a
+    log.
     """
     found = offline_settings(source.store or root, source.raw.path, source.raw.file_size)
     return evolve(found, root=root, commitlog=root / COMMITLOG)
@@ -84,8 +80,7 @@ def restore(
     bar: Bar,
     epoch: int | None = None,
 ) -> RestoredStore:
-    """
-    Build a store.  Blocking.  What is made belongs to the owner of the folder.
+    """Build a store.  Blocking.  What is made belongs to the owner of the folder.
 
     Interrupted, it leaves what no node starts on, until the log's files get their names; what is
     left then is what another C{rmqha promote} would do.
@@ -153,9 +148,8 @@ def _rebuild(copied: CopiedLog, settings: StoreSettings, progress: Progress | No
 
 
 def _copy_deleted(store: Path, root: Path) -> None:
-    """
-    Which topics were deleted while their records were in the log: it is believed only if it speaks
-    of what was restored.
+    """Which topics were deleted while their records were in the log: it is believed only if it
+    speaks of what was restored.
     """
     found = json_table.read(store / DELETED)
     if found is not None:

@@ -1,5 +1,4 @@
-"""
-What a log that is to be restored has: from where to where, and stored when.
+"""What a log that is to be restored has: from where to where, and stored when.
 
 Only a few records are read for it, so that a place outside is told before terabytes are copied.
 """
@@ -29,8 +28,7 @@ from rmqha.wire.store_layout import LOCK
 
 @define(eq=False, kw_only=True)
 class RestoreSource:
-    """
-    An archive, a store, or a copy of a store's log.
+    """An archive, a store, or a copy of a store's log.
 
     @ivar raw: Its files.
     @ivar store: The root of the store that it is, C{None} if it has only a log.
@@ -53,8 +51,7 @@ class RestoreSource:
 
     @classmethod
     def look(cls, path: Path, tier: str = "") -> Self:
-        """
-        Look at a log.
+        """Look at a log.
 
         @param path: A store's root, an archive, or a C{commitlog} folder.
         @param tier: The URL of its tier, which has what it has no more, C{""} for none.
@@ -87,8 +84,7 @@ class RestoreSource:
         )
 
     def limit(self, target: RestoreTarget) -> int:
-        """
-        Up to where there is something to restore.
+        """Up to where there is something to restore.
 
         @return: A physical offset: what is wanted ends there, or at a record before.
         @raise TargetOutside: If the log begins behind the target, or does not reach it.
@@ -113,9 +109,7 @@ class RestoreSource:
         return self.end if target.offset is None else target.offset
 
     def outside(self, target: RestoreTarget, *, before: bool) -> TargetOutside:
-        """
-        What it means that a target is not within the log.
-        """
+        """What it means that a target is not within the log."""
         return TargetOutside(
             path=str(self.raw.path),
             until=str(target),
@@ -128,8 +122,7 @@ class RestoreSource:
 
 
 def _end(raw: RawLog, stop: int, copied: CopiedDamage) -> tuple[int, int]:
-    """
-    Where the log ends, looked for in the last file that was begun, and its last record.
+    """Where the log ends, looked for in the last file that was begun, and its last record.
 
     @param stop: Where files begin to be missing, where they end, or a record's end before.
     @return: Two physical offsets; the second is -1 if there is no record.

@@ -1,6 +1,4 @@
-"""
-Up to where a log is to be restored: an offset, or a moment.
-"""
+"""Up to where a log is to be restored: an offset, or a moment."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ ALLOWED = (
 
 @frozen(kw_only=True)
 class RestoreTarget:
-    """
-    The first byte, or the first moment, that is not to be restored any more.
+    """The first byte, or the first moment, that is not to be restored any more.
 
     Records are in the order of their store times, almost: a clock that was set back leaves later
     records with earlier times.  So a moment means the place of the first record that was stored
@@ -40,8 +37,7 @@ class RestoreTarget:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """
-        Read what a person wrote.
+        """Read what a person wrote.
 
         @raise ValueError: If it is none of what is L{ALLOWED}.
         """
@@ -64,17 +60,14 @@ class RestoreTarget:
         return "the end" if self.time is None else shown_time(self.time)
 
     def wants(self, stored: int) -> bool:
-        """
-        Whether a moment is not before a record was stored.
+        """Whether a moment is not before a record was stored.
 
         @param stored: In milliseconds since 1970.
         """
         return self.time is None or stored <= self.time
 
     def first_later(self, found: Walked) -> int | None:
-        """
-        The first record that was stored after the moment, as a physical offset.
-        """
+        """The first record that was stored after the moment, as a physical offset."""
         if self.time is None or not len(found.block.start):
             return None
         later = found.store_times() > self.time

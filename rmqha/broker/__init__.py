@@ -1,3 +1,1 @@
-"""
-The broker: what clients and administrators ask of a master or a slave.
-"""
+"""The broker: what clients and administrators ask of a master or a slave."""

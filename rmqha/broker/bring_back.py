@@ -1,5 +1,5 @@
-"""
-What a crash took from a master's tables, or from its log behind them, made good before it serves.
+"""What a crash took from a master's tables, or from its log behind them, made good before it
+serves.
 
 Topics are written after their messages, so a topic may be missing that has some.  The log may have
 lost its last messages, and offsets point at them still.  What waits in the log, and belongs to a
@@ -20,10 +20,9 @@ from rmqha.store.store import Store
 def bring_back(
     topics: Topics, offsets: ConsumerOffsetTable, store: Store
 ) -> Generator[None, None, None]:
-    """
-    Make the tables agree with the queues, a topic or an offset before each C{yield}: there may be
-    a hundred thousand.  A queue of which nothing is left begins where its furthest group is: none
-    of them may pass over what comes.
+    """Make the tables agree with the queues, a topic or an offset before each C{yield}: there may
+    be a hundred thousand.  A queue of which nothing is left begins where its furthest group is:
+    none of them may pass over what comes.
 
     Offsets stay where it is not known yet where queues end, as they lack what the log has.
     """
@@ -43,9 +42,9 @@ def bring_back(
 
 @define(eq=False)
 class LateTopics:
-    """
-    Makes topics again whose first messages come to queues while the broker serves: they had waited,
-    delayed or in a transaction, and the master before this one was lost before it told of them.
+    """Makes topics again whose first messages come to queues while the broker serves: they had
+    waited, delayed or in a transaction, and the master before this one was lost before it told of
+    them.
 
     A topic that was deleted stays so: what was sent before that never comes.
     """
@@ -55,15 +54,11 @@ class LateTopics:
     _made: set[str] = field(factory=set, init=False)
 
     def start(self) -> None:
-        """
-        Look at what comes.
-        """
+        """Look at what comes."""
         self.store.dispatcher.on_units.append(self._came)
 
     def stop(self) -> None:
-        """
-        Look no more; doing it again changes nothing.
-        """
+        """Look no more; doing it again changes nothing."""
         if self._came in self.store.dispatcher.on_units:
             self.store.dispatcher.on_units.remove(self._came)
 

@@ -1,5 +1,4 @@
-"""
-The broker of a node: everything clients ask for, over one open store.
+"""The broker of a node: everything clients ask for, over one open store.
 
 It is made when the store is open and thrown away when it closes; a slave's repair makes a new
 one.  What clients are told lives in the store's folder; who they are, and what they want, the new
@@ -113,19 +112,16 @@ must not keep the log from being flushed and closed."""
 
 
 class RequestHandler(Protocol):
-    """
-    A part of the broker that answers requests of some codes.
-    """
+    """A part of the broker that answers requests of some codes."""
 
     def handlers(self) -> Mapping[Any, Stated]:
-        """
-        Its functions by request code, with what they need; no two parts may have the same code.
+        """Its functions by request code, with what they need; no two parts may have the same
+        code.
         """
 
 
 class Broker:
-    """
-    All parts of a broker, and what they share.
+    """All parts of a broker, and what they share.
 
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
@@ -169,8 +165,7 @@ class Broker:
         credentials: Credentials | None = None,
         tls: OutgoingTls = IN_CLEAR_TEXT,
     ) -> None:
-        """
-        @param store: It is open.
+        """@param store: It is open.
         @param writer: C{None} on a slave.
         @param ha: How replication is doing.
         @param told: Called with what a name server says of this broker's master.
@@ -258,9 +253,7 @@ class Broker:
         return guarded(stated, allowed=allowed, master=master, access=self.access)
 
     def _may_see(self, member: Member, wanted: Wanted) -> bool:
-        """
-        Whether a client may be sent what only some accounts may know.
-        """
+        """Whether a client may be sent what only some accounts may know."""
         host, account = member.connection.host, member.account
         return self.access is None or self.access.permits(host, account, wanted)
 
@@ -270,9 +263,7 @@ class Broker:
         return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
 
     def _taking(self) -> tuple[RequestHandler, ...]:
-        """
-        Make what stores messages: sending, transactions, delays, replies.
-        """
+        """Make what stores messages: sending, transactions, delays, replies."""
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
@@ -332,9 +323,7 @@ class Broker:
         return sending, retries, replies, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:
-        """
-        What knows who is there.
-        """
+        """What knows who is there."""
         self._heartbeats = Heartbeats(
             self.producers,
             self.consumers,
@@ -348,9 +337,7 @@ class Broker:
         return self._heartbeats, self._locks
 
     def _giving(self) -> tuple[RequestHandler, ...]:
-        """
-        Make what clients read by: pulls, lookups, consumer progress.
-        """
+        """Make what clients read by: pulls, lookups, consumer progress."""
         store, settings, slave = self.store, self.settings, self.writer is None
         served, memory = self.served, physical_memory()
         reader = QueueReader(
@@ -393,9 +380,7 @@ class Broker:
         return pulls, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:
-        """
-        What tells administrators of it all, and lets them change it.
-        """
+        """What tells administrators of it all, and lets them change it."""
         store, name, lookup = self.store, self.settings.broker.name, self.lookup
         return (
             Administration(
@@ -460,9 +445,7 @@ class Broker:
         )
 
     def _among_brokers(self, in_thread: InThread) -> None:
-        """
-        What brokers of one name do for each other.
-        """
+        """What brokers of one name do for each other."""
         store, broker, clock = self.store, self.settings.broker, self.reactor
         members = Members(self._client, broker.name, broker.cluster)
         self._return = Return(
@@ -507,9 +490,7 @@ class Broker:
         )
 
     def _among_masters(self, members: Members) -> None:
-        """
-        What a master does about other masters of its name.
-        """
+        """What a master does about other masters of its name."""
         broker, replicas = self.settings.broker, self.settings.ha.allowed_peers
         address = self.registration.address
         self.fencing = Fencing(
@@ -540,9 +521,7 @@ class Broker:
         self.fencing.replicas = _only(self.current.settings.ha.allowed_peers)
 
     def _who(self, address: str) -> Deferred[MasterBounds]:
-        """
-        Ask who is at an address, and tell that we are a master.
-        """
+        """Ask who is at an address, and tell that we are a master."""
         claim = EpochClaim(
             broker_name=self.settings.broker.name,
             master_epoch=self.epochs.number,
@@ -551,9 +530,7 @@ class Broker:
         return master_bounds.ask(self._client, address, claim)
 
     async def _topic_gone(self, topic: str) -> None:
-        """
-        What is in the log of a topic by now is in no queue any more, whatever happens.
-        """
+        """What is in the log of a topic by now is in no queue any more, whatever happens."""
         self.counts.forget_topic(topic)
         end = self.store.log.confirmed
         # By its last bytes the log is known for the one in which the topic was deleted.
@@ -572,8 +549,7 @@ class Broker:
     # --- life -------------------------------------------------------------------------
 
     def prepare(self) -> Deferred[None]:
-        """
-        Make good what a crash took from a master's tables, and learn of its slaves how far
+        """Make good what a crash took from a master's tables, and learn of its slaves how far
         consumers came while it was away.  One that was fenced before is so from now on.
 
         @return: Fires when it may serve, after some seconds at the latest.
@@ -589,9 +565,7 @@ class Broker:
             await self._return.gather()
 
     def start(self, ports: ClientPorts) -> None:
-        """
-        Answer clients and register with the name servers, once L{prepare} has fired.
-        """
+        """Answer clients and register with the name servers, once L{prepare} has fired."""
         self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
         self._sweeping.start(SWEEP)
@@ -613,8 +587,7 @@ class Broker:
         self._locks.sweep()
 
     def stop(self) -> Deferred[None]:
-        """
-        Write the tables for the last time; the ports are closed already.
+        """Write the tables for the last time; the ports are closed already.
 
         @return: Fires when nothing of the store is used any more; fails with L{ShutdownFailed}
             if a step of it failed.
@@ -646,18 +619,14 @@ class Broker:
         shutdown.finish()
 
     async def _leave(self) -> None:
-        """
-        Take leave of the name servers, and ask other brokers nothing more.
-        """
+        """Take leave of the name servers, and ask other brokers nothing more."""
         try:
             await self.registration.stop()
         finally:
             await self._client.close()
 
     async def _write_tables(self) -> None:
-        """
-        Write the tables when nothing changes them any more.
-        """
+        """Write the tables when nothing changes them any more."""
         shutdown = Shutdown("the broker's tables", self.reactor)
         changing = [
             shutdown.step("transaction checks", self.transactions.stop),
@@ -671,8 +640,8 @@ class Broker:
         shutdown.finish()
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Tables that are older than what was acknowledged, and other brokers in this one's place.
+        """Tables that are older than what was acknowledged, and other brokers in this one's
+        place.
         """
         older = self._older_tables()
         if older:
@@ -690,21 +659,15 @@ class Broker:
         yield from self.registration.health()
 
     def _older_tables(self) -> dict[str, str]:
-        """
-        Why files were not read at the start, but those that they had replaced.
-        """
+        """Why files were not read at the start, but those that they had replaced."""
         return self._faults(lambda read: read.older)
 
     def _changed_tables(self) -> dict[str, str]:
-        """
-        What was wrong with files that were read all the same.
-        """
+        """What was wrong with files that were read all the same."""
         return self._faults(lambda read: read.source is Source.CHANGED)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._sweeping
         for table in self._tables:
             yield from table.jobs()
@@ -719,9 +682,7 @@ class Broker:
         yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         return {
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
@@ -738,15 +699,11 @@ class Broker:
         }
 
     def _faults(self, wanted: Callable[[TableRead], bool]) -> dict[str, str]:
-        """
-        What was wrong with tables at the start, by their files' names.
-        """
+        """What was wrong with tables at the start, by their files' names."""
         reads = {file.path.name: file.read for file in self._files}
         return {name: read.fault for name, read in reads.items() if read and wanted(read)}
 
 
 def _only(networks: Sequence[Network]) -> Allowed | None:
-    """
-    Those that a list names; C{None} for a list that names nobody and so means everybody.
-    """
+    """Those that a list names; C{None} for a list that names nobody and so means everybody."""
     return Allowed(networks) if networks else None

@@ -1,5 +1,4 @@
-"""
-The ports clients connect to.  They are open before there is anything to serve, so that one in
+"""The ports clients connect to.  They are open before there is anything to serve, so that one in
 use is noticed at once; until then each request is answered that the service is not available.
 
 Source: docs/protocol/remoting.md, Ports.
@@ -39,16 +38,13 @@ CLOSED = "service not available now: the message store is not open"
 
 
 class ServedPort(Registry):
-    """
-    What one port serves: another registry's requests, once it is open.
+    """What one port serves: another registry's requests, once it is open.
 
     @ivar served: How many requests came that are served, by code.
     """
 
     def __init__(self, without: Iterable[int] = ()) -> None:
-        """
-        @param without: Codes that are not served here.
-        """
+        """@param without: Codes that are not served here."""
         super().__init__()
         self._without = frozenset(without)
         self._inner: Registry | None = None
@@ -56,35 +52,25 @@ class ServedPort(Registry):
 
     @property
     def is_open(self) -> bool:
-        """
-        Whether requests are answered with more than L{CLOSED}.
-        """
+        """Whether requests are answered with more than L{CLOSED}."""
         return self._inner is not None
 
     def open(self, inner: Registry) -> None:
-        """
-        Answer requests from now on; until then each is answered L{CLOSED}.
-        """
+        """Answer requests from now on; until then each is answered L{CLOSED}."""
         self._inner = inner
 
     def shut(self) -> None:
-        """
-        Answer no more requests.
-        """
+        """Answer no more requests."""
         self._inner = None
 
     def together(self) -> AbstractContextManager[None]:
-        """
-        Surround requests that came together.
-        """
+        """Surround requests that came together."""
         return super().together() if self._inner is None else self._inner.together()
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
-        """
-        Have frames answered in one go, and count them.
-        """
+        """Have frames answered in one go, and count them."""
         inner = self._inner
         if inner is None or inner.lane is None:
             return 0, at
@@ -93,9 +79,7 @@ class ServedPort(Registry):
         return count, at
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-        """
-        Have a request answered, and count it.
-        """
+        """Have a request answered, and count it."""
         inner = self._inner
         code = command.code
         if inner is None:
@@ -107,9 +91,7 @@ class ServedPort(Registry):
 
 
 class ClientPorts:
-    """
-    C{listenPort} and, two below it, the VIP port.
-    """
+    """C{listenPort} and, two below it, the VIP port."""
 
     def __init__(
         self,
@@ -119,8 +101,7 @@ class ClientPorts:
         shares: ConnectionShares,
         gate: Callable[[], TlsGate] = lambda: CLEAR_TEXT,
     ) -> None:
-        """
-        @param port: C{listenPort}; 0 for none.
+        """@param port: C{listenPort}; 0 for none.
         @param gate: Gives what is accepted, once the certificates are read.
         @param shares: How many connections both ports may have together.
         """
@@ -134,14 +115,11 @@ class ClientPorts:
 
     @property
     def serving(self) -> bool:
-        """
-        Whether clients are answered; without a port there is nobody to notice.
-        """
+        """Whether clients are answered; without a port there is nobody to notice."""
         return all(door.is_open for door in self._doors)
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Open both ports, if they are wanted.
+        """Open both ports, if they are wanted.
 
         @raise CannotListenError: If one is in use.
         """
@@ -166,15 +144,12 @@ class ClientPorts:
         return listen_twice(self._reactor, first, vip, self._port, self._settings.bind_address)
 
     def _most(self, number: int) -> int:
-        """
-        How many connections one of the ports may have: what the other one leaves.
-        """
+        """How many connections one of the ports may have: what the other one leaves."""
         others = self._connections[:number] + self._connections[number + 1 :]
         return self._shares.clients - sum(len(each.live) for each in others)
 
     def open(self, registry: Registry, lost: Callable[[RemotingProtocol], None]) -> None:
-        """
-        Serve.
+        """Serve.
 
         @param lost: Called with each connection that ends from now on.
         """
@@ -184,53 +159,40 @@ class ClientPorts:
             connections.lost.append(lost)
 
     def shut(self) -> None:
-        """
-        Serve no more; what is in progress goes on.
-        """
+        """Serve no more; what is in progress goes on."""
         for door in self._doors:
             door.shut()
         for connections in self._connections:
             connections.lost.clear()
 
     def allow(self, networks: Iterable[Network]) -> None:
-        """
-        Let only these connect from now on, or everybody; who may not any more goes.
-        """
+        """Let only these connect from now on, or everybody; who may not any more goes."""
         for connections in self._connections:
             connections.door.allow(networks)
 
     def release(self) -> None:
-        """
-        Close the connections of clients that have not read all their answers: the log those
+        """Close the connections of clients that have not read all their answers: the log those
         show is about to be cut.
         """
         for connections in self._connections:
             connections.release()
 
     def close(self) -> Deferred[None]:
-        """
-        Close all connections, letting them have what was written.
-        """
+        """Close all connections, letting them have what was written."""
         closing = [connections.stop() for connections in self._connections]
         return DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         for connections in self._connections:
             yield from connections.jobs()
 
     def refused(self) -> Counter[tuple[int, str]]:
-        """
-        How many requests came that nothing here serves, by code and the client's host.
-        """
+        """How many requests came that nothing here serves, by code and the client's host."""
         return sum((door.refused.counts for door in self._doors), Counter())
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of them.
-        """
+        """What C{/status} says of them."""
         served: Counter[int] = sum((door.served for door in self._doors), Counter())
         closed: Counter[str] = sum((each.closed for each in self._connections), Counter())
         return {

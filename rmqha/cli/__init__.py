@@ -1,3 +1,1 @@
-"""
-The C{rmqha} command.
-"""
+"""The C{rmqha} command."""

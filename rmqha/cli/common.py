@@ -1,5 +1,4 @@
-"""
-What all commands share: how they end, how they show progress, and a reactor for those that ask
+"""What all commands share: how they end, how they show progress, and a reactor for those that ask
 nodes.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
@@ -51,17 +50,13 @@ NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 class Whole(click.IntRange):
-    """
-    A whole number in a range, called so where another text was given.
-    """
+    """A whole number in a range, called so where another text was given."""
 
     name = "whole number"
 
 
 class Number(click.FloatRange):
-    """
-    Any number in a range, the same.
-    """
+    """Any number in a range, the same."""
 
     name = "number"
 
@@ -83,14 +78,10 @@ PRIORITY = click.option(
 
 
 class Commands(click.Group):
-    """
-    A group whose errors are one line each.
-    """
+    """A group whose errors are one line each."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """
-        Run a command; unless C{standalone_mode} is false, end the process with its code.
-        """
+        """Run a command; unless C{standalone_mode} is false, end the process with its code."""
         run: Callable[..., Any] = super().main
         if not kwargs.pop("standalone_mode", True):
             return run(*args, standalone_mode=False, **kwargs)
@@ -98,9 +89,7 @@ class Commands(click.Group):
 
 
 def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """
-    Run a command, say in one line what went wrong, and give its exit code.
-    """
+    """Run a command, say in one line what went wrong, and give its exit code."""
     try:
         code = run(*args, standalone_mode=False, **kwargs)
     except click.ClickException as error:
@@ -123,9 +112,7 @@ def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 
 def told(error: RmqhaError | OSError) -> str:
-    """
-    An error in words.
-    """
+    """An error in words."""
     if isinstance(error, RmqhaError):
         return str(error)
     place = f"{error.filename}: " if error.filename else ""
@@ -133,31 +120,24 @@ def told(error: RmqhaError | OSError) -> str:
 
 
 def complain(text: str) -> None:
-    """
-    Print an error as one line on stderr.
-    """
+    """Print an error as one line on stderr."""
     click.echo(f"rmqha: {' '.join(line.strip() for line in text.splitlines())}", err=True)
 
 
 def note(text: str) -> None:
-    """
-    One line on stderr about something that is not a fault.
-    """
+    """One line on stderr about something that is not a fault."""
     click.echo(f"note: {text}", err=True)
 
 
 def stdout() -> Console:
-    """
-    Where tables go; piped, they are not cut to a terminal's width.
-    """
+    """Where tables go; piped, they are not cut to a terminal's width."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPED_WIDTH)
 
 
 @contextmanager
 def bar(description: str) -> Iterator[Told | None]:
-    """
-    A progress bar on stderr while the block runs, on a terminal only.
+    """A progress bar on stderr while the block runs, on a terminal only.
 
     @return: What to tell bytes done and bytes in all, C{None} if stderr is not a terminal.
     """
@@ -178,8 +158,7 @@ def bar(description: str) -> Iterator[Told | None]:
 
 
 def store_settings(conf: Path | None, root: Path, commitlog: Path, file_size: int) -> StoreSettings:
-    """
-    Sizes of a store's files: from a C{broker.conf}, or from the files themselves.
+    """Sizes of a store's files: from a C{broker.conf}, or from the files themselves.
 
     @raise ConfigProblems: If the file cannot be used.
     @raise click.UsageError: If it is another store's.
@@ -193,8 +172,7 @@ def store_settings(conf: Path | None, root: Path, commitlog: Path, file_size: in
 
 
 def in_reactor(run: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
-    """
-    Do something while a reactor runs; once in a process.
+    """Do something while a reactor runs; once in a process.
 
     @param run: Given the reactor; what it raises is raised.
     @return: What it returns.

@@ -1,6 +1,4 @@
-"""
-C{rmqha config check}: what a configuration file means here, or all that is wrong with it.
-"""
+"""C{rmqha config check}: what a configuration file means here, or all that is wrong with it."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def check_file(
 
 
 def _unusable(settings: Settings) -> Iterator[str]:
-    """
-    What is wrong with files that are named, without which a node does not start.
-    """
+    """What is wrong with files that are named, without which a node does not start."""
     tls = NodeTls(settings.remoting, settings.tls, Clock(), execute)
     for identity in tls.identities.all:
         try:
@@ -118,9 +114,7 @@ def _unusable(settings: Settings) -> Iterator[str]:
 
 
 def _due(settings: Settings) -> str:
-    """
-    Which log files go next; empty if none does, or there is no log.
-    """
+    """Which log files go next; empty if none does, or there is no log."""
     try:
         return expiry.of_store(settings.store, time.time())
     except (StoreError, OSError) as error:
@@ -149,9 +143,7 @@ def _show(file: Path, settings: Settings, rows: list[Row]) -> None:
 
 
 def _show_differences(rows: list[Row], others: list[Row], as_json: bool) -> None:
-    """
-    Show what two files say differently.
-    """
+    """Show what two files say differently."""
     values = {row.key: row.value for row in others}
     differing = [(row.key, row.value, values.get(row.key, "")) for row in rows]
     differing = [(key, one, two) for key, one, two in differing if one != two]

@@ -1,5 +1,4 @@
-"""
-C{rmqha diverge}: where two stores part, or a store and a running master, and what each
+"""C{rmqha diverge}: where two stores part, or a store and a running master, and what each
 would lose.
 """
 
@@ -108,8 +107,7 @@ def _with_master(
     credentials: Credentials | None,
     tls: ToolTls,
 ) -> LogComparison:
-    """
-    Compare with a running master.
+    """Compare with a running master.
 
     @raise Unreachable: If that cannot be done.
     """
@@ -137,8 +135,7 @@ def _with_master(
 
 
 def _settled(store: Path) -> OfflineLog:
-    """
-    The log of a store up to its last whole record, if a node runs on it: after that
+    """The log of a store up to its last whole record, if a node runs on it: after that
     record there may be bytes that are still arriving.
     """
     raw = RawLog.open(store)

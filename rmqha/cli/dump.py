@@ -1,6 +1,4 @@
-"""
-C{rmqha dump}: the records of a log, one a line.
-"""
+"""C{rmqha dump}: the records of a log, one a line."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 @frozen
 class Wanted:
-    """
-    Which records to show.
+    """Which records to show.
 
     @ivar start: Physical offset of the first byte.
     @ivar stop: Physical offset just past the last; C{None} for all.
@@ -39,9 +36,7 @@ class Wanted:
     topics: frozenset[str]
 
     def takes(self, record: Record) -> bool:
-        """
-        Whether a record is wanted.
-        """
+        """Whether a record is wanted."""
         return record.offset >= self.start and (not self.topics or record.topic in self.topics)
 
 
@@ -108,9 +103,7 @@ def dump(
 
 
 def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
-    """
-    The records wanted, and bad places among them.
-    """
+    """The records wanted, and bad places among them."""
     if not raw.pieces:
         return
     # Records begin at a file's first byte; before --from they are only counted off.
@@ -140,8 +133,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
 
 
 def _bad(raw: RawLog, bad: BadPlace) -> bool:
-    """
-    Report a damaged place.
+    """Report a damaged place.
 
     @return: Whether it is only the log's end.
     """
@@ -165,8 +157,7 @@ def _host(host: Host) -> dict[str, Any]:
 
 
 def as_line(record: Record, with_body: bool = False) -> str:
-    """
-    A record as one line of JSON.
+    """A record as one line of JSON.
 
     @param with_body: Whether to give the body, and not only its digest.
     """
@@ -200,9 +191,7 @@ def as_line(record: Record, with_body: bool = False) -> str:
 
 
 def as_text(record: Record) -> str:
-    """
-    A record as one line for a person.
-    """
+    """A record as one line for a person."""
     stored = _time(record.store_timestamp)
     parts = [
         f"{record.offset} {record.size} {stored}",
@@ -227,7 +216,5 @@ def _time(milliseconds: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """
-    Text that cannot break a line or a terminal.
-    """
+    """Text that cannot break a line or a terminal."""
     return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

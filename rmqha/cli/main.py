@@ -1,6 +1,4 @@
-"""
-The C{rmqha} command: shows nodes, and checks, reads and repairs stores.
-"""
+"""The C{rmqha} command: shows nodes, and checks, reads and repairs stores."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-C{rmqha promote}: turns a slave's store into a master's.
-"""
+"""C{rmqha promote}: turns a slave's store into a master's."""
 
 from __future__ import annotations
 
@@ -128,8 +126,7 @@ def promote(
 
 
 def _verify(settings: StoreSettings, raw: RawLog, *, repair: bool) -> int:
-    """
-    Read the whole log.
+    """Read the whole log.
 
     @return: How many records it has.
     @raise Refused: If it is damaged where the promotion would not cut it.
@@ -153,9 +150,7 @@ def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
 
 
 def _lines(done: Promotion, dry_run: bool) -> list[str]:
-    """
-    What was done, for people.
-    """
+    """What was done, for people."""
     would = "would be " if dry_run else ""
     bounds = f"bytes {done.min_offset} to {done.end} ({done.ended_by})"
     lines = [f"{done.root}: {bounds}, {done.records} records checked from byte {done.checked_from}"]
@@ -180,9 +175,7 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
 
 
 def _merged(merged: MergedTables, would: str) -> Iterator[str]:
-    """
-    What the other node's tables had.
-    """
+    """What the other node's tables had."""
     yield (
         f"{merged.moved} consumer offsets and {merged.moved_delays} offsets of delay levels "
         f"{would}taken from {merged.source}, which are higher there"

@@ -1,6 +1,4 @@
-"""
-Commands that call a running master: its address, and what it means that it does not answer.
-"""
+"""Commands that call a running master: its address, and what it means that it does not answer."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ T = TypeVar("T")
 
 
 class Unreachable(click.ClickException):
-    """
-    The master cannot be reached, or is not a master.
-    """
+    """The master cannot be reached, or is not a master."""
 
     exit_code = 2
 
@@ -62,8 +58,7 @@ CREDENTIALS = click.option(
 
 
 def address_of(option: str, text: str) -> Address:
-    """
-    What a person gave that is no folder.
+    """What a person gave that is no folder.
 
     @raise click.UsageError: If it is no address either.
     """
@@ -80,8 +75,7 @@ def call_master(
     credentials: Credentials | None = None,
     tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> T:
-    """
-    Do something with a master while a reactor runs; once in a process.
+    """Do something with a master while a reactor runs; once in a process.
 
     @param client_port: What to ask for the log's bounds: C{None} is the one below the HA port,
         0 none.

@@ -1,6 +1,4 @@
-"""
-C{rmqha rebuild}: consume queues and index made anew from the log.
-"""
+"""C{rmqha rebuild}: consume queues and index made anew from the log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""
-The guide's page on commands, made from the commands.
+"""The guide's page on commands, made from the commands.
 
 Run C{python -m rmqha.cli.reference > docs/guide/commands.rst} after a change of one; a test
 compares the two.
@@ -40,17 +39,13 @@ _WIDTH = 98
 
 
 def reference() -> str:
-    """
-    The page, as reStructuredText.
-    """
+    """The page, as reStructuredText."""
     context = click.Context(main, info_name="rmqha", **main.context_settings)
     return "\n".join((_INTRO, *_commands(main, context)))
 
 
 def _commands(group: click.Group, context: click.Context) -> Iterator[str]:
-    """
-    A section for each command of a group, and of the groups in it.
-    """
+    """A section for each command of a group, and of the groups in it."""
     for name in group.list_commands(context):
         if name == "spark":
             yield from _jobs()
@@ -76,18 +71,14 @@ def _section(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _jobs() -> Iterator[str]:
-    """
-    The jobs with Spark, which need it to tell their options.
-    """
+    """The jobs with Spark, which need it to tell their options."""
     yield _heading("rmqha spark")
     yield _filled("Jobs on the messages of stores; ``--help`` of each tells its options.")
     yield from _table([(f"rmqha spark {name}", meaning) for name, meaning in JOBS.items()])
 
 
 def _table(rows: list[tuple[str, str]]) -> Iterator[str]:
-    """
-    A table of what is written and what it means, unless it would be empty.
-    """
+    """A table of what is written and what it means, unless it would be empty."""
     if not rows:
         return
     lines = [".. list-table::", "   :widths: 38 62", ""]
@@ -107,9 +98,7 @@ def _filled(paragraph: str) -> str:
 
 
 def _as_rst(text: str) -> str:
-    """
-    Help as reStructuredText: code stands between single backquotes there.
-    """
+    """Help as reStructuredText: code stands between single backquotes there."""
     found = re.sub(r"(?<!`)(?<!:)`([^`]+)`(?!`)", r"``\1``", text)
     return found.replace("*", "\\*").replace("|", "\\|")
 

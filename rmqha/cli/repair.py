@@ -1,6 +1,4 @@
-"""
-C{rmqha repair}: damaged ranges of a log, brought back from a replica.
-"""
+"""C{rmqha repair}: damaged ranges of a log, brought back from a replica."""
 
 from __future__ import annotations
 
@@ -30,16 +28,12 @@ from rmqha.wire.remoting.signature import Credentials
 
 
 class ByteRange(click.ParamType[tuple[int, int]]):
-    """
-    C{A:B}, the bytes from A on and before B.
-    """
+    """C{A:B}, the bytes from A on and before B."""
 
     name = "A:B"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
-        """
-        @raise click.UsageError: If it is none.
-        """
+        """@raise click.UsageError: If it is none."""
         start, colon, stop = str(value).partition(":")
         if not (colon and start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
             self.fail(f"{value!r} is not two byte offsets A:B, A below B", param, ctx)

@@ -1,6 +1,4 @@
-"""
-C{rmqha run}: a node in the foreground, for those who do not know twistd.
-"""
+"""C{rmqha run}: a node in the foreground, for those who do not know twistd."""
 
 from __future__ import annotations
 

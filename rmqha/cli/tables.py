@@ -1,6 +1,4 @@
-"""
-C{rmqha tables}: the tables of a store and their checksums.
-"""
+"""C{rmqha tables}: the tables of a store and their checksums."""
 
 from __future__ import annotations
 
@@ -68,8 +66,7 @@ def tables(store: Path, accept: tuple[str, ...], as_json: bool) -> int:
 
 
 def _accept(root: Path, commitlog: Path, names: tuple[str, ...]) -> None:
-    """
-    Take tables as they are.
+    """Take tables as they are.
 
     @raise StoreLocked: If a node is running on the store: it would write its own over them.
     """

@@ -1,6 +1,4 @@
-"""
-C{rmqha verify}: every place where a store is not what it should be.
-"""
+"""C{rmqha verify}: every place where a store is not what it should be."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 @define(kw_only=True)
 class VerifyReport:
-    """
-    Tells findings as they come, and what was looked at in the end.
+    """Tells findings as they come, and what was looked at in the end.
 
     @ivar as_json: Whether to tell all of it at the end, as one JSON object.
     @ivar limit: Most findings told; all are counted.
@@ -40,8 +37,7 @@ class VerifyReport:
     logs: list[dict[str, Any]] = field(factory=list)
 
     def faults(self, findings: Iterator[Finding]) -> int:
-        """
-        Take findings.
+        """Take findings.
 
         @return: How many there were.
         """
@@ -57,17 +53,13 @@ class VerifyReport:
         return self.count - before
 
     def note(self, text: str) -> None:
-        """
-        Take a sentence that is no fault.
-        """
+        """Take a sentence that is no fault."""
         self.notes.append(text)
         if not self.as_json:
             note(text)
 
     def log(self, check: LogCheck) -> None:
-        """
-        Take what one log is.
-        """
+        """Take what one log is."""
         raw = check.raw
         seen = {
             "path": str(raw.path),
@@ -86,8 +78,7 @@ class VerifyReport:
             )
 
     def end(self) -> int:
-        """
-        Say the verdict.
+        """Say the verdict.
 
         @return: The exit code.
         """
@@ -187,8 +178,8 @@ def _deep(check: LogCheck, conf: Path | None, report: VerifyReport) -> None:
 
 
 def _sizes(raw: RawLog, root: Path, conf: Path | None, report: VerifyReport) -> StoreSettings:
-    """
-    The sizes of derived files, which a copy of a store shares with it: nothing is written here.
+    """The sizes of derived files, which a copy of a store shares with it: nothing is written
+    here.
     """
     if conf is None:
         return offline_settings(root, raw.path, raw.file_size)

@@ -1,3 +1,1 @@
-"""
-C{broker.conf} to frozen settings.
-"""
+"""C{broker.conf} to frozen settings."""

@@ -1,5 +1,4 @@
-"""
-What a broker is and what its clients get, and the keys of the file that say it.
+"""What a broker is and what its clients get, and the keys of the file that say it.
 
 L{rmqha.config.settings} tells how they are written.
 """
@@ -40,9 +39,7 @@ _ANSWER = Integer(1, 8 << 20, "bytes")
 
 
 class BrokerRole(StrEnum):
-    """
-    C{brokerRole}: who takes writes, and what they wait for.
-    """
+    """C{brokerRole}: who takes writes, and what they wait for."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -50,23 +47,17 @@ class BrokerRole(StrEnum):
 
     @property
     def is_master(self) -> bool:
-        """
-        Whether this node takes writes and feeds slaves.
-        """
+        """Whether this node takes writes and feeds slaves."""
         return self is not BrokerRole.SLAVE
 
 
 def host_name() -> str:
-    """
-    RocketMQ's default broker name: this host's name.
-    """
+    """RocketMQ's default broker name: this host's name."""
     return socket.gethostname() or "DEFAULT_BROKER"
 
 
 def local_address() -> str:
-    """
-    The address this host sends from; without a default route its first one beyond loopback.
-    """
+    """The address this host sends from; without a default route its first one beyond loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             # A datagram socket sends nothing when it connects; it only picks a route.
@@ -77,8 +68,7 @@ def local_address() -> str:
 
 
 def interface_addresses(asked: socket.socket) -> Iterator[str]:
-    """
-    One IPv4 address of each interface that has any, in the system's order, without loopback.
+    """One IPv4 address of each interface that has any, in the system's order, without loopback.
 
     @param asked: Any socket of the system.
     """
@@ -93,17 +83,13 @@ def interface_addresses(asked: socket.socket) -> Iterator[str]:
 
 
 def base_port(of: Lookup) -> int:
-    """
-    The port that others are counted from.
-    """
+    """The port that others are counted from."""
     return of("listenPort") or DEFAULT_LISTEN_PORT
 
 
 @frozen(kw_only=True)
 class BrokerSettings:
-    """
-    What this broker is, and what its clients may do.
-    """
+    """What this broker is, and what its clients may do."""
 
     role: BrokerRole = key(
         "brokerRole",
@@ -199,9 +185,7 @@ class BrokerSettings:
 
 @frozen(kw_only=True)
 class PullSettings:
-    """
-    What pulls and queries return, and how long they wait.
-    """
+    """What pulls and queries return, and how long they wait."""
 
     long_polling: bool = key("longPollingEnable", Switch(), "true")
     """Whether a pull that finds no message may wait as long as the client asks for (long
@@ -252,9 +236,7 @@ class PullSettings:
 
 @frozen(kw_only=True)
 class TransactionSettings:
-    """
-    When the producers of half messages are asked about them.
-    """
+    """When the producers of half messages are asked about them."""
 
     timeout: float = key("transactionTimeOut", Millis(), "6000")
     """Age at which a half message is checked: its producer is asked whether to commit it."""
@@ -269,9 +251,7 @@ class TransactionSettings:
 
 @frozen(kw_only=True)
 class RegistrationSettings:
-    """
-    When and how a broker registers with name servers.
-    """
+    """When and how a broker registers with name servers."""
 
     period: float = key("registerNameServerPeriod", Millis(), "30000")
     """Pause between two registrations with the name servers; less than 10 seconds is 10, more than

@@ -1,5 +1,4 @@
-"""
-What several keys must be together: roles, sizes, times, ports, folders.
+"""What several keys must be together: roles, sizes, times, ports, folders.
 
 Each check refuses the key a person would change, and names the other one's value.
 """
@@ -25,9 +24,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def check_broker(draft: SettingsDraft) -> None:
-    """
-    Check a broker's keys against each other, once all are chosen.
-    """
+    """Check a broker's keys against each other, once all are chosen."""
     _check_identity(draft)
     _check_sizes(draft)
     _check_times(draft)
@@ -40,9 +37,7 @@ def check_broker(draft: SettingsDraft) -> None:
 
 
 def check_namesrv(draft: SettingsDraft) -> None:
-    """
-    Check a name server's keys against each other, once all are chosen.
-    """
+    """Check a name server's keys against each other, once all are chosen."""
     if draft.sound("listenPort", "adminListenPort"):
         _check_distinct(draft, ("listenPort", "adminListenPort"), {})
     _check_tls(draft)
@@ -219,9 +214,7 @@ def _check_tls(draft: SettingsDraft) -> None:
 
 
 def _check_pair(draft: SettingsDraft, key_name: str, cert_name: str, mode: str = "") -> None:
-    """
-    A key and its certificate, and what needs them.
-    """
+    """A key and its certificate, and what needs them."""
     key, cert = draft.value(key_name), draft.value(cert_name)
     if (key is None) != (cert is None):
         missing = cert_name if cert is None else key_name
@@ -231,9 +224,7 @@ def _check_pair(draft: SettingsDraft, key_name: str, cert_name: str, mode: str =
 
 
 def check_own_tls(draft: SettingsDraft) -> None:
-    """
-    Check the keys of TLS that a node connects with, and of replication.
-    """
+    """Check the keys of TLS that a node connects with, and of replication."""
     names = [key.name for key in draft.known.keys if key.section == "tls"]
     if not draft.sound(*names):
         return

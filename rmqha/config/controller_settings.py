@@ -1,5 +1,4 @@
-"""
-Controller mode: who says which member of a set is its master.
+"""Controller mode: who says which member of a set is its master.
 
 L{rmqha.config.settings} tells how these settings are written.
 """
@@ -15,9 +14,7 @@ from rmqha.config.values import INT_MAX, Choice, Endpoints, Integer, Millis, Swi
 
 
 class CutPolicy(StrEnum):
-    """
-    C{controllerCutPolicy}: what of its log a node of a set cuts off to be like its master.
-    """
+    """C{controllerCutPolicy}: what of its log a node of a set cuts off to be like its master."""
 
     UNCONFIRMED = "unconfirmed"
     ALL = "all"
@@ -25,9 +22,7 @@ class CutPolicy(StrEnum):
 
 
 class AloneAnswer(StrEnum):
-    """
-    C{controllerAloneAnswer}: what a SYNC write is answered that nobody else holds.
-    """
+    """C{controllerAloneAnswer}: what a SYNC write is answered that nobody else holds."""
 
     NOT_AVAILABLE = "not-available"
     OK = "ok"
@@ -35,9 +30,7 @@ class AloneAnswer(StrEnum):
 
 @frozen(kw_only=True)
 class ControllerSettings:
-    """
-    How a node takes part in a set whose master is elected.
-    """
+    """How a node takes part in a set whose master is elected."""
 
     enabled: bool = key("enableControllerMode", Switch(), "false", origin=Origin.RMQ53)
     """Whether a controller elects the set's master. A node is a member of the set then
@@ -104,14 +97,10 @@ class ControllerSettings:
 
     @property
     def alone_is_enough(self) -> bool:
-        """
-        Whether a SYNC write is acknowledged that nobody else holds.
-        """
+        """Whether a SYNC write is acknowledged that nobody else holds."""
         return self.alone is AloneAnswer.OK
 
     @property
     def member(self) -> bool:
-        """
-        Whether the node is a member of its set.
-        """
+        """Whether the node is a member of its set."""
         return self.enabled and not self.learner

@@ -1,6 +1,4 @@
-"""
-What can be wrong with a configuration, with its file and line.
-"""
+"""What can be wrong with a configuration, with its file and line."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import ConfigError
 
 @frozen
 class UnknownKey(ConfigError):
-    """
-    A key nobody knows.
+    """A key nobody knows.
 
     @ivar key: The key as written.
     @ivar nearest: The nearest known one, or C{""}.
@@ -31,8 +28,7 @@ class UnknownKey(ConfigError):
 
 @frozen
 class Unsupported(ConfigError):
-    """
-    A RocketMQ key that would change safety or meaning, and that we do not support.
+    """A RocketMQ key that would change safety or meaning, and that we do not support.
 
     @ivar key: The key.
     @ivar value: Its text.
@@ -52,8 +48,7 @@ class Unsupported(ConfigError):
 
 @frozen
 class MalformedLine(ConfigError):
-    """
-    A line, or a C{--set}, that is not C{key=value}.
+    """A line, or a C{--set}, that is not C{key=value}.
 
     @ivar reason: What is wrong with it.
     @ivar where: File and line, or C{--set}.
@@ -68,8 +63,7 @@ class MalformedLine(ConfigError):
 
 @frozen
 class ConfigUnreadable(ConfigError):
-    """
-    The configuration file cannot be read.
+    """The configuration file cannot be read.
 
     @ivar path: The file.
     @ivar reason: The operating system's text.
@@ -84,8 +78,7 @@ class ConfigUnreadable(ConfigError):
 
 @frozen
 class ConfigProblems(ConfigError):
-    """
-    All that is wrong with a configuration, at once.
+    """All that is wrong with a configuration, at once.
 
     @ivar problems: One L{ConfigError} each, in the order of the file.
     """

@@ -1,5 +1,4 @@
-"""
-RocketMQ's keys that mean nothing here, and those that must not be ignored.
+"""RocketMQ's keys that mean nothing here, and those that must not be ignored.
 
 A key that tunes a part we do not have (thread pools, a mapping strategy, a feature for
 clients) is harmless: it is accepted and listed once.  A key that would change what an
@@ -160,8 +159,7 @@ DEAD = frozenset(
 
 @frozen
 class Foreign:
-    """
-    A key that must not be ignored.
+    """A key that must not be ignored.
 
     @ivar enabled: Whether its text switches the feature on.
     @ivar when: The same in words, for the guide.
@@ -174,9 +172,7 @@ class Foreign:
 
 
 def on(reason: str) -> Foreign:
-    """
-    A key that is refused when it is switched on.
-    """
+    """A key that is refused when it is switched on."""
     # What is neither "false" nor empty was meant to be on, whatever Java makes of it.
     return Foreign(lambda text: text.lower() not in ("", "false"), "not false", reason)
 

@@ -1,5 +1,4 @@
-"""
-Replication, on both sides of the HA port.
+"""Replication, on both sides of the HA port.
 
 L{rmqha.config.settings} tells how these settings are written.
 """
@@ -36,18 +35,14 @@ _BYTES = Integer(0, LONG_MAX, "bytes")
 
 
 class FirstSync(StrEnum):
-    """
-    C{haFirstSync}: where an empty slave starts.
-    """
+    """C{haFirstSync}: where an empty slave starts."""
 
     BEGINNING = "beginning"
     LAST_FILE = "last-file"
 
 
 class DivergencePolicy(StrEnum):
-    """
-    C{haDivergencePolicy}: what a slave does when its log is not its master's.
-    """
+    """C{haDivergencePolicy}: what a slave does when its log is not its master's."""
 
     STOP = "stop"
     TRUNCATE = "truncate"
@@ -55,27 +50,21 @@ class DivergencePolicy(StrEnum):
 
 
 class BadRecordPolicy(StrEnum):
-    """
-    C{haBadRecordPolicy}: what a slave does with an old record that is damaged on its master.
-    """
+    """C{haBadRecordPolicy}: what a slave does with an old record that is damaged on its master."""
 
     COPY = "copy"
     STOP = "stop"
 
 
 class ReplicaIdentity(StrEnum):
-    """
-    C{haReplicaIdentity}: what makes two connections two replicas.
-    """
+    """C{haReplicaIdentity}: what makes two connections two replicas."""
 
     ADDRESS = "address"
     CONNECTION = "connection"
 
 
 def client_address(of: Lookup) -> tuple[str, int] | None:
-    """
-    Where a stock master's clients connect, by where its slaves do.
-    """
+    """Where a stock master's clients connect, by where its slaves do."""
     master = of("haMasterAddress")
     if master is None or master[1] <= HA_PORT_STEP:
         return None
@@ -84,9 +73,7 @@ def client_address(of: Lookup) -> tuple[str, int] | None:
 
 @frozen(kw_only=True)
 class HASettings:
-    """
-    Replication, both sides of it.
-    """
+    """Replication, both sides of it."""
 
     listen_port: int = key(
         "haListenPort",

@@ -1,5 +1,4 @@
-"""
-How a key of the file is declared: as one field of a settings class.
+"""How a key of the file is declared: as one field of a settings class.
 
 The field says all there is to say of the key: its name in the file, what may stand
 there, what its absence means, and, in the docstring below it, what it does.  What reads
@@ -26,9 +25,7 @@ Lookup = Callable[[str], Any]
 
 
 class Origin(StrEnum):
-    """
-    Who a key comes from.
-    """
+    """Who a key comes from."""
 
     RMQ49 = "4.9"
     RMQ53 = "5.3"
@@ -37,8 +34,7 @@ class Origin(StrEnum):
 
 @frozen
 class Derived:
-    """
-    What an absent key means when other keys, or the host, decide that.
+    """What an absent key means when other keys, or the host, decide that.
 
     @ivar words: For the guide, in epytext.
     @ivar rule: Makes the value of those of other keys, none of which is itself derived
@@ -51,8 +47,7 @@ class Derived:
 
 @frozen(kw_only=True)
 class Key:
-    """
-    One key of the file.
+    """One key of the file.
 
     @ivar name: As it is written.
     @ivar kind: What its text may be.
@@ -75,14 +70,11 @@ class Key:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """
-        The name and all aliases.
-        """
+        """The name and all aliases."""
         return (self.name, *self.aliases)
 
     def absent(self, of: Lookup) -> Any:
-        """
-        The value that the key's absence means.
+        """The value that the key's absence means.
 
         @param of: Tells the values of other keys.
         """
@@ -92,9 +84,7 @@ class Key:
         return self.kind.parse(self.default)
 
     def value_in(self, settings: object) -> Any:
-        """
-        The key's value in L{Settings <rmqha.config.settings.Settings>}.
-        """
+        """The key's value in L{Settings <rmqha.config.settings.Settings>}."""
         return getattr(getattr(settings, self.section), self.field)
 
 
@@ -107,8 +97,7 @@ def key(
     origin: Origin = Origin.RMQ49,
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """
-    Declare a key as the field of a settings class.
+    """Declare a key as the field of a settings class.
 
     @param name: As it is written in the file.
     @param default: The text that stands for an absent key.  With C{derived} it counts only
@@ -133,8 +122,7 @@ def _own_value(settings: AttrsInstance, name: str) -> Any:
 
 
 def keys_of(section: str, declared: type[AttrsInstance]) -> tuple[Key, ...]:
-    """
-    The keys that a settings class declares, in order.
+    """The keys that a settings class declares, in order.
 
     @param section: Which attribute of all settings the class is for.
     """

@@ -1,5 +1,4 @@
-"""
-C{broker.conf}, C{--set} and C{--role} to L{Settings}, or everything that is wrong.
+"""C{broker.conf}, C{--set} and C{--role} to L{Settings}, or everything that is wrong.
 
 RocketMQ ignores unknown keys and values it cannot parse.  A typo in C{flushDiskType}
 then costs data months later, so here nothing is ignored silently: all problems are
@@ -50,8 +49,7 @@ ROLE_NAMES = (*ROLES, NAMESRV)
 
 @frozen
 class Row:
-    """
-    One key and its value, as C{rmqha config check} shows it.
+    """One key and its value, as C{rmqha config check} shows it.
 
     @ivar key: The key's name.
     @ivar value: Its value as it would be written into the file.
@@ -66,8 +64,7 @@ class Row:
 
 
 def load(path: Path | None, overrides: Sequence[str] = (), role: str | None = None) -> Settings:
-    """
-    Read a node's settings.
+    """Read a node's settings.
 
     @param path: The file, C{None} for defaults alone.
     @param overrides: C{key=value} each; they win over the file.
@@ -80,8 +77,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), role: str | None = No
 def check(
     path: Path | None, overrides: Sequence[str] = (), role: str | None = None
 ) -> tuple[Settings, list[Row]]:
-    """
-    Like L{load}, and a row for each key that says where its value comes from.
+    """Like L{load}, and a row for each key that says where its value comes from.
 
     @raise ConfigProblems: With everything that is wrong.
     """
@@ -91,8 +87,7 @@ def check(
 
 
 def load_tls(path: Path) -> TlsSettings:
-    """
-    Read the keys of TLS that a tool needs which connects to nodes, such as those of mqadmin's
+    """Read the keys of TLS that a tool needs which connects to nodes, such as those of mqadmin's
     C{tls.config.file}.
 
     @raise ConfigProblems: With everything that is wrong.
@@ -108,9 +103,7 @@ def load_tls(path: Path) -> TlsSettings:
 
 
 def describe(settings: Settings) -> list[Row]:
-    """
-    A row for each key of a broker's settings that are already loaded.
-    """
+    """A row for each key of a broker's settings that are already loaded."""
     return _rows(settings, BROKER_FILE, {})
 
 
@@ -147,9 +140,7 @@ def _settle(
 
 
 def _settle_role(draft: SettingsDraft, role: str | None) -> None:
-    """
-    Choose what C{--role} says, and refuse a C{brokerRole} that contradicts it.
-    """
+    """Choose what C{--role} says, and refuse a C{brokerRole} that contradicts it."""
     if role is None or not draft.sound("brokerRole"):
         return
     if role not in ROLES:
@@ -165,8 +156,7 @@ def _settle_role(draft: SettingsDraft, role: str | None) -> None:
 
 
 def _settle_member(draft: SettingsDraft, role: str | None) -> bool:
-    """
-    Refuse a role that the mode does not have.
+    """Refuse a role that the mode does not have.
 
     @return: Whether the node is a member of a set.
     """
@@ -184,8 +174,7 @@ def _settle_member(draft: SettingsDraft, role: str | None) -> bool:
 
 
 def _settle_ha_port(draft: SettingsDraft, *, member: bool) -> None:
-    """
-    On a slave a HA port of 0 is none; on a master RocketMQ 5.3 takes it for an absent one.  A
+    """On a slave a HA port of 0 is none; on a master RocketMQ 5.3 takes it for an absent one.  A
     learner has none.
     """
     if draft.value("asyncLearner") and not draft.given("haListenPort"):
@@ -198,9 +187,7 @@ def _settle_ha_port(draft: SettingsDraft, *, member: bool) -> None:
 
 
 def _settle_accounts(draft: SettingsDraft, path: Path | None) -> None:
-    """
-    The accounts are beside the configuration, as those of a stock broker are.
-    """
+    """The accounts are beside the configuration, as those of a stock broker are."""
     if not draft.value("aclEnable") or draft.value("aclPlainFile") is not None:
         return
     if path is None:

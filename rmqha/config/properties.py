@@ -1,5 +1,4 @@
-"""
-Java's C{.properties} text, read the way a Java broker reads its C{broker.conf}.
+"""Java's C{.properties} text, read the way a Java broker reads its C{broker.conf}.
 
 The rules are those of C{java.util.Properties}: the first unescaped C{=}, C{:} or
 blank ends the key; a line ending in an odd number of backslashes goes on in the
@@ -22,8 +21,7 @@ _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
 
 @frozen
 class Entry:
-    """
-    One key and its value.
+    """One key and its value.
 
     @ivar key: The key, escapes resolved.
     @ivar value: The value, escapes resolved; trailing blanks are kept, as in Java.
@@ -38,8 +36,7 @@ class Entry:
 
 
 def decode(raw: bytes) -> str:
-    """
-    The text of a file that may be UTF-8 (as people write it) or Latin-1 (as Java reads it).
+    """The text of a file that may be UTF-8 (as people write it) or Latin-1 (as Java reads it).
 
     @param raw: The file's bytes; a byte order mark is dropped.
     """
@@ -50,8 +47,7 @@ def decode(raw: bytes) -> str:
 
 
 def parse(text: str) -> list[Entry]:
-    """
-    All entries in the order of the file; a repeated key is repeated here.
+    """All entries in the order of the file; a repeated key is repeated here.
 
     @param text: The whole file.
     """
@@ -59,9 +55,7 @@ def parse(text: str) -> list[Entry]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
-    """
-    Lines with their continuations joined, without comments and blank lines.
-    """
+    """Lines with their continuations joined, without comments and blank lines."""
     pending = ""
     first = 0  # the line a continued one started on, 0: none is open
     for number, natural in enumerate(_LINE_END.split(text), 1):

@@ -1,5 +1,4 @@
-"""
-The guide's chapter on configuration, made from the settings classes.
+"""The guide's chapter on configuration, made from the settings classes.
 
 Run C{python -m rmqha.config.reference > docs/guide/configuration.rst} after a change
 of a key; a test compares the two.
@@ -76,9 +75,7 @@ _WIDTHS = "35 20 45"
 
 
 def reference() -> str:
-    """
-    The chapter, as reStructuredText.
-    """
+    """The chapter, as reStructuredText."""
     parts = [_INTRO]
     for section, (title, intro) in _HEADINGS.items():
         parts.append(_heading(title, intro))
@@ -155,8 +152,7 @@ def _key_row(key: Key, meaning: str) -> tuple[str, ...]:
 
 
 def _docstrings(declared: type[AttrsInstance]) -> dict[str, str]:
-    """
-    What the docstrings below a class's fields say.  Python drops them, so the source is read.
+    """What the docstrings below a class's fields say.  Python drops them, so the source is read.
 
     @return: By field, each in one line.
     """

@@ -1,5 +1,4 @@
-"""
-What a node is told to do, as frozen values, and the keys of the file that say it.
+"""What a node is told to do, as frozen values, and the keys of the file that say it.
 
 Each field is one key, declared once: its name, what its text may be, its default as
 RocketMQ's documentation writes it, and below it what it does.  Inside, times are float
@@ -48,9 +47,7 @@ ADMIN_PORT_STEP = 3
 
 
 class TlsMode(StrEnum):
-    """
-    C{tlsMode}: what a client port accepts.
-    """
+    """C{tlsMode}: what a client port accepts."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -58,9 +55,7 @@ class TlsMode(StrEnum):
 
 
 class LogLevelName(StrEnum):
-    """
-    C{logLevel}: below which nothing is logged.
-    """
+    """C{logLevel}: below which nothing is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -70,18 +65,14 @@ class LogLevelName(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """
-    C{logFormat}: for people, or for programs.
-    """
+    """C{logFormat}: for people, or for programs."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class ClientAuth(StrEnum):
-    """
-    C{tlsClientAuth}: whether clients show certificates.
-    """
+    """C{tlsClientAuth}: whether clients show certificates."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -90,9 +81,7 @@ class ClientAuth(StrEnum):
 
 @frozen(kw_only=True)
 class RemotingSettings:
-    """
-    The client ports: their address and TLS.
-    """
+    """The client ports: their address and TLS."""
 
     bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
     """The address that the client ports listen on; empty is all."""
@@ -142,9 +131,7 @@ def _has_roots(of: Lookup) -> bool:
 
 @frozen(kw_only=True)
 class TlsSettings:
-    """
-    TLS of the connections that the node makes, and of replication.
-    """
+    """TLS of the connections that the node makes, and of replication."""
 
     enabled: bool = key(
         "tlsEnable",
@@ -217,9 +204,7 @@ class TlsSettings:
 
 @frozen(kw_only=True)
 class AdminSettings:
-    """
-    The small HTTP port for people and monitoring.
-    """
+    """The small HTTP port for people and monitoring."""
 
     listen_port: int = key(
         "adminListenPort",
@@ -253,9 +238,7 @@ class AdminSettings:
 
 @frozen(kw_only=True)
 class LogSettings:
-    """
-    The log of the node, as C{twistd} writes it.
-    """
+    """The log of the node, as C{twistd} writes it."""
 
     level: LogLevelName = key("logLevel", Choice(LogLevelName), "info", origin=Origin.OURS)
     """Below it nothing is logged."""
@@ -272,9 +255,7 @@ class LogSettings:
 
 @frozen(kw_only=True)
 class AccessSettings:
-    """
-    Access control: who may ask what of the client port.
-    """
+    """Access control: who may ask what of the client port."""
 
     enabled: bool = key("aclEnable", Switch(), "false")
     """Whether requests must be signed, and need permissions."""
@@ -292,8 +273,7 @@ class AccessSettings:
 
 @frozen(kw_only=True)
 class NamesrvSettings:
-    """
-    A name server; its other sections are L{RemotingSettings}, L{AdminSettings} and
+    """A name server; its other sections are L{RemotingSettings}, L{AdminSettings} and
     L{LogSettings}.
     """
 
@@ -324,8 +304,7 @@ class NamesrvSettings:
 
 @frozen(kw_only=True)
 class Settings:
-    """
-    All of a node's settings.
+    """All of a node's settings.
 
     @ivar ignored: RocketMQ's keys that were given and mean nothing here.
     @ivar notes: Sentences for the log: what was changed to make the settings fit.

@@ -1,5 +1,4 @@
-"""
-Where settings are written: a file and C{--set}, with a place for every value.
+"""Where settings are written: a file and C{--set}, with a place for every value.
 
 Nothing is refused here but what cannot be read as C{key=value}: what a key means is
 L{rmqha.config.load}'s business.
@@ -31,8 +30,7 @@ TLS_CONFIG_FILE = "tls.config.file"
 
 @frozen
 class Given:
-    """
-    One key as somebody wrote it.
+    """One key as somebody wrote it.
 
     @ivar name: The key, perhaps an alias or unknown.
     @ivar text: Its value without surrounding blanks.
@@ -46,8 +44,7 @@ class Given:
 
 @frozen(kw_only=True)
 class Chosen:
-    """
-    The value one key ends up with.
+    """The value one key ends up with.
 
     @ivar key: The key.
     @ivar name: The name it was given by, an alias perhaps.
@@ -63,16 +60,13 @@ class Chosen:
     where: str
 
     def bad(self, allowed: str) -> BadValue:
-        """
-        The problem that this value is not allowed.
-        """
+        """The problem that this value is not allowed."""
         return BadValue(self.name, self.text, allowed, self.where)
 
 
 @define(kw_only=True)
 class SettingsDraft:
-    """
-    What was found so far: chosen values, and everything to tell about them.
+    """What was found so far: chosen values, and everything to tell about them.
 
     @ivar known: What may stand in the file.
     @ivar chosen: The given values, by the name of their key (never an alias).
@@ -91,52 +85,39 @@ class SettingsDraft:
     notes: list[str] = field(factory=list)
 
     def value(self, name: str) -> Any:
-        """
-        The value of a key that is chosen by now.
-        """
+        """The value of a key that is chosen by now."""
         return self.chosen[name].value
 
     def choose(self, name: str, value: Any, where: str) -> None:
-        """
-        Choose a value that nobody wrote.
-        """
+        """Choose a value that nobody wrote."""
         key = self.known.by_name[name]
         self.chosen[name] = Chosen(
             key=key, name=name, text=key.kind.show(value), value=value, where=where
         )
 
     def fill(self) -> None:
-        """
-        Choose for every key nobody gave what its absence means.
-        """
+        """Choose for every key nobody gave what its absence means."""
         # What is derived comes last, when all it can be derived from is there.
         for key in sorted(self.known.keys, key=lambda key: key.derived is not None):
             if key.name not in self.chosen:
                 self.choose(key.name, key.absent(self.value), DEFAULT)
 
     def refuse(self, name: str, allowed: str) -> None:
-        """
-        Note that a chosen value is not allowed after all.
-        """
+        """Note that a chosen value is not allowed after all."""
         self.problems.append(self.chosen[name].bad(allowed))
         self.broken.add(name)
 
     def sound(self, *names: str) -> bool:
-        """
-        Whether none of these keys is refused already.
-        """
+        """Whether none of these keys is refused already."""
         return self.broken.isdisjoint(names)
 
     def given(self, *names: str) -> bool:
-        """
-        Whether any of these keys was given by somebody.
-        """
+        """Whether any of these keys was given by somebody."""
         return any(name in self.chosen and self.chosen[name].where != DEFAULT for name in names)
 
 
 def read(path: Path | None, overrides: Sequence[str], known: Vocabulary) -> SettingsDraft:
-    """
-    Read both sources; what C{overrides} say wins over the file.
+    """Read both sources; what C{overrides} say wins over the file.
 
     @param path: The file, if there is one.
     @param overrides: C{key=value} each.
@@ -177,9 +158,7 @@ def _from_file(path: Path, draft: SettingsDraft) -> list[Given]:
 
 
 def _from_tls_file(given: Sequence[Given], draft: SettingsDraft) -> list[Given]:
-    """
-    What stands in the file that RocketMQ's C{tls.config.file} names: C{tls.} keys alone.
-    """
+    """What stands in the file that RocketMQ's C{tls.config.file} names: C{tls.} keys alone."""
     names = [one.text for one in given if _canonical(one.name, draft.known) == TLS_CONFIG_FILE]
     found = _from_file(Path(names[-1]), draft) if names and names[-1] else []
     for one in found:
@@ -200,9 +179,7 @@ def _from_command_line(overrides: Sequence[str], draft: SettingsDraft) -> list[G
 
 
 def _last_of_each(level: Sequence[Given], draft: SettingsDraft) -> list[Given]:
-    """
-    Take the last of each key of one source, as Java does, and say so.
-    """
+    """Take the last of each key of one source, as Java does, and say so."""
     last: dict[str, Given] = {}
     for given in level:
         before = last.get(given.name)
@@ -215,9 +192,7 @@ def _last_of_each(level: Sequence[Given], draft: SettingsDraft) -> list[Given]:
 
 
 def _judge(level: Sequence[Given], draft: SettingsDraft) -> None:
-    """
-    Sort the keys of one source into chosen values, problems and ignored ones.
-    """
+    """Sort the keys of one source into chosen values, problems and ignored ones."""
     here: dict[str, Given] = {}
     for given in level:
         key = draft.known.by_name.get(given.name)

@@ -1,5 +1,4 @@
-"""
-The files of a store: where they are, how large, when they are flushed and deleted.
+"""The files of a store: where they are, how large, when they are flushed and deleted.
 
 L{rmqha.config.settings} tells how they are written.
 """
@@ -35,17 +34,14 @@ _PAGES = Integer(0, unit="4 KiB pages")
 
 
 class FlushDisk(StrEnum):
-    """
-    C{flushDiskType}: whether a write waits for the disk.
-    """
+    """C{flushDiskType}: whether a write waits for the disk."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
 def fitting_message_size(file_size: int) -> int:
-    """
-    The largest body whose record surely fits a log file, in bytes.
+    """The largest body whose record surely fits a log file, in bytes.
 
     @param file_size: C{mappedFileSizeCommitLog}, in bytes.
     @return: At least 1, at most RocketMQ's default of 4 MiB.
@@ -55,9 +51,7 @@ def fitting_message_size(file_size: int) -> int:
 
 @frozen(kw_only=True)
 class StoreSettings:
-    """
-    The files: where they are, how large, when they are flushed and deleted.
-    """
+    """The files: where they are, how large, when they are flushed and deleted."""
 
     root: Path = key("storePathRootDir", Folder(), "${user.home}/store")
     """The folder of the store. Only one running node can use it. A leading ~ is the home folder

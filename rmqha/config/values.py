@@ -1,5 +1,4 @@
-"""
-What the text behind a key may be, and how it becomes a value of ours and back.
+"""What the text behind a key may be, and how it becomes a value of ours and back.
 
 Numbers are read as C{Integer.parseInt} reads them: an optional sign and digits.
 Unlike RocketMQ, which silently keeps its default, we refuse what does not parse.
@@ -30,42 +29,32 @@ _SEPARATORS = re.compile(r"[,;]")
 
 
 class Kind:
-    """
-    One kind of value.
-    """
+    """One kind of value."""
 
     @property
     def allowed(self) -> str:
-        """
-        What is allowed, in words that follow C{is not allowed:}.
-        """
+        """What is allowed, in words that follow C{is not allowed:}."""
         raise NotImplementedError
 
     def parse(self, text: str) -> Any:
-        """
-        The value, in seconds, bytes or ratios.
+        """The value, in seconds, bytes or ratios.
 
         @raise ValueError: If the text is not L{allowed}.
         """
         raise NotImplementedError
 
     def show(self, value: Any) -> str:
-        """
-        A value as it would be written into the file.
-        """
+        """A value as it would be written into the file."""
         return str(value)
 
     def note(self, text: str) -> str:
-        """
-        How a legal text is read differently from what it says, or C{""}.
-        """
+        """How a legal text is read differently from what it says, or C{""}."""
         return ""
 
 
 @frozen
 class Integer(Kind):
-    """
-    A whole number between two bounds, both included.
+    """A whole number between two bounds, both included.
 
     @ivar unit: What is counted, for messages.
     """
@@ -80,9 +69,7 @@ class Integer(Kind):
         return f"a whole number{unit} from {self.low} to {self.high}"
 
     def number(self, text: str) -> int:
-        """
-        The number as it is written in the file.
-        """
+        """The number as it is written in the file."""
         if _NUMBER.fullmatch(text) is None or len(text) > 20:
             raise ValueError(text)
         number = int(text)
@@ -96,9 +83,7 @@ class Integer(Kind):
 
 @frozen
 class Millis(Integer):
-    """
-    Milliseconds in the file, float seconds inside.
-    """
+    """Milliseconds in the file, float seconds inside."""
 
     low: int = 1
     high: int = INT_MAX
@@ -113,9 +98,7 @@ class Millis(Integer):
 
 @frozen
 class Hours(Integer):
-    """
-    Hours in the file, float seconds inside.
-    """
+    """Hours in the file, float seconds inside."""
 
     low: int = 1
     high: int = INT_MAX
@@ -130,9 +113,7 @@ class Hours(Integer):
 
 @frozen
 class Percent(Kind):
-    """
-    A percentage that RocketMQ clamps to two bounds, and that becomes a ratio.
-    """
+    """A percentage that RocketMQ clamps to two bounds, and that becomes a ratio."""
 
     low: int
     high: int
@@ -160,9 +141,7 @@ class Percent(Kind):
 
 @frozen
 class QueueFile(Integer):
-    """
-    A consume queue file's size: RocketMQ rounds it up to whole units.
-    """
+    """A consume queue file's size: RocketMQ rounds it up to whole units."""
 
     def parse(self, text: str) -> Any:
         return -(-self.number(text) // UNIT_SIZE) * UNIT_SIZE
@@ -176,9 +155,7 @@ class QueueFile(Integer):
 
 @frozen
 class Switch(Kind):
-    """
-    C{true} or C{false}, in any case.
-    """
+    """C{true} or C{false}, in any case."""
 
     @property
     def allowed(self) -> str:
@@ -195,9 +172,7 @@ class Switch(Kind):
 
 @frozen
 class Choice(Kind):
-    """
-    One of the words of an enumeration, exactly as they are written.
-    """
+    """One of the words of an enumeration, exactly as they are written."""
 
     words: type[StrEnum]
 
@@ -211,8 +186,7 @@ class Choice(Kind):
 
 @frozen
 class Text(Kind):
-    """
-    Any text.
+    """Any text.
 
     @ivar empty: Whether it may be empty.
     """
@@ -231,9 +205,7 @@ class Text(Kind):
 
 @frozen
 class Levels(Kind):
-    """
-    The delays of C{messageDelayLevel}.
-    """
+    """The delays of C{messageDelayLevel}."""
 
     @property
     def allowed(self) -> str:
@@ -247,9 +219,7 @@ class Levels(Kind):
 
 @frozen
 class HoursOfDay(Kind):
-    """
-    Hours of the day, separated by C{;}.
-    """
+    """Hours of the day, separated by C{;}."""
 
     @property
     def allowed(self) -> str:
@@ -275,8 +245,7 @@ def _path(text: str) -> Path:
 
 @frozen
 class Folder(Kind):
-    """
-    One folder; C{~} and C{${user.home}} are the user's home, and a relative path
+    """One folder; C{~} and C{${user.home}} are the user's home, and a relative path
     becomes absolute at once, because a daemon changes its working directory.
     """
 
@@ -292,8 +261,7 @@ class Folder(Kind):
 
 @frozen
 class FilePath(Kind):
-    """
-    One file.  As with L{Folder}, a relative path becomes absolute at once.
+    """One file.  As with L{Folder}, a relative path becomes absolute at once.
 
     @ivar empty: Whether it may be empty.
     """
@@ -315,9 +283,7 @@ class FilePath(Kind):
 
 @frozen
 class Permission(Kind):
-    """
-    C{brokerPermission}: 4 is reading, 2 is writing.
-    """
+    """C{brokerPermission}: 4 is reading, 2 is writing."""
 
     @property
     def allowed(self) -> str:
@@ -332,9 +298,7 @@ class Permission(Kind):
 
 @frozen
 class Endpoint(Kind):
-    """
-    C{host:port}, or nothing; an IPv6 host may stand in brackets.
-    """
+    """C{host:port}, or nothing; an IPv6 host may stand in brackets."""
 
     @property
     def allowed(self) -> str:
@@ -361,9 +325,7 @@ class Endpoint(Kind):
 
 @frozen
 class ClientAddress(Endpoint):
-    """
-    C{host:port}, or C{off} (nothing means the same).
-    """
+    """C{host:port}, or C{off} (nothing means the same)."""
 
     @property
     def allowed(self) -> str:
@@ -378,9 +340,7 @@ class ClientAddress(Endpoint):
 
 @frozen
 class Endpoints(Kind):
-    """
-    Any number of C{host:port}, separated by C{;}, kept as they were written.
-    """
+    """Any number of C{host:port}, separated by C{;}, kept as they were written."""
 
     @property
     def allowed(self) -> str:
@@ -395,8 +355,7 @@ class Endpoints(Kind):
 
 @frozen
 class Address(Kind):
-    """
-    An IP address.
+    """An IP address.
 
     @ivar empty: Whether it may be empty.
     """
@@ -413,9 +372,7 @@ class Address(Kind):
 
 @frozen
 class HostNames(Kind):
-    """
-    Names of hosts, separated by C{,} or C{;}, in small letters.
-    """
+    """Names of hosts, separated by C{,} or C{;}, in small letters."""
 
     @property
     def allowed(self) -> str:
@@ -433,9 +390,7 @@ class HostNames(Kind):
 
 @frozen
 class Networks(Kind):
-    """
-    Addresses and CIDR networks, separated by C{,} or C{;}.
-    """
+    """Addresses and CIDR networks, separated by C{,} or C{;}."""
 
     @property
     def allowed(self) -> str:

@@ -1,5 +1,4 @@
-"""
-What may stand in a file: the keys that settings classes declare, and foreign ones.
+"""What may stand in a file: the keys that settings classes declare, and foreign ones.
 
 Names, units and defaults are RocketMQ's (C{MessageStoreConfig}, C{BrokerConfig},
 C{NettyServerConfig} and C{NamesrvConfig} of 4.9 and 5.3), so that its files can be taken
@@ -59,8 +58,7 @@ KEYS: tuple[Key, ...] = tuple(
 
 @frozen
 class Vocabulary:
-    """
-    All that may stand in one kind of file.
+    """All that may stand in one kind of file.
 
     @ivar keys: What means something.
     @ivar harmless: What is accepted and means nothing, with the reason.
@@ -80,8 +78,7 @@ class Vocabulary:
         return {name: key for key in self.keys for name in key.names}
 
     def nearest(self, unknown: str) -> str:
-        """
-        The known key somebody probably meant, or C{""}.
+        """The known key somebody probably meant, or C{""}.
 
         @param unknown: A key nobody knows; its case does not matter.
         """

@@ -1,3 +1,1 @@
-"""
-Membership of a set whose master a controller elects.
-"""
+"""Membership of a set whose master a controller elects."""

@@ -1,5 +1,4 @@
-"""
-What the epoch labels of a log tell: how they grow, what a cut leaves of them, and where two logs
+"""What the epoch labels of a log tell: how they grow, what a cut leaves of them, and where two logs
 surely are one.
 
 Each label ends where the next one starts, the newest at the log's end.  Labels say where to begin
@@ -19,9 +18,8 @@ Labels = tuple[EpochLabel, ...]
 
 
 def appended(labels: Labels, label: EpochLabel) -> Labels:
-    """
-    A log's labels and one more.  A label under which nothing was written gives way to the one that
-    starts where it does.
+    """A log's labels and one more.  A label under which nothing was written gives way to the one
+    that starts where it does.
 
     @raise EpochLabelBehind: If it is not above the newest, or starts before it.
     """
@@ -35,15 +33,12 @@ def appended(labels: Labels, label: EpochLabel) -> Labels:
 
 
 def cut(labels: Labels, at: int) -> Labels:
-    """
-    The labels of a log that ends at C{at} now.
-    """
+    """The labels of a log that ends at C{at} now."""
     return tuple(label for label in labels if label.start < at)
 
 
 def end_of(labels: Sequence[EpochLabel], number: int, log_end: int) -> int:
-    """
-    Where a label's bytes end.
+    """Where a label's bytes end.
 
     @param number: Which label it is, counted from the oldest.
     """
@@ -53,9 +48,8 @@ def end_of(labels: Sequence[EpochLabel], number: int, log_end: int) -> int:
 def consistent_point(
     ours: Sequence[EpochLabel], our_end: int, theirs: Sequence[EpochLabel], their_end: int
 ) -> int | None:
-    """
-    Up to where labels say that two logs are one: to the smaller end of the newest label that both
-    have, with the same start.
+    """Up to where labels say that two logs are one: to the smaller end of the newest label that
+    both have, with the same start.
 
     @param our_end: Where our log ends.
     @param their_end: Where theirs ends.

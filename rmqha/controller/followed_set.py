@@ -1,5 +1,4 @@
-"""
-What a node that follows an elected master learns from it beside the log: under which labels its
+"""What a node that follows an elected master learns from it beside the log: under which labels its
 bytes are filed, and up to where the set has them.
 
 Nothing of that is believed before this connection has shown that the two logs are one.  From then
@@ -28,8 +27,7 @@ from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
 
 @define(eq=False, kw_only=True)
 class FollowedSet:
-    """
-    Hears an elected master, for the log that follows it.
+    """Hears an elected master, for the log that follows it.
 
     @ivar epochs: The journal of that log.
     @ivar confirm: Lets readers see the log up to a physical offset.
@@ -54,16 +52,12 @@ class FollowedSet:
     # --- what the master says -------------------------------------------------------
 
     def answered(self, answer: HandshakeAnswer) -> None:
-        """
-        A connection begins.
-        """
+        """A connection begins."""
         self.labels, self.confirmed, self._proven = answer.labels, -1, False
         self.begun()
 
     def transfer(self, header: TransferHeader) -> None:
-        """
-        More of the log, or a sign of life.
-        """
+        """More of the log, or a sign of life."""
         self.confirmed = header.confirm
         is_new = not self.labels or (
             header.label > self.labels[-1].label and header.start >= self.labels[-1].start
@@ -80,15 +74,11 @@ class FollowedSet:
     # --- what was compared ----------------------------------------------------------
 
     def too_low(self, address: str, epoch: int | None) -> str:
-        """
-        The controller says who is master, not the master itself.
-        """
+        """The controller says who is master, not the master itself."""
         return ""
 
     def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
-        """
-        The logs are one as far as ours goes, up to C{end}.
-        """
+        """The logs are one as far as ours goes, up to C{end}."""
         self._proven, self._end = True, end
         self._file()
         self.confirm(min(self.confirmed, end))
@@ -96,8 +86,7 @@ class FollowedSet:
     # --- labels ---------------------------------------------------------------------
 
     def filed(self, end: int) -> int:
-        """
-        Up to where the log's labels are on the disk: more of it must not be reported.
+        """Up to where the log's labels are on the disk: more of it must not be reported.
 
         @param end: Where the log ends, as far as may be reported otherwise.
         """
@@ -111,18 +100,14 @@ class FollowedSet:
         return end
 
     def _holds_more(self, end: int) -> bool:
-        """
-        Whether bytes up to C{end} are the first of a label that was told before.
-        """
+        """Whether bytes up to C{end} are the first of a label that was told before."""
         labels = self.labels
         if not labels or labels[-1].start <= self._end:
             return False  # as nearly always
         return any(self._end < label.start <= end for label in labels)
 
     def _file(self) -> None:
-        """
-        The labels of what we hold become ours.
-        """
+        """The labels of what we hold become ours."""
         if self.state is None or not self.labels:
             return
         known = {(one.epoch, one.start): one for one in self.epochs.journal.starts}

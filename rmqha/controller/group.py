@@ -1,5 +1,4 @@
-"""
-RocketMQ's controllers, as a member of one set asks them.
+"""RocketMQ's controllers, as a member of one set asks them.
 
 One of them leads, and answers; the others say that they do not.  Who leads is asked when it is not
 known, of each in turn, and asked anew when that one is gone or leads no more.  A request that may
@@ -64,25 +63,18 @@ UNHEARD = (RemotingUnreachable, RemotingTimeout, *_GONE, HeaderFieldInvalid)
 
 
 class ControllerClient(Protocol):
-    """
-    What is needed of a L{rmqha.net.remoting.client.RemotingClient}.
-    """
+    """What is needed of a L{rmqha.net.remoting.client.RemotingClient}."""
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Ask.
-        """
+        """Ask."""
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """
-        Tell.
-        """
+        """Tell."""
 
 
 @define(eq=False, kw_only=True)
 class ControllerGroup:
-    """
-    The controllers of one set; a L{Coordinator<rmqha.controller.coordinator.Coordinator>}.
+    """The controllers of one set; a L{Coordinator<rmqha.controller.coordinator.Coordinator>}.
 
     @ivar addresses: C{host:port} of each.
     @ivar client: Asks them.
@@ -104,8 +96,7 @@ class ControllerGroup:
     # --- the leader -------------------------------------------------------------
 
     async def find_leader(self) -> str:
-        """
-        Ask one controller after the other who leads.
+        """Ask one controller after the other who leads.
 
         @return: Its address.
         @raise NoController: If none of them knows.
@@ -127,8 +118,7 @@ class ControllerGroup:
         raise NoController(tuple(self.addresses), "; ".join(said))
 
     async def leader_by(self, address: str) -> str:
-        """
-        Ask one controller who leads.
+        """Ask one controller who leads.
 
         @return: The leader's address; empty if this one knows none.  Fails with one of L{UNHEARD}.
         """
@@ -139,8 +129,7 @@ class ControllerGroup:
     async def ask(
         self, code: Code, header: AttrsInstance | None = None, body: bytes = b""
     ) -> Command:
-        """
-        Ask whoever leads.
+        """Ask whoever leads.
 
         @return: Its answer, whatever its code, unless that is that it does not lead.
         @raise NoController: If nobody leads, or whoever does is not reached.
@@ -168,9 +157,7 @@ class ControllerGroup:
     # --- a coordinator ------------------------------------------------------------
 
     def current(self) -> Deferred[SetState]:
-        """
-        What is decided now.
-        """
+        """What is decided now."""
         return Deferred.fromCoroutine(self._current())
 
     async def _current(self) -> SetState:
@@ -180,9 +167,7 @@ class ControllerGroup:
         return self._state(answer, found.master_broker_id, found.master_address, found.master_epoch)
 
     def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
-        """
-        Have a master elected, if there is none that lives.
-        """
+        """Have a master elected, if there is none that lives."""
         return Deferred.fromCoroutine(self._elect(member, designated))
 
     async def _elect(self, member: int, designated: bool) -> SetState:
@@ -205,9 +190,7 @@ class ControllerGroup:
         )
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
-        """
-        Have the ids changed from which a master may be elected.
-        """
+        """Have the ids changed from which a master may be elected."""
         return Deferred.fromCoroutine(self._alter(old, new))
 
     async def _alter(self, old: SetState, new: frozenset[int]) -> SetState:
@@ -234,17 +217,14 @@ class ControllerGroup:
     # --- membership ---------------------------------------------------------------
 
     async def next_id(self) -> int:
-        """
-        An id that nobody has.
-        """
+        """An id that nobody has."""
         asked = NextBrokerIdRequest(cluster_name=self.cluster, broker_name=self.name)
         answer = await self.ask(Code.GET_NEXT_BROKER_ID, asked)
         self._require(answer)
         return answer.custom(NextBrokerIdAnswer).next_broker_id
 
     async def apply(self, number: int, check_code: str) -> None:
-        """
-        Apply for an id.  To do so again with the same check code is harmless.
+        """Apply for an id.  To do so again with the same check code is harmless.
 
         @raise ControllerRefused: If somebody else has it.
         """
@@ -257,8 +237,7 @@ class ControllerGroup:
         self._require(await self.ask(Code.APPLY_BROKER_ID, asked))
 
     async def register(self, number: int, address: str) -> SetState:
-        """
-        Say where a member is.
+        """Say where a member is.
 
         @param number: Its id.
         @param address: C{host:port} of its client port.
@@ -278,9 +257,7 @@ class ControllerGroup:
         return self._state(answer, found.master_broker_id, found.master_address, found.master_epoch)
 
     def beat(self, beat: MemberHeartbeatRequest) -> None:
-        """
-        Give all controllers a sign of life.  One that is not reached misses it.
-        """
+        """Give all controllers a sign of life.  One that is not reached misses it."""
         for address in self.addresses:
             told = Command.request(RequestCode.BROKER_HEARTBEAT, beat, oneway=True)
             self.client.oneway(address, told).addErrback(
@@ -290,17 +267,14 @@ class ControllerGroup:
     # --- answers --------------------------------------------------------------------
 
     def _require(self, answer: Command, *also: ControllerResponseCode) -> None:
-        """
-        @param also: Codes that are a success as well.
+        """@param also: Codes that are a success as well.
         @raise ControllerRefused: If it is none.
         """
         if answer.code not in (ResponseCode.SUCCESS, *also):
             raise ControllerRefused(self.leader, answer.code, answer.remark or "")
 
     def _body(self, cls: type[B], answer: Command) -> B:
-        """
-        @raise ControllerRefused: If it is none.
-        """
+        """@raise ControllerRefused: If it is none."""
         try:
             return read(cls, answer.body)
         except BodyInvalid as error:

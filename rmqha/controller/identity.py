@@ -1,5 +1,4 @@
-"""
-Which member of its set a store belongs to.
+"""Which member of its set a store belongs to.
 
 The controller gives each member an id once.  It belongs to the log: a store without the file is a
 new member, and gets a new id.  While an id is applied for, a second file holds it with a check
@@ -29,8 +28,7 @@ _MOST_DIGITS = 19
 
 @frozen(kw_only=True)
 class Identity:
-    """
-    A member, or who wants to be one.
+    """A member, or who wants to be one.
 
     @ivar id: Its controller id, at least 1.
     @ivar check_code: With which the id is applied for; empty once it is given.
@@ -43,8 +41,7 @@ class Identity:
 
     @classmethod
     def parse(cls, text: str, *, applied: bool = False) -> Self:
-        """
-        Read a file's text.
+        """Read a file's text.
 
         @param applied: Whether a check code belongs to it.
         @raise ValueError: Saying what is wrong.
@@ -62,8 +59,7 @@ class Identity:
         return cls(cluster=cluster, name=name, id=int(number), check_code="".join(code))
 
     def render(self) -> str:
-        """
-        The file's text.
+        """The file's text.
 
         @raise ValueError: If a part has what stands between them.
         """
@@ -78,8 +74,7 @@ class Identity:
 
 @frozen(kw_only=True)
 class IdentityFiles:
-    """
-    The two files of one store.
+    """The two files of one store.
 
     @ivar path: That of the identity; the other one is beside it.
     @ivar cluster: The member's cluster, as configured.
@@ -92,8 +87,7 @@ class IdentityFiles:
 
     @classmethod
     def of(cls, root: Path, cluster: str, name: str) -> Self:
-        """
-        Those of a store.
+        """Those of a store.
 
         @param root: The store's root.
         """
@@ -101,30 +95,25 @@ class IdentityFiles:
 
     @property
     def applied_path(self) -> Path:
-        """
-        The file of an id that is applied for.
-        """
+        """The file of an id that is applied for."""
         return self.path.with_name(self.path.name + APPLIED_SUFFIX)
 
     def read(self) -> Identity | None:
-        """
-        The identity; C{None} without a file.
+        """The identity; C{None} without a file.
 
         @raise IdentityInvalid: If it cannot be read, or is one of another set.
         """
         return self._read(self.path, applied=False)
 
     def applied(self) -> Identity | None:
-        """
-        What is applied for; C{None} without a file.
+        """What is applied for; C{None} without a file.
 
         @raise IdentityInvalid: If it cannot be read, or is one of another set.
         """
         return self._read(self.applied_path, applied=True)
 
     def apply(self, number: int, check_code: str) -> Identity:
-        """
-        Note what is applied for; durable on return.
+        """Note what is applied for; durable on return.
 
         @raise IdentityInvalid: If it cannot be written.
         """
@@ -133,8 +122,7 @@ class IdentityFiles:
         return applied
 
     def given(self, applied: Identity) -> Identity:
-        """
-        The controller has given the id: it is the store's from now on; durable on return.
+        """The controller has given the id: it is the store's from now on; durable on return.
 
         @raise IdentityInvalid: If it cannot be written.
         """
@@ -144,9 +132,7 @@ class IdentityFiles:
         return identity
 
     def withdraw(self) -> None:
-        """
-        Nothing is applied for any more.
-        """
+        """Nothing is applied for any more."""
         self.applied_path.unlink(missing_ok=True)
         fsync_folder(self.path.parent)
 

@@ -1,5 +1,4 @@
-"""
-What a member of a set does, and what follows for it from what is decided: pure values.
+"""What a member of a set does, and what follows for it from what is decided: pure values.
 
 Source: docs/operations.rst, Members of a set.
 """
@@ -14,9 +13,7 @@ from rmqha.controller.coordinator import SetState
 
 
 class MemberState(StrEnum):
-    """
-    C{controller.state} of C{/status}.
-    """
+    """C{controller.state} of C{/status}."""
 
     NO_CONTROLLER = "no-controller"
     """Nobody has told who leads the controllers: nothing is served."""
@@ -38,9 +35,7 @@ class MemberState(StrEnum):
 
 
 class Duty(Enum):
-    """
-    What a decision asks of a member.
-    """
+    """What a decision asks of a member."""
 
     GO_ON = auto()
     """To lead on."""
@@ -59,8 +54,7 @@ class Duty(Enum):
 
 @frozen(kw_only=True)
 class MemberStanding:
-    """
-    What a member knows of itself.
+    """What a member knows of itself.
 
     @ivar id: Its controller id.
     @ivar address: C{host:port} of its client port.
@@ -78,9 +72,7 @@ class MemberStanding:
 
 
 def duty(state: SetState, member: MemberStanding) -> Duty:
-    """
-    What a decision asks of a member.
-    """
+    """What a decision asks of a member."""
     if state.master_epoch < member.epoch:
         return Duty.REFUSE
     if state.master is None:

@@ -1,5 +1,4 @@
-"""
-How a node becomes a member of its set, and stays one: by an id, and by signs of life.
+"""How a node becomes a member of its set, and stays one: by an id, and by signs of life.
 
 The id is asked for once and belongs to the log.  Two that ask at the same moment race for one; who
 loses asks for another.  Signs of life go to every controller over a connection of their own, which
@@ -30,8 +29,7 @@ from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequ
 
 @frozen(kw_only=True)
 class SignOfLife:
-    """
-    What a member tells of itself.
+    """What a member tells of itself.
 
     @ivar epoch: The newest label of its log; C{None} without one.
     @ivar end: Where its log ends.
@@ -45,8 +43,7 @@ class SignOfLife:
 
 @define(eq=False, kw_only=True)
 class Membership:
-    """
-    One node's part in its set.
+    """One node's part in its set.
 
     @ivar group: The controllers.
     @ivar beats: The same, over connections for signs of life alone.
@@ -81,8 +78,7 @@ class Membership:
         self._beating = Periodic("signs of life to the controllers", self.clock, self.beat)
 
     async def join(self) -> SetState:
-        """
-        Get an id, if there is none, and say where we are.
+        """Get an id, if there is none, and say where we are.
 
         @return: What is decided; without a master if none lives.
         @raise IdentityInvalid: If the store's is one of another set, or cannot be read.
@@ -100,8 +96,7 @@ class Membership:
         return await self.group.register(self.id, self.address)
 
     async def _require_single(self, number: int) -> None:
-        """
-        Ask who lives under our id, before its address is taken from it: on a copy of its disk we
+        """Ask who lives under our id, before its address is taken from it: on a copy of its disk we
         would lead beside it.
         """
         name = self.group.name
@@ -131,21 +126,15 @@ class Membership:
         return await self.in_thread(self.files.given, applied)
 
     def start(self) -> None:
-        """
-        Begin to give signs of life, at once.
-        """
+        """Begin to give signs of life, at once."""
         self._beating.start(self.interval, now=True)
 
     def stop(self) -> Deferred[None]:
-        """
-        Give none any more.
-        """
+        """Give none any more."""
         return self._beating.stop()
 
     def beat(self) -> None:
-        """
-        Give one.
-        """
+        """Give one."""
         sign = self.sign()
         if sign is None or not self.id:
             return
@@ -164,7 +153,5 @@ class Membership:
         )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._beating

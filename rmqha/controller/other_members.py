@@ -1,6 +1,5 @@
-"""
-What is asked about the other members of a set: who they are, and the epoch labels and ends of their
-logs.
+"""What is asked about the other members of a set: who they are, and the epoch labels and ends of
+their logs.
 
 The first is asked of the controllers, the second of the member itself, at its client port.
 
@@ -29,8 +28,7 @@ from rmqha.wire.remoting.json_body import read
 
 @frozen
 class MemberLabels:
-    """
-    What a member says of its log.
+    """What a member says of its log.
 
     @ivar labels: Oldest first.
     @ivar end: Where the log ends, physical.
@@ -45,8 +43,7 @@ class MemberLabels:
 
 
 async def members_of(group: ControllerGroup) -> dict[int, str]:
-    """
-    Ask the controllers who the members of a set are, whether they live or not.
+    """Ask the controllers who the members of a set are, whether they live or not.
 
     @return: C{host:port} of each one's client port, by controller id.
     @raise NoController: If nobody leads.
@@ -61,8 +58,7 @@ async def members_of(group: ControllerGroup) -> dict[int, str]:
 
 
 async def sets_of(group: ControllerGroup, names: Sequence[str]) -> dict[str, ReplicasInfo]:
-    """
-    Ask the controllers what they know of some sets.
+    """Ask the controllers what they know of some sets.
 
     @param names: Their C{brokerName}s.
     @return: By name; those that are not known are left out.
@@ -80,8 +76,7 @@ async def sets_of(group: ControllerGroup, names: Sequence[str]) -> dict[str, Rep
 
 
 async def labels_of(client: ControllerClient, address: str, name: str) -> MemberLabels:
-    """
-    Ask a member for the labels of its log.
+    """Ask a member for the labels of its log.
 
     @param address: C{host:port} of its client port.
     @param name: The set's C{brokerName}.
@@ -105,8 +100,7 @@ async def labels_of(client: ControllerClient, address: str, name: str) -> Member
 async def ends_of(
     group: ControllerGroup, client: ControllerClient, members: Iterable[int]
 ) -> dict[int, int]:
-    """
-    Ask members where their logs end.
+    """Ask members where their logs end.
 
     @param members: Their controller ids.
     @return: Physical offsets, of those that have answered.

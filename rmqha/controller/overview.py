@@ -1,5 +1,4 @@
-"""
-How the controllers are, and the sets that they look after, as an operator asks.
+"""How the controllers are, and the sets that they look after, as an operator asks.
 
 Source: docs/protocol/controller.rst, Requests.
 """
@@ -17,8 +16,7 @@ from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
 
 @frozen(kw_only=True)
 class ControllerSeen:
-    """
-    One controller.
+    """One controller.
 
     @ivar address: C{host:port}.
     @ivar leader: Who leads, as it says; empty if it knows nobody, or did not answer.
@@ -31,16 +29,13 @@ class ControllerSeen:
 
     @property
     def leads(self) -> bool:
-        """
-        Whether it is the leader itself.
-        """
+        """Whether it is the leader itself."""
         return self.leader == self.address
 
 
 @frozen(kw_only=True)
 class Overview:
-    """
-    All that was told.
+    """All that was told.
 
     @ivar controllers: In the order in which they were asked.
     @ivar leader: Who leads; empty if nobody does.
@@ -52,9 +47,7 @@ class Overview:
     sets: Mapping[str, ReplicasInfo | None]
 
     def problems(self) -> Iterator[str]:
-        """
-        What is not well, in words for an operator.
-        """
+        """What is not well, in words for an operator."""
         if not self.leader:
             yield "no controller leads: no master is elected until most of them are up again"
         for name, found in self.sets.items():
@@ -67,9 +60,7 @@ class Overview:
 
 
 def members(found: ReplicasInfo) -> list[SetMember]:
-    """
-    Everybody in a set, by id.
-    """
+    """Everybody in a set, by id."""
     everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
     return sorted(everybody, key=lambda each: each.broker_id)
 
@@ -79,8 +70,7 @@ def _lives(found: ReplicasInfo, member: int) -> bool:
 
 
 async def look(group: ControllerGroup, names: Sequence[str]) -> Overview:
-    """
-    Ask each controller who leads, and whoever does about some sets.
+    """Ask each controller who leads, and whoever does about some sets.
 
     @param names: Their C{brokerName}s.
     @raise NoController: If sets are asked for, and whoever leads cannot be asked.

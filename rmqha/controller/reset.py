@@ -1,5 +1,4 @@
-"""
-A store leaves its set, offline: what it knows of it is put aside, the log stays as it is.
+"""A store leaves its set, offline: what it knows of it is put aside, the log stays as it is.
 
 That is the way back where the controllers have lost what they knew.  They count master epochs from
 the first again, and so a log that has seen later ones believes none of theirs, and asks for an id
@@ -42,8 +41,7 @@ _IDENTITIES = (f"{BROKER_IDENTITY}{APPLIED_SUFFIX}", BROKER_IDENTITY)
 
 @frozen(kw_only=True)
 class LeftSet:
-    """
-    What was put aside.
+    """What was put aside.
 
     @ivar folder: Where it is now.
     @ivar moved: Which files, below the store's root.
@@ -58,16 +56,13 @@ class LeftSet:
 
     @property
     def led_last(self) -> bool:
-        """
-        Whether this store was master in the newest epoch that it knows.
-        """
+        """Whether this store was master in the newest epoch that it knows."""
         one, newest = self.identity, self.newest
         return one is not None and newest is not None and newest.writer == one.id
 
 
 def leave_set(root: Path, commitlog: Path) -> LeftSet:
-    """
-    Put aside what a store knows of its set.  Blocking.  All that is made belongs to the store's
+    """Put aside what a store knows of its set.  Blocking.  All that is made belongs to the store's
     owner.
 
     @param root: The store's root.
@@ -119,9 +114,7 @@ def _identity(root: Path) -> Identity | None:
 
 
 def _next_folder(parent: Path) -> tuple[int, Path]:
-    """
-    Make a folder whose number is above all that are there.
-    """
+    """Make a folder whose number is above all that are there."""
     parent.mkdir(exist_ok=True)
     numbers = [path.name.removeprefix(BEFORE_RESET) for path in parent.glob(f"{BEFORE_RESET}*")]
     number = 1 + max((int(each) for each in numbers if each.isdecimal()), default=0)
@@ -132,8 +125,7 @@ def _next_folder(parent: Path) -> tuple[int, Path]:
 
 
 def _move(root: Path, name: str, folder: Path) -> list[str]:
-    """
-    Durable on return.
+    """Durable on return.
 
     @return: The name, if there was such a file.
     """

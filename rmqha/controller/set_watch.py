@@ -1,5 +1,4 @@
-"""
-Asks again and again what is decided of a set.
+"""Asks again and again what is decided of a set.
 
 A controller tells its members of an election, but that may be lost; asking is what counts.  While
 the master is heard a question in five seconds is enough; when it is not, another one may be elected
@@ -33,8 +32,7 @@ RELAXED = 1.0
 
 @define(eq=False, kw_only=True)
 class SetWatch:
-    """
-    What is decided of one set, as far as is known.
+    """What is decided of one set, as far as is known.
 
     @ivar coordinator: Decides.
     @ivar heard: Whether the master is heard, or is this node.
@@ -64,35 +62,26 @@ class SetWatch:
         self.looking = Periodic("asking the controller who is master", self.clock, self._look)
 
     def start(self) -> None:
-        """
-        Ask at once, and go on.
-        """
+        """Ask at once, and go on."""
         self.looking.start(TICK, now=True)
 
     def hurry(self) -> None:
-        """
-        Something may have been decided: ask soon.
-        """
+        """Something may have been decided: ask soon."""
         self._asked = -LOOK
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask no more.
+        """Ask no more.
 
         @return: Fires when no answer is acted on any longer.
         """
         return self.looking.stop()
 
     def silent(self) -> float:
-        """
-        Seconds since a controller answered.
-        """
+        """Seconds since a controller answered."""
         return self.clock.seconds() - self.answered
 
     def alone(self) -> float:
-        """
-        Seconds since the master was heard; 0 while it is.
-        """
+        """Seconds since the master was heard; 0 while it is."""
         return 0.0 if self.lost is None else self.clock.seconds() - self.lost
 
     def _look(self) -> Deferred[None] | None:

@@ -1,3 +1,1 @@
-"""
-Master and slave, the acknowledgement ledger and the divergence guard.
-"""
+"""Master and slave, the acknowledgement ledger and the divergence guard."""

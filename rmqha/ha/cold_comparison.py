@@ -1,5 +1,4 @@
-"""
-A slave that has nothing to do compares its whole log with its master's, a window at a time.
+"""A slave that has nothing to do compares its whole log with its master's, a window at a time.
 
 A connection compares the last files and 64 MiB, and the scrubber checks what a record's checks
 cover: the body, and where the record stands.  Bytes that differ in an old record's properties or
@@ -61,8 +60,7 @@ UNREACHED = (ConnectError, ConnectionClosed, CancelledError, RmqhaError, OSError
 
 @frozen
 class ComparedWindow:
-    """
-    What was found in a window.
+    """What was found in a window.
 
     @ivar stop: Physical offset up to which it was compared.
     @ivar difference: The first byte that differs, C{None} if none does.
@@ -74,8 +72,7 @@ class ComparedWindow:
 
 @define(eq=False, kw_only=True)
 class ColdComparison:
-    """
-    Compares one open log with the master's.
+    """Compares one open log with the master's.
 
     @ivar master: Who is followed; C{None} while the slave is not in sync.
     @ivar rate: Most bytes a second; 0 is never.
@@ -110,15 +107,12 @@ class ColdComparison:
     # --- its life -------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Look from now on, unless it is switched off.
-        """
+        """Look from now on, unless it is switched off."""
         if self.rate:
             self._job.start(IDLE)
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask the master for nothing more.
+        """Ask the master for nothing more.
 
         @return: Fires when nothing of the log is read any more.
         """
@@ -128,17 +122,13 @@ class ColdComparison:
         return stopped.addCallback(lambda _: self._save())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._job
 
     # --- a window at a time ---------------------------------------------------
 
     def _run(self) -> Deferred[None] | None:
-        """
-        Compare a window, if one is due.
-        """
+        """Compare a window, if one is due."""
         log, cold = self.store.log, self._cold
         grown, self._end = log.end - self._end, log.end
         cold.min_offset, cold.end = log.min_offset, min(log.confirmed, log.flushed)
@@ -175,9 +165,7 @@ class ColdComparison:
         return self._save()
 
     def _keep_to_the_log(self, mark: ScrubMark) -> None:
-        """
-        Files were deleted, or the log was cut: then it is begun anew.
-        """
+        """Files were deleted, or the log was cut: then it is begun anew."""
         cold = self._cold
         if mark.position > cold.end:
             mark = evolve(mark, running=None)
@@ -186,9 +174,7 @@ class ColdComparison:
             self._forget(offset, "it is not in the log any more")
 
     def _begin(self, mark: ScrubMark) -> ScrubPass | None:
-        """
-        Begin a pass, if it is time.
-        """
+        """Begin a pass, if it is time."""
         now = self.store.now_ms()
         since = now - mark.last.began if mark.last is not None else 0
         if 0 <= since < self.store.settings.scrub_interval * 1000:
@@ -228,9 +214,8 @@ class ColdComparison:
             await self._save()
 
     def _compare(self, start: int, theirs: bytes) -> ComparedWindow:
-        """
-        Hold the master's bytes against those on our disk, and judge and keep both versions of the
-        first record that differs; blocking.
+        """Hold the master's bytes against those on our disk, and judge and keep both versions of
+        the first record that differs; blocking.
         """
         cold = self._cold
         theirs = theirs[: cold.end - start]
@@ -245,9 +230,7 @@ class ColdComparison:
         return ComparedWindow(stop, ScrubFault(offset=at, end=stop, path=path, reason=reason))
 
     def _advance(self, start: int, found: ComparedWindow) -> None:
-        """
-        A window is done.
-        """
+        """A window is done."""
         assert self._mark is not None, "it was read before"
         at = None if found.difference is None else found.difference.offset
         for offset in [offset for offset in self.differences if start <= offset < found.stop]:
@@ -259,9 +242,7 @@ class ColdComparison:
         self._mark = evolve(self._mark, position=found.stop)
 
     def _finish(self, running: ScrubPass) -> Deferred[None]:
-        """
-        A pass is over.
-        """
+        """A pass is over."""
         assert self._mark is not None, "it was read before"
         last = evolve(running, ended=self.store.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)
@@ -279,9 +260,7 @@ class ColdComparison:
     # --- what differs -----------------------------------------------------------
 
     def differ(self, difference: ScrubFault) -> Deferred[None]:
-        """
-        A repair has met records that differ: they are named until both logs have the same.
-        """
+        """A repair has met records that differ: they are named until both logs have the same."""
         if difference.offset not in self.differences:
             self._tell(evolve(difference, found=self.store.now_ms()))
         return self._save()
@@ -295,9 +274,7 @@ class ColdComparison:
         self._log.info("No cold difference any more: {gone}; {why}", gone=str(gone), why=why)
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        That the logs are known to differ.
-        """
+        """That the logs are known to differ."""
         if self.differences:
             first = self.differences[min(self.differences)]
             more = len(self.differences) - 1
@@ -305,9 +282,7 @@ class ColdComparison:
             yield HealthReason("cold-difference", text, told=True)
 
     def _save(self) -> Deferred[None]:
-        """
-        Write the mark.  Without room on the disk it is written later.
-        """
+        """Write the mark.  Without room on the disk it is written later."""
         self._saved = self.clock.seconds()
 
         def write(mark: ScrubMark | None) -> None:
@@ -326,9 +301,7 @@ class ColdComparison:
         return self.in_thread(write, mark)
 
     def status(self) -> dict[str, Any]:
-        """
-        C{comparison} of C{/status}.
-        """
+        """C{comparison} of C{/status}."""
         running = None if self._mark is None else self._mark.running
         last = None if self._mark is None else self._mark.last
         age = None

@@ -1,5 +1,4 @@
-"""
-Where a log on the disk and a running master part, without touching either.
+"""Where a log on the disk and a running master part, without touching either.
 
 One connection after another asks, each further back, as a slave's probe does, until
 one brings bytes to compare; only then is anything concluded.  It never counts
@@ -39,8 +38,7 @@ from rmqha.wire.ha_frame import DEFAULT_BATCH
 
 @define(eq=False, kw_only=True)
 class MasterComparison:
-    """
-    Compare one log with a master's.
+    """Compare one log with a master's.
 
     @ivar ours: The log; compared up to its C{end}.
     @ivar endpoint: The master's HA port.
@@ -73,8 +71,7 @@ class MasterComparison:
         self._whole = valid_end(self.ours)
 
     async def parting(self) -> LogComparison:
-        """
-        Ask until there is an answer.
+        """Ask until there is an answer.
 
         @raise NothingCommon: If the master sends nothing that could be compared.
         @raise MasterLeft: If it leaves before it was compared.
@@ -153,18 +150,14 @@ class MasterComparison:
         )
 
     def _kept(self, at: int, end: int) -> OfflineLog | None:
-        """
-        The master's bytes that were kept, read like what a cut puts aside.
-        """
+        """The master's bytes that were kept, read like what a cut puts aside."""
         if end <= at:
             return None
         path = (self.folder / "kept").rename(self.folder / quarantine_name(at, end))
         return OfflineLog.of(RawLog.open(path, self.ours.file_size), end)
 
     def _own(self, log: OfflineLog | None, at: int, unread: int | None) -> Beyond:
-        """
-        What the master has for itself.
-        """
+        """What the master has for itself."""
         if log is None:
             return Beyond(end=at, bytes=0, records=0, topics={}, bad=0, tail=0, unread=unread)
         own = beyond(log, at, valid_end(log))

@@ -1,5 +1,4 @@
-"""
-Which life of the log this is, and how far each replica was brought in it.
+"""Which life of the log this is, and how far each replica was brought in it.
 
 A master that lost the tail of its log (power cut) and grows again has other bytes at
 the same offsets than the slave that still holds the old tail.  Equal offsets then say
@@ -45,8 +44,7 @@ from rmqha.logfiles.tail_crc import tail_crc
 
 @define(kw_only=True, eq=False)
 class Epoch:
-    """
-    One run's part of a life of the log.
+    """One run's part of a life of the log.
 
     @ivar path: Where it is kept.
     @ivar master: Whether our own writes make the log grow.
@@ -67,8 +65,7 @@ class Epoch:
 
     @classmethod
     def begin(cls, root: Path, log: LogReader, *, master: bool = True) -> Epoch:
-        """
-        Begin a run, and write that down.
+        """Begin a run, and write that down.
 
         @param root: The store's root.
         @param log: The recovered log, before anything is written to it.
@@ -80,8 +77,7 @@ class Epoch:
 
     @classmethod
     def next_of(cls, root: Path, log: LogReader, *, master: bool) -> Epoch:
-        """
-        The epoch of a run that begins: take the earlier one up, or start a new one.  It counts
+        """The epoch of a run that begins: take the earlier one up, or start a new one.  It counts
         once it is saved: before that nothing may be written to the log, nor sent.
 
         @param root: The store's root.
@@ -110,8 +106,7 @@ class Epoch:
         return self
 
     def save(self, log: LogReader) -> None:
-        """
-        Write down that the run has begun; durable on return.
+        """Write down that the run has begun; durable on return.
 
         @raise DiskFull: If there is no room.
         """
@@ -119,14 +114,11 @@ class Epoch:
 
     @classmethod
     def goes_on(cls, root: Path, log: LogReader, *, master: bool = True) -> bool:
-        """
-        Whether a run that begins now would take an earlier epoch up.
-        """
+        """Whether a run that begins now would take an earlier epoch up."""
         return cls._closed(root, log, master=master) is not None
 
     def close(self, log: LogReader, marks: dict[str, int]) -> None:
-        """
-        End the run cleanly.  Nothing may be written to the log, nor sent, after this.
+        """End the run cleanly.  Nothing may be written to the log, nor sent, after this.
 
         @param marks: All there are now.
         """
@@ -149,9 +141,7 @@ class Epoch:
 
     @classmethod
     def _closed(cls, root: Path, log: LogReader, *, master: bool) -> json_table.Table | None:
-        """
-        What the file says, if its run ended cleanly and the log is still what it was then.
-        """
+        """What the file says, if its run ended cleanly and the log is still what it was then."""
         known = cls._load(root)
         if (
             known is not None
@@ -165,9 +155,7 @@ class Epoch:
 
     @classmethod
     def _load(cls, root: Path) -> json_table.Table | None:
-        """
-        What the file says, if it says anything sound.
-        """
+        """What the file says, if it says anything sound."""
         try:
             return read_epoch(root)
         except TableUnreadable as error:

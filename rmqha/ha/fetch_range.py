@@ -1,6 +1,5 @@
-"""
-Fetch a range of a master's log by its HA port, ours or stock: ask as a slave does, and leave when
-the range is there.
+"""Fetch a range of a master's log by its HA port, ours or stock: ask as a slave does, and leave
+when the range is there.
 
 The first report says from where, and it is the only one: it is repeated, so that the connection
 lives, and never raised.  A node of ours is told before that this is an onlooker, so it asks for no
@@ -32,8 +31,7 @@ T = TypeVar("T")
 
 @define(eq=False, kw_only=True)
 class MasterReplica:
-    """
-    A running master, or a slave that serves slaves, as the one who has the bytes.
+    """A running master, or a slave that serves slaves, as the one who has the bytes.
 
     @ivar endpoint: Its HA port.
     @ivar name: The same, for people.
@@ -54,15 +52,12 @@ class MasterReplica:
         self.port = MasterClientPort(self.ask, self.clock, self.name)
 
     async def begins(self) -> int:
-        """
-        Ask, if it is to be asked.
-        """
+        """Ask, if it is to be asked."""
         await self._wait(self.port.look())
         return 0 if self.port.bounds is None else self.port.bounds.min_offset
 
     async def fetch(self, start: int, stop: int, out: BinaryIO, came: Fetching) -> int:
-        """
-        Copy a range over one connection.
+        """Copy a range over one connection.
 
         @raise ReplicaLacks: If the master sends nothing from there.
         @raise MasterLeft: If it leaves before the end of its log.
@@ -97,8 +92,8 @@ class MasterReplica:
             self._waiting = None
 
     def leave(self) -> None:
-        """
-        Wait for the master no longer: what waits fails with C{CancelledError}, or L{MasterLeft}.
+        """Wait for the master no longer: what waits fails with C{CancelledError}, or
+        L{MasterLeft}.
         """
         if self._waiting is not None:
             self._waiting.cancel()
@@ -106,9 +101,7 @@ class MasterReplica:
 
 @define(eq=False, kw_only=True)
 class RangeProtocol(Onlooker):
-    """
-    One connection that copies C{[start, stop)} of a master's log, or what there is of it.
-    """
+    """One connection that copies C{[start, stop)} of a master's log, or what there is of it."""
 
     greeting = encode_report(ONLOOKER)
 
@@ -131,9 +124,7 @@ class RangeProtocol(Onlooker):
     # --- what comes -----------------------------------------------------------
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Keep what is wanted.
-        """
+        """Keep what is wanted."""
         if self._over:
             return
         try:
@@ -165,9 +156,7 @@ class RangeProtocol(Onlooker):
             self._finish(self._head is None)
 
     def _with_first_byte(self, data: memoryview) -> None:
-        """
-        Collect the head of the log until byte 0 is known.
-        """
+        """Collect the head of the log until byte 0 is known."""
         assert self._head is not None, "only called then"
         self._head += data
         first = missing_first_byte(self._head, self.file_size)

@@ -1,5 +1,4 @@
-"""
-The replicas that a master has had, kept for the start after a crash.
+"""The replicas that a master has had, kept for the start after a crash.
 
 A master that comes up after a crash may have less than its replicas.  To ask them it has to know
 where they are, from the run that crashed.  So an address is written down when a replica first
@@ -36,8 +35,7 @@ MOST_PORTS = 8
 
 @define(eq=False)
 class KnownReplicas:
-    """
-    Addresses of replicas, and the HA ports that they have told.
+    """Addresses of replicas, and the HA ports that they have told.
 
     @ivar path: Where they are kept.
     @ivar in_thread: Writes the file.
@@ -57,8 +55,7 @@ class KnownReplicas:
 
     @classmethod
     def load(cls, root: Path, in_thread: InThread) -> Self:
-        """
-        Those of the runs before.  Blocking.
+        """Those of the runs before.  Blocking.
 
         @param root: The store's root.
         @raise FileUnreadable: If the system does not let them be read.
@@ -76,9 +73,7 @@ class KnownReplicas:
         return cls(path, in_thread, found)
 
     def joined(self, host: str) -> None:
-        """
-        A replica at C{host} has acknowledged what it was sent.
-        """
+        """A replica at C{host} has acknowledged what it was sent."""
         if host in self._seen or len(self._seen) >= MOST_KNOWN:
             return
         self._seen.add(host)
@@ -88,8 +83,7 @@ class KnownReplicas:
         self._take_told(host)
 
     def listens(self, host: str, port: int) -> None:
-        """
-        A slave at C{host} has told its HA port, 0 for none.  It counts when a replica was seen
+        """A slave at C{host} has told its HA port, 0 for none.  It counts when a replica was seen
         there.
         """
         told = self._told.get(host, [])
@@ -106,8 +100,7 @@ class KnownReplicas:
             self._save()
 
     def close(self) -> Deferred[None]:
-        """
-        The run ends cleanly: only who was there in it is remembered.
+        """The run ends cleanly: only who was there in it is remembered.
 
         @return: Fires when that is written, well or not.
         """
@@ -121,9 +114,7 @@ class KnownReplicas:
         return over
 
     def _save(self) -> None:
-        """
-        Write the file soon; one write at a time.
-        """
+        """Write the file soon; one write at a time."""
         self._changed = True
         if self._saving is None:
             self._saving = Deferred()

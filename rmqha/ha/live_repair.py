@@ -1,6 +1,5 @@
-"""
-A slave repairs its own log while it serves: what its scrubber has found bad, and what came damaged
-from the master, is fetched from the master and written in place.
+"""A slave repairs its own log while it serves: what its scrubber has found bad, and what came
+damaged from the master, is fetched from the master and written in place.
 
 It is what C{rmqha repair} does to a stopped store, with the same comparison and the same checks
 (L{rmqha.store.repair}), a range at a time.  Nobody who reads has to wait: a byte of the range is
@@ -57,8 +56,7 @@ UNREACHED = (ConnectError, ConnectionClosed, CancelledError, RmqhaError, OSError
 
 @define(eq=False, kw_only=True)
 class LiveRepair:
-    """
-    Repairs the log of one open store.
+    """Repairs the log of one open store.
 
     @ivar master: Who has the bytes; C{None} while the log is not known to be the master's.
     @ivar differs: Told of records that check on both sides and yet differ, and stay as they are.
@@ -86,14 +84,11 @@ class LiveRepair:
         self._job = Periodic("repairing the log from the master", self.clock, self._run)
 
     def start(self) -> None:
-        """
-        Look from now on.
-        """
+        """Look from now on."""
         self._job.start(LOOK)
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask the master for nothing more.
+        """Ask the master for nothing more.
 
         @return: Fires when nothing is written into the log any more.
         """
@@ -103,23 +98,17 @@ class LiveRepair:
         return stopped
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._job
 
     def status(self) -> dict[str, Any]:
-        """
-        C{repair} of C{/status}.
-        """
+        """C{repair} of C{/status}."""
         return {"ranges": self.repaired, "records": self.records, "trouble": self.trouble}
 
     # --- one range ------------------------------------------------------------
 
     def damaged(self) -> list[DamagedRange]:
-        """
-        All that is known to be bad, where queues and index are and the log is on the disk.
-        """
+        """All that is known to be bad, where queues and index are and the log is on the disk."""
         store, log = self.store, self.store.log
         least = log.min_offset
         most = min(log.confirmed, log.flushed, store.dispatcher.position)
@@ -182,9 +171,7 @@ class LiveRepair:
             await self.store.scrubber.look_again(wanted.start, wanted.stop)
 
     def _open(self) -> RawLog:
-        """
-        The files as they are, once what a full disk has interrupted is done; blocking.
-        """
+        """The files as they are, once what a full disk has interrupted is done; blocking."""
         settings, step = self.store.settings, self.store.environment.step
         begun = pending_repair(settings.root, settings.commitlog)
         if begun is not None:
@@ -193,8 +180,7 @@ class LiveRepair:
         return RawLog.open(settings.commitlog, settings.file_size)
 
     def _write(self, raw: RawLog, intent: RepairIntent) -> tuple[tuple[str, ...], str]:
-        """
-        Write what was had; blocking.
+        """Write what was had; blocking.
 
         @return: What stood there, and what queues or index lack of it.
         """
@@ -236,9 +222,7 @@ class LiveRepair:
             )
 
     def _not_had(self, wanted: DamagedRange, why: str) -> None:
-        """
-        Say once why a range is not repaired.
-        """
+        """Say once why a range is not repaired."""
         self.trouble = f"bytes {wanted.start} to {wanted.stop}: {why}"
         if self.trouble not in self._told:
             self._told.add(self.trouble)

@@ -1,5 +1,4 @@
-"""
-The master epoch: a number that says which of two masters of one C{brokerName} is the later one.
+"""The master epoch: a number that says which of two masters of one C{brokerName} is the later one.
 
 Two masters of one log can both be sound, answer, and take writes; their files do not tell which
 of them an operator wanted.  So each log has a number, which C{rmqha promote} raises, and whoever
@@ -55,8 +54,7 @@ LARGEST = (1 << 31) - 1
 
 @frozen
 class EpochStart:
-    """
-    One entry of the journal.
+    """One entry of the journal.
 
     @ivar epoch: The master epoch.
     @ivar start: Physical offset of the first byte written in it.
@@ -71,9 +69,7 @@ class EpochStart:
     label: int = field(default=Factory(lambda self: self.epoch, takes_self=True))
 
     def row(self) -> json_table.Table:
-        """
-        What a store keeps of it.
-        """
+        """What a store keeps of it."""
         row: json_table.Table = {"epoch": self.epoch, "start": self.start}
         if self.writer != UNKNOWN:
             row["writer"] = self.writer
@@ -84,8 +80,7 @@ class EpochStart:
 
 @frozen
 class HigherMaster:
-    """
-    A master with a higher epoch than ours.
+    """A master with a higher epoch than ours.
 
     @ivar epoch: Its master epoch.
     @ivar address: C{host:port} of its client port.
@@ -102,8 +97,7 @@ class HigherMaster:
 
 @frozen(kw_only=True)
 class EpochJournal:
-    """
-    What a store knows of master epochs.
+    """What a store knows of master epochs.
 
     @ivar number: The master epoch of this log: of its own master, or of the one it follows.
     @ivar starts: Where epochs began, ascending; none for a log that was never promoted.
@@ -121,8 +115,7 @@ class EpochJournal:
 
     @classmethod
     def read(cls, root: Path) -> Self:
-        """
-        Read a store's.  Blocking.
+        """Read a store's.  Blocking.
 
         @param root: The store's root.
         @raise FileUnreadable: If the system does not let it be read.
@@ -170,8 +163,7 @@ class EpochJournal:
         )
 
     def write(self, root: Path) -> None:
-        """
-        Make it the store's; durable on return.  Blocking.
+        """Make it the store's; durable on return.  Blocking.
 
         @raise DiskFull: If there is no room.
         """
@@ -197,22 +189,17 @@ class EpochJournal:
 
     @property
     def fenced_by(self) -> HigherMaster | None:
-        """
-        Why a master of this store takes no writes, if it takes none.
-        """
+        """Why a master of this store takes no writes, if it takes none."""
         higher = self.higher
         return higher if higher is not None and higher.epoch > self.number else None
 
     @property
     def next_number(self) -> int:
-        """
-        What a promotion makes the number: above all that is known here.
-        """
+        """What a promotion makes the number: above all that is known here."""
         return max(self.number, self.higher.epoch if self.higher is not None else 0) + 1
 
     def raised(self, end: int, to: int | None = None) -> EpochJournal:
-        """
-        A promotion: the next byte is the first of a new epoch.
+        """A promotion: the next byte is the first of a new epoch.
 
         @param end: Where the log ends.
         @param to: Its number, at least L{next_number}, which it is by default.
@@ -227,8 +214,7 @@ class EpochJournal:
         return EpochJournal(number=number, starts=_continued(self.starts, EpochStart(number, end)))
 
     def followed(self, number: int, starts: tuple[EpochStart, ...]) -> EpochJournal:
-        """
-        A slave's log was proven to be the master's: so are its epochs, those too that begin
+        """A slave's log was proven to be the master's: so are its epochs, those too that begin
         behind our end.
 
         @param number: The master's.
@@ -240,8 +226,7 @@ class EpochJournal:
         return EpochJournal(number=number, starts=starts[-MOST_STARTS:], higher=higher)
 
     def led(self, number: int, end: int, writer: int) -> EpochJournal:
-        """
-        We were elected: the next byte is the first of a new epoch.
+        """We were elected: the next byte is the first of a new epoch.
 
         @param number: The master epoch, above all that are known here.
         @param end: Where the log ends.
@@ -251,38 +236,31 @@ class EpochJournal:
         return EpochJournal(number=number, starts=_continued(self.starts, begun))
 
     def met(self, higher: HigherMaster) -> EpochJournal:
-        """
-        There is a higher one; of several the highest counts.
-        """
+        """There is a higher one; of several the highest counts."""
         if self.higher is not None and self.higher.epoch >= higher.epoch:
             return self
         return evolve(self, higher=higher)
 
     def cut(self, at: int) -> EpochJournal:
-        """
-        The log was cut, or was found to end, at C{at}: what began behind is not there any more.
+        """The log was cut, or was found to end, at C{at}: what began behind is not there any
+        more.
         """
         return evolve(self, starts=tuple(one for one in self.starts if one.start <= at))
 
     # --- as text ------------------------------------------------------------------
 
     def text(self) -> str:
-        """
-        The journal in one line, C{1-0,2-66215}: what lines of RocketMQ's file say.
-        """
+        """The journal in one line, C{1-0,2-66215}: what lines of RocketMQ's file say."""
         return ",".join(f"{one.epoch}-{one.start}" for one in self.starts)
 
 
 def path_of(root: Path) -> Path:
-    """
-    Where a store keeps its journal.
-    """
+    """Where a store keeps its journal."""
     return root / OWN_FOLDER / MASTER_EPOCHS
 
 
 def parse(text: str) -> tuple[EpochStart, ...]:
-    """
-    Read what L{EpochJournal.text} made.
+    """Read what L{EpochJournal.text} made.
 
     @raise ValueError: If it is something else.
     """
@@ -295,8 +273,7 @@ def parse(text: str) -> tuple[EpochStart, ...]:
 
 
 def checked(starts: Iterable[EpochStart]) -> tuple[EpochStart, ...]:
-    """
-    Epochs ascend and their starts do not descend.
+    """Epochs ascend and their starts do not descend.
 
     @raise ValueError: If they do not, or there are too many.
     """
@@ -310,9 +287,7 @@ def checked(starts: Iterable[EpochStart]) -> tuple[EpochStart, ...]:
 
 
 def _continued(starts: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochStart, ...]:
-    """
-    The journal with one entry more; it takes the place of one without bytes.
-    """
+    """The journal with one entry more; it takes the place of one without bytes."""
     before = tuple(one for one in starts if one.start < new.start)
     return (*before, new)[-MOST_STARTS:]
 
@@ -325,8 +300,7 @@ def _number(value: object, limit: int = LARGEST) -> int:
 
 @define(eq=False)
 class MasterEpochs:
-    """
-    A running node's journal: what is known at once, and durable soon.
+    """A running node's journal: what is known at once, and durable soon.
 
     @ivar root: The store's root.
     @ivar journal: As it is now.
@@ -365,14 +339,11 @@ class MasterEpochs:
 
     @property
     def number(self) -> int:
-        """
-        The master epoch.
-        """
+        """The master epoch."""
         return self.journal.number
 
     def load(self, end: int) -> None:
-        """
-        Read it, once the log is open.
+        """Read it, once the log is open.
 
         @param end: Where the log ends.
         @raise FileUnreadable: As L{EpochJournal.read} says.
@@ -381,8 +352,7 @@ class MasterEpochs:
         self.journal = self.durable = EpochJournal.read(self.root).cut(end)
 
     def become(self, journal: EpochJournal) -> Deferred[None]:
-        """
-        Take another journal, and write it if it is one.
+        """Take another journal, and write it if it is one.
 
         @return: Fires when it is durable, or could not be written, which is in the log.
         """
@@ -392,8 +362,7 @@ class MasterEpochs:
         return self._commits.commit().addErrback(self._not_written)
 
     def keep(self, journal: EpochJournal) -> Deferred[None]:
-        """
-        Take another journal, which must be durable before anything is done by it.
+        """Take another journal, which must be durable before anything is done by it.
 
         @return: Fires when it is; fails with L{DiskFull} if there is no room.
         """
@@ -401,9 +370,7 @@ class MasterEpochs:
         return self._commits.commit()
 
     def try_again(self) -> None:
-        """
-        Write what could not be written, if there is such.
-        """
+        """Write what could not be written, if there is such."""
         if self.durable is not self.journal and not self._commits.writing:
             self._commits.commit().addErrback(self._not_written)
 
@@ -417,9 +384,7 @@ class MasterEpochs:
             self._log.failure("Writing the master epoch failed", failure)
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         fenced = self.journal.fenced_by
         return {
             "masterEpoch": self.number,

@@ -1,5 +1,4 @@
-"""
-A connection to a master that only looks: it asks as a slave does, compares what comes
+"""A connection to a master that only looks: it asks as a slave does, compares what comes
 with a log on the disk, and keeps what lies behind the parting.
 
 The first report is a question, as a slave's (L{rmqha.ha.slave.probe}), and it is the only
@@ -27,8 +26,7 @@ MOST_KEPT = 256 << 20
 
 @define(eq=False, kw_only=True)
 class ObserverProtocol(Onlooker):
-    """
-    Compare one log with a master's, from one place on.
+    """Compare one log with a master's, from one place on.
 
     @ivar ours: The log; compared up to its C{end}.
     @ivar whole: Just past its last whole, valid record.
@@ -61,9 +59,7 @@ class ObserverProtocol(Onlooker):
     # --- what comes -----------------------------------------------------------
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Compare what our log has too, keep what only the master's has.
-        """
+        """Compare what our log has too, keep what only the master's has."""
         if self._over:
             return
         try:
@@ -100,16 +96,13 @@ class ObserverProtocol(Onlooker):
             self._frame_ended(part.frame, self.cursor)
 
     def _frame_ended(self, size: int, offset: int) -> None:
-        """
-        A frame shorter than others that closes no file ends where the master does.
-        """
+        """A frame shorter than others that closes no file ends where the master does."""
         self._largest = max(self._largest, size)
         if size < self._largest and offset % self.ours.file_size and self.end is None:
             self._ends(offset)
 
     def _compare(self, offset: int, data: memoryview) -> memoryview:
-        """
-        Hold bytes against ours.
+        """Hold bytes against ours.
 
         @return: Those of them behind the place where nothing compares any more.
         """
@@ -132,9 +125,7 @@ class ObserverProtocol(Onlooker):
         return data[differs - offset :]
 
     def _part(self, offset: int) -> None:
-        """
-        What comes from C{offset} on is the master's own.
-        """
+        """What comes from C{offset} on is the master's own."""
         at = record_start(self.ours, offset)
         if self.difference is None:
             at = min(at, self.whole)
@@ -154,9 +145,7 @@ class ObserverProtocol(Onlooker):
             self._finish(True)
 
     def _ends(self, offset: int) -> None:
-        """
-        The master has no more.
-        """
+        """The master has no more."""
         self.end = offset
         if self.at is None:
             self._part(offset)

@@ -1,5 +1,4 @@
-"""
-A connection to an HA port that only looks: how it lives and ends.
+"""A connection to an HA port that only looks: how it lives and ends.
 
 It asks once, repeats that so that the connection lives, and goes at once when it knows what it
 wanted, because a stock master takes it for a slave while it is there.
@@ -32,8 +31,7 @@ patience."""
 
 @define(eq=False, kw_only=True)
 class Onlooker(Protocol):
-    """
-    One connection, and what came of it.
+    """One connection, and what came of it.
 
     @ivar peer: Whose it is, for people.
     @ivar done: Fires with whether anything was learned; fails with L{MasterLeft} or a
@@ -64,9 +62,7 @@ class Onlooker(Protocol):
         self._repeating = Periodic("repeating the report", self.clock, self._ask)
 
     def connectionMade(self) -> None:
-        """
-        Greet, report an offset, and wait L{PROBE_SILENCE} seconds for bytes.
-        """
+        """Greet, report an offset, and wait L{PROBE_SILENCE} seconds for bytes."""
         self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
         self.transport.write(self.greeting + encode_report(self.report))
         self._repeating.start(REPORT_EVERY)
@@ -75,9 +71,7 @@ class Onlooker(Protocol):
         self.transport.write(encode_report(self.report))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Before an answer this is one: not from there.
-        """
+        """Before an answer this is one: not from there."""
         self._gone(reason.getErrorMessage())
 
     def _silent(self) -> None:
@@ -93,16 +87,12 @@ class Onlooker(Protocol):
         return MasterLeft(self.peer, self.cursor, why)
 
     def _go_on(self) -> None:
-        """
-        Bytes came: have patience again.
-        """
+        """Bytes came: have patience again."""
         if self.answered and self._patience is not None:
             self._patience.reset(STALL)
 
     def _continues(self, offset: int) -> None:
-        """
-        @raise FrameOffsetMismatch: If what comes begins elsewhere.
-        """
+        """@raise FrameOffsetMismatch: If what comes begins elsewhere."""
         if offset != self.cursor:
             raise FrameOffsetMismatch(self.cursor, offset)
 
@@ -115,8 +105,7 @@ class Onlooker(Protocol):
             self.done.errback(error)
 
     def _leave(self) -> bool:
-        """
-        Go at once: while we are here the master takes us for a slave.
+        """Go at once: while we are here the master takes us for a slave.
 
         @return: Whether we had not gone before.
         """

@@ -1,5 +1,4 @@
-"""
-A slave's store becomes a master's, offline.
+"""A slave's store becomes a master's, offline.
 
 It is a master's start and clean stop without serving anyone, and some things besides: a torn
 tail is kept before it is cut, as there may be no master any more that has its bytes; offsets
@@ -86,8 +85,7 @@ OWN_TOPICS = (SCHEDULE_TOPIC, BROKERS_TOPIC_PREFIX, RETRY_PREFIX)
 
 @frozen(kw_only=True)
 class Promotion:
-    """
-    What was done, or would be.
+    """What was done, or would be.
 
     @ivar root: The store's root.
     @ivar min_offset: The log's first byte.
@@ -131,9 +129,7 @@ class Promotion:
 
     @property
     def moved(self) -> tuple[Clamped, ...]:
-        """
-        All offsets that were moved.
-        """
+        """All offsets that were moved."""
         return self.delays + self.consumers
 
 
@@ -145,8 +141,7 @@ def promote(
     tables: Path | None = None,
     step: Step = lambda name: None,
 ) -> Promotion:
-    """
-    Make a store a master's.  Blocking.  All that is made belongs to the store's owner.
+    """Make a store a master's.  Blocking.  All that is made belongs to the store's owner.
 
     @param repair: Whether a damaged log may be cut at the damage.
     @param epoch: Its master epoch, by default one above the highest that the store knows.
@@ -272,8 +267,7 @@ def _lookup(settings: StoreSettings, log: LogReader, queues: ConsumeQueues) -> L
 def _raised(
     root: Path, end: int, epoch: int | None, *, was_master: bool
 ) -> tuple[EpochJournal, EpochJournal]:
-    """
-    A store's master epochs before and after.
+    """A store's master epochs before and after.
 
     @param end: Where the log ends.
     @param epoch: The number that is wanted, if it is not just the next.
@@ -284,8 +278,7 @@ def _raised(
 
 
 def _forget_master(root: Path, end: int) -> None:
-    """
-    A slave's record of a master that is none any more would speak of it to the next one; what is
+    """A slave's record of a master that is none any more would speak of it to the next one; what is
     held for that master stays so.
     """
     end_following(root, end)
@@ -299,9 +292,7 @@ def _forget_master(root: Path, end: int) -> None:
 
 
 def _owed(root: Path) -> int:
-    """
-    How many offsets the old master may not have, by the slave's record.
-    """
+    """How many offsets the old master may not have, by the slave's record."""
     try:
         record = json_table.read(root / OWN_FOLDER / METADATA) or {}
     except TableUnreadable:
@@ -318,8 +309,7 @@ def plan(
     epoch: int | None = None,
     tables: Path | None = None,
 ) -> Promotion:
-    """
-    Say what L{promote} would do, and do nothing.  Blocking.
+    """Say what L{promote} would do, and do nothing.  Blocking.
 
     What it says of queues and offsets is as the queues are; they may lack what was not yet
     dispatched.
@@ -370,8 +360,7 @@ def plan(
 
 
 def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recovery:
-    """
-    Find the log's end as recovery would, and change nothing.
+    """Find the log's end as recovery would, and change nothing.
 
     @raise Refused: If a truncation is unfinished.
     @raise TruncationInvalid: If its file cannot be believed.
@@ -436,9 +425,7 @@ def _unlisted(
 
 
 def _now(deferred: Deferred[T]) -> T:
-    """
-    Take the result of what is done already.
-    """
+    """Take the result of what is done already."""
     results: list[T | Failure] = []
     deferred.addBoth(results.append)
     (result,) = results

@@ -1,5 +1,4 @@
-"""
-Is a whole log sound, before it becomes a master's?
+"""Is a whole log sound, before it becomes a master's?
 
 A start, and so a promotion, checks the last files.  A slave with damage in an older one would be
 promoted like any other, its consumers would stand still there, and the old master with the good
@@ -29,8 +28,7 @@ def check_whole(
     *,
     repair: bool = False,
 ) -> int:
-    """
-    Verify a log that is to be a master's, and change nothing.  Blocking.
+    """Verify a log that is to be a master's, and change nothing.  Blocking.
 
     @param raw: Its files.
     @param progress: Told how far it is.

@@ -1,6 +1,4 @@
-"""
-The names a node gives to what it is doing; docs/operations.rst says what to do in each.
-"""
+"""The names a node gives to what it is doing; docs/operations.rst says what to do in each."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from enum import Enum, StrEnum, auto
 
 
 class NodeState(StrEnum):
-    """
-    C{state} of C{/status}: what the node as a whole can do.
-    """
+    """C{state} of C{/status}: what the node as a whole can do."""
 
     RECOVERING = "recovering"
     SERVING = "serving"
@@ -22,8 +18,7 @@ class NodeState(StrEnum):
 
 
 class Standing(Enum):
-    """
-    What a log is worth to the replicas it is served to; a master's is always C{WHOLE}.
+    """What a log is worth to the replicas it is served to; a master's is always C{WHOLE}.
 
     Source: docs/architecture.rst, Cascades.
     """
@@ -37,9 +32,7 @@ class Standing(Enum):
 
 
 class SyncState(StrEnum):
-    """
-    C{upstream.state} of a slave's C{/status}: how it stands to its master.
-    """
+    """C{upstream.state} of a slave's C{/status}: how it stands to its master."""
 
     CONNECTING = "connecting"
     PROBING = "probing"
@@ -59,8 +52,7 @@ class SyncState(StrEnum):
 
     @property
     def is_stop(self) -> bool:
-        """
-        Whether replication stands still until an operator, or the disk, does something.
+        """Whether replication stands still until an operator, or the disk, does something.
 
         A slave in such a state disconnects: a connected one that never acknowledges
         makes each write of a stock SYNC master wait its time out.
@@ -69,9 +61,7 @@ class SyncState(StrEnum):
 
     @property
     def standing(self) -> Standing:
-        """
-        What the log of a slave in this state is worth to slaves behind it.
-        """
+        """What the log of a slave in this state is worth to slaves behind it."""
         if self is SyncState.IN_SYNC:
             return Standing.WHOLE
         # What a full disk holds is right, and what came from a later master; what was copied from

@@ -1,5 +1,4 @@
-"""
-A master gets back from its replicas what it lost, before it takes writes.
+"""A master gets back from its replicas what it lost, before it takes writes.
 
 A SYNC write that was acknowledged is on a replica; after a crash the master itself may have less:
 with C{ASYNC_FLUSH} a power cut takes what was not flushed yet, and a disk may lose more.  A master
@@ -32,9 +31,7 @@ from rmqha.store.log.commit_log import CommitLog
 
 
 class TailFetchState(StrEnum):
-    """
-    C{tailFetch.state} of C{/status}.
-    """
+    """C{tailFetch.state} of C{/status}."""
 
     FETCHING = "fetching"
     DONE = "done"
@@ -45,8 +42,7 @@ class TailFetchState(StrEnum):
 
 @define(eq=False, kw_only=True)
 class TailFetch:
-    """
-    Asks all replicas that a master has had.
+    """Asks all replicas that a master has had.
 
     @ivar log: What is to grow.
     @ivar judge: Says which side is right where a replica differs, and what to do.
@@ -76,8 +72,7 @@ class TailFetch:
         addresses: Iterable[tuple[str, int]],
         dial: Callable[[str, int], IStreamClientEndpoint],
     ) -> Deferred[None]:
-        """
-        Ask them all.
+        """Ask them all.
 
         @param addresses: Hosts and HA ports.
         @param dial: Makes what connects to one.
@@ -112,8 +107,7 @@ class TailFetch:
         return over
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask no more, whatever was answered.
+        """Ask no more, whatever was answered.
 
         @return: Fires when nothing touches the log any longer.
         """
@@ -130,9 +124,7 @@ class TailFetch:
             self._end()
 
     def _late(self) -> None:
-        """
-        Wait on for who sends; else that was all.
-        """
+        """Wait on for who sends; else that was all."""
         self._timer = None
         moved = [source.moved_at for source in self.sources if source.state is SourceState.FETCHING]
         left = max(moved, default=0.0) + self.timeout - self.clock.seconds()
@@ -185,17 +177,13 @@ class TailFetch:
         )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again, while a replica is asked.
-        """
+        """What is done again and again, while a replica is asked."""
         for source in self.sources:
             if source.connection is not None:
                 yield source.connection.reporting
 
     def status(self) -> dict[str, Any]:
-        """
-        C{tailFetch} of C{/status}.
-        """
+        """C{tailFetch} of C{/status}."""
         gave = [source for source in self.sources if source.fetched]
         return {
             "state": self.state.value,

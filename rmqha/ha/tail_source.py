@@ -1,5 +1,4 @@
-"""
-One replica that a master asks for the tail of its log.
+"""One replica that a master asks for the tail of its log.
 
 The master follows its replica for a moment, as a slave follows a master
 (L{SlaveProtocol<rmqha.ha.slave.connection.SlaveProtocol>}): it compares the last 64 MiB that it
@@ -42,9 +41,7 @@ RETRY = 0.5
 
 
 class SourceState(StrEnum):
-    """
-    How a replica was asked; the last three are answers.
-    """
+    """How a replica was asked; the last three are answers."""
 
     WAITING = "waiting"
     FETCHING = "fetching"
@@ -54,16 +51,13 @@ class SourceState(StrEnum):
 
     @property
     def is_answer(self) -> bool:
-        """
-        Whether there is nothing more to ask.
-        """
+        """Whether there is nothing more to ask."""
         return self in (SourceState.COMPLETE, SourceState.DIFFERS, SourceState.FAILED)
 
 
 @define(eq=False, kw_only=True)
 class TailSource:
-    """
-    Asks one replica, again and again until it answers.
+    """Asks one replica, again and again until it answers.
 
     @ivar address: Its HA port, in words.
     @ivar endpoint: The same, to connect to.
@@ -102,9 +96,7 @@ class TailSource:
     # --- life -----------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Begin to ask.
-        """
+        """Begin to ask."""
         self._client = QuietClientService(
             ReportingEndpoint(BoundsFirst(self.endpoint, self._my_turn), self._not_reached),
             SingleConnection(self._protocol),
@@ -114,8 +106,7 @@ class TailSource:
         self._client.startService()
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask no more.
+        """Ask no more.
 
         @return: Fires when nothing touches the log any longer.
         """
@@ -143,9 +134,7 @@ class TailSource:
         return failure
 
     def _protocol(self) -> SlaveProtocol:
-        """
-        Ask from a window below where the log ends now: another source may have let it grow.
-        """
+        """Ask from a window below where the log ends now: another source may have let it grow."""
         log = self.log
         search = OverlapSearch.of(
             log.min_offset,
@@ -174,40 +163,30 @@ class TailSource:
 
     @property
     def fetched(self) -> int:
-        """
-        Bytes that the log has grown by.
-        """
+        """Bytes that the log has grown by."""
         now = 0 if self.connection is None else self.log.confirmed - self._before
         return self._fetched + now
 
     # --- what its connection tells ---------------------------------------------
 
     def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        It has bytes where we asked.
-        """
+        """It has bytes where we asked."""
         self.state, self.reason = SourceState.FETCHING, f"comparing from byte {offset}"
         return True
 
     def silence(self, connection: SlaveProtocol) -> None:
-        """
-        It has none there: its log may end before, and it may be just catching up.
-        """
+        """It has none there: its log may end before, and it may be just catching up."""
         self.reason = f"sent nothing from byte {connection.question.report}"
         connection.drop(self.reason)
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        It has other bytes than we: look at them.
-        """
+        """It has other bytes than we: look at them."""
         self._differs = offset
         self.reason = f"byte {offset} differs, our log ends at {connection.own_end}"
         return True
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
-        """
-        They are here.
-        """
+        """They are here."""
         reason = self.reason
         judging: Deferred[None] = Deferred()
         self._judging = judging
@@ -222,36 +201,27 @@ class TailSource:
         self.judge(self.log, self._differs, theirs).addBoth(judged)
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
-        """
-        It has a record that does not check: what a master takes back is whole.
+        """It has a record that does not check: what a master takes back is whole.
 
         @return: Never that it may pass.
         """
         return False
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        It has no more.
-        """
+        """It has no more."""
         self.end = offset
         self._answer(SourceState.COMPLETE, f"its log ends at byte {offset}")
 
     def moved(self, connection: SlaveProtocol) -> None:
-        """
-        More came.
-        """
+        """More came."""
         self.moved_at = self.clock.seconds()
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """
-        What it sends cannot be taken.
-        """
+        """What it sends cannot be taken."""
         self._answer(SourceState.FAILED, str(error))
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """
-        The connection is over; what is no whole record is dropped.
-        """
+        """The connection is over; what is no whole record is dropped."""
         log = self.log
         if log.end > log.confirmed:
             log.rewind()
@@ -264,9 +234,7 @@ class TailSource:
         self.turn.release()
 
     def status(self) -> dict[str, Any]:
-        """
-        Its row in C{tailFetch} of C{/status}.
-        """
+        """Its row in C{tailFetch} of C{/status}."""
         return {
             "address": self.address,
             "state": self.state.value,

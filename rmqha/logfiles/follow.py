@@ -1,5 +1,4 @@
-"""
-Follow a log from record to record, past every bad place.
+"""Follow a log from record to record, past every bad place.
 
 Recovery stops at the first one; a tool that wants to know all that is wrong, or to save
 what is left, goes on at the next place that holds a whole, valid record.
@@ -21,8 +20,7 @@ from rmqha.wire.log.record import Fault, check
 
 @frozen
 class BadPlace:
-    """
-    A place where the log cannot be followed.
+    """A place where the log cannot be followed.
 
     @ivar offset: Physical offset.
     @ivar fault: Why not.
@@ -40,8 +38,7 @@ Run = tuple[memoryview, Block]
 
 
 def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPlace]:
-    """
-    Give all records from one on, and every bad place between them.
+    """Give all records from one on, and every bad place between them.
 
     Where files are missing it goes on in the next one there is, silently: the names
     tell what is missing.
@@ -67,9 +64,7 @@ def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPl
 
 
 def _torn(raw: RawLog, run: Run, end: BadPlace) -> tuple[Run, BadPlace] | None:
-    """
-    The last run and the log's end, if its last record is torn though every check says not.
-    """
+    """The last run and the log's end, if its last record is torn though every check says not."""
     view, block = run
     if end.fault is not Fault.NOTHING or end.next_valid is not None or not len(block.start):
         return None
@@ -106,9 +101,7 @@ def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
 
 
 def _at_end(raw: RawLog, position: int) -> bool:
-    """
-    Whether a position is the end of a file with no file behind it.
-    """
+    """Whether a position is the end of a file with no file behind it."""
     return raw.run_end(position - 1) == position
 
 
@@ -118,9 +111,7 @@ def _bad(raw: RawLog, offset: int, fault: Fault) -> BadPlace | None:
 
 
 def moved_from(raw: RawLog, offset: int) -> int | None:
-    """
-    Where a whole record that stands at C{offset} says it belongs, if it is elsewhere.
-    """
+    """Where a whole record that stands at C{offset} says it belongs, if it is elsewhere."""
     head = raw.read(offset, HEAD)
     size = int.from_bytes(head[:4], "big", signed=True)
     if not MIN_RECORD <= size <= raw.file_size or len(head) < HEAD:

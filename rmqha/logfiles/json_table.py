@@ -1,5 +1,4 @@
-"""
-The JSON tables beside the log: topics, consumer offsets, groups.
+"""The JSON tables beside the log: topics, consumer offsets, groups.
 
 RocketMQ deletes the old file before it renames the new one, or overwrites it in place, and never
 syncs: a power cut leaves an empty or zero-filled table.  Here a table is written aside, synced and
@@ -46,8 +45,7 @@ _quote = json.encoder.encode_basestring
 
 @frozen
 class Generation:
-    """
-    What was found where a table should be.
+    """What was found where a table should be.
 
     @ivar table: The table; C{None} when there is nothing at all, which is a new store.
     @ivar fault: Why the present generation could not be taken, so that C{table} is the one before
@@ -59,15 +57,12 @@ class Generation:
 
 
 def read(path: Path) -> Table | None:
-    """
-    Read a table, or its previous generation, as L{read_generation} does.
-    """
+    """Read a table, or its previous generation, as L{read_generation} does."""
     return read_generation(path).table
 
 
 def read_generation(path: Path) -> Generation:
-    """
-    Read a table, or its previous generation where the table is missing, empty or damaged.
+    """Read a table, or its previous generation where the table is missing, empty or damaged.
 
     @raise FileUnreadable: If the system does not let a file be read that is needed for that.
     @raise TableUnreadable: If something is there and nothing of it makes sense, from the first
@@ -96,8 +91,7 @@ def read_generation(path: Path) -> Generation:
 
 
 def read_file(path: Path) -> bytes | None:
-    """
-    What is in a file; C{None} if there is none, such as below what is no folder.
+    """What is in a file; C{None} if there is none, such as below what is no folder.
 
     @raise FileUnreadable: If that cannot be told.
     """
@@ -110,8 +104,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def parse(raw: bytes) -> Table | None:
-    """
-    Read a table's text: UTF-8, with or without a byte order mark.
+    """Read a table's text: UTF-8, with or without a byte order mark.
 
     @return: C{None} when there is only white space.
     @raise ValueError: If it is no JSON object, even by fastjson's habits.
@@ -129,8 +122,7 @@ def parse(raw: bytes) -> Table | None:
 
 
 def render(table: Table) -> bytes:
-    """
-    Write a table's text, byte for byte as fastjson would.
+    """Write a table's text, byte for byte as fastjson would.
 
     @raise TypeError: For a key or a value JSON has no place for.
     """
@@ -141,8 +133,7 @@ def render(table: Table) -> bytes:
 
 
 def render_plain(table: Table) -> bytes:
-    """
-    Write the text of a table of our own, as JSON in one line.  For large ones: L{render} takes a
+    """Write the text of a table of our own, as JSON in one line.  For large ones: L{render} takes a
     microsecond for each value, and keeps every other thread from working meanwhile.
 
     @raise TypeError: For a key or a value JSON has no place for.
@@ -151,8 +142,8 @@ def render_plain(table: Table) -> bytes:
 
 
 def looks_whole(path: Path) -> bool:
-    """
-    Whether a file begins and ends as a table does: neither empty, nor zero-filled, nor cut off.
+    """Whether a file begins and ends as a table does: neither empty, nor zero-filled, nor cut
+    off.
     """
     try:
         with open(path, "rb") as file:
@@ -171,8 +162,7 @@ def replace(
     *,
     render: Callable[[Table], bytes] = render,
 ) -> None:
-    """
-    Make a table the new generation and the one before the C{.bak}, durable on return.
+    """Make a table the new generation and the one before the C{.bak}, durable on return.
 
     A crash at any moment leaves the old or the new generation.  One caller a path at a time.
 
@@ -190,8 +180,7 @@ def replace_text(
     *,
     looks_whole: Callable[[Path], bool] = looks_whole,
 ) -> None:
-    """
-    The same of a table that is rendered already, or is no JSON.
+    """The same of a table that is rendered already, or is no JSON.
 
     @param data: What L{render} made of it.
     @param looks_whole: Whether the present generation is worth to be the C{.bak}.
@@ -227,8 +216,7 @@ def replace_text(
 
 
 def _keep(path: Path, old: Path) -> None:
-    """
-    Give the present generation a second name: after the new one took its first, that one becomes
+    """Give the present generation a second name: after the new one took its first, that one becomes
     the C{.bak}.
     """
     try:
@@ -242,9 +230,7 @@ def _keep(path: Path, old: Path) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """
-    Make names created or removed in a folder durable.
-    """
+    """Make names created or removed in a folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
@@ -282,8 +268,7 @@ def _unmarked(pairs: list[tuple[str, Any]]) -> Table:
 
 
 def _render(value: Any, line: str, put: Callable[[str], None]) -> None:
-    """
-    Put a value as fastjson pretty-prints it: string keys each on a line, integer keys in one.
+    """Put a value as fastjson pretty-prints it: string keys each on a line, integer keys in one.
 
     @param line: The start of a line at this depth.
     """

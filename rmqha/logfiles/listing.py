@@ -1,5 +1,4 @@
-"""
-The files of a log as they lie on disk, whatever state they are in.
+"""The files of a log as they lie on disk, whatever state they are in.
 
 A node refuses a folder with a missing or cut file; a person who has to find out what
 happened needs to read the rest of it.  So nothing is refused here: what is wrong is
@@ -43,16 +42,12 @@ STRAY = "not a log file"
 
 
 def file_name(offset: int) -> str:
-    """
-    The name of the file that starts at C{offset}.
-    """
+    """The name of the file that starts at C{offset}."""
     return f"{offset:020d}"
 
 
 def root_of(path: Path) -> Path:
-    """
-    A store's root, whether it or its log's folder was named.
-    """
+    """A store's root, whether it or its log's folder was named."""
     store = store_told(path)
     if store is not None and log_folder(store) == _log_named(path):
         return store
@@ -60,16 +55,13 @@ def root_of(path: Path) -> Path:
 
 
 def log_folder(root: Path) -> Path:
-    """
-    The folder of a store's log: elsewhere, if the store says so.
-    """
+    """The folder of a store's log: elsewhere, if the store says so."""
     place = _told(root / OWN_FOLDER / LOG_PLACE, LOG_KEY)
     return root / COMMITLOG if place is None else place
 
 
 def store_told(path: Path) -> Path | None:
-    """
-    The root of the store that a log belongs to which does not lie in it; C{None} if nothing
+    """The root of the store that a log belongs to which does not lie in it; C{None} if nothing
     beside the log says so.
 
     @param path: The log's folder, or the one that has it.
@@ -91,8 +83,7 @@ def _told(file: Path, key: str) -> Path | None:
 
 @frozen
 class ListedLog:
-    """
-    What a log's folder holds, by names and sizes.
+    """What a log's folder holds, by names and sizes.
 
     @ivar sizes: Bytes of each log file, by the physical offset it starts at; ascending.
     @ivar unbegun: Start of a last file of no bytes, C{None} without one.  A crash leaves
@@ -107,15 +98,12 @@ class ListedLog:
     partial: frozenset[int] = frozenset()
 
     def name(self, start: int) -> str:
-        """
-        The name of a file that is there.
-        """
+        """The name of a file that is there."""
         return file_name(start) + (PARTIAL_SUFFIX if start in self.partial else "")
 
 
 def list_log(folder: Path) -> ListedLog:
-    """
-    List the files of a log.
+    """List the files of a log.
 
     @param folder: The C{commitlog} folder.
     @raise OSError: If it cannot be listed.
@@ -144,8 +132,7 @@ def list_log(folder: Path) -> ListedLog:
 
 @frozen
 class Finding:
-    """
-    Something that is not as it should be.
+    """Something that is not as it should be.
 
     @ivar path: The file, or the folder of a queue.
     @ivar offset: Where: a physical offset in a log, a queue offset in a queue, the
@@ -163,8 +150,7 @@ class Finding:
 
 @frozen
 class LogFile:
-    """
-    One file of a log.
+    """One file of a log.
 
     @ivar path: Where it is.
     @ivar start: Physical offset of its first byte.
@@ -177,14 +163,11 @@ class LogFile:
 
     @property
     def where(self) -> str:
-        """
-        Where it is, for people and for plans.
-        """
+        """Where it is, for people and for plans."""
         return str(self.path)
 
     def open(self) -> OpenLogFile:
-        """
-        Open it to be read.
+        """Open it to be read.
 
         @raise FileNotFoundError: If it was deleted.
         """
@@ -193,8 +176,7 @@ class LogFile:
 
 @frozen
 class FoundFile(LogFile):
-    """
-    A run of the log's bytes in one file.
+    """A run of the log's bytes in one file.
 
     @ivar end: Physical offset of the end of the log file it is, or was, part of.
     @ivar place: Where the first byte stands in C{path}.
@@ -207,8 +189,7 @@ class FoundFile(LogFile):
 
 @frozen
 class FoundFiles:
-    """
-    What a folder, or a quarantine file, holds of a log.
+    """What a folder, or a quarantine file, holds of a log.
 
     @ivar file_size: Size of each log file, in bytes: given, or the likeliest.
     @ivar pieces: In the order of the log; readable ones only.
@@ -221,8 +202,7 @@ class FoundFiles:
 
 
 def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
-    """
-    List the files of a C{commitlog} folder; one that does not exist holds none.
+    """List the files of a C{commitlog} folder; one that does not exist holds none.
 
     @param file_size: C{mappedFileSizeCommitLog}, if it is known.
     """
@@ -257,8 +237,7 @@ def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
 
 
 def likely_size(sizes: dict[int, int]) -> int:
-    """
-    The file size most of a log's files agree on, by their sizes and by their names.
+    """The file size most of a log's files agree on, by their sizes and by their names.
 
     @param sizes: Size of each file, by its first offset; ascending.
     @return: In bytes; 1 GiB, RocketMQ's default, if nothing tells.
@@ -271,9 +250,7 @@ def likely_size(sizes: dict[int, int]) -> int:
 
 
 def unreadable(path: Path) -> str:
-    """
-    Why a file cannot be opened, in the system's words; empty if it can.
-    """
+    """Why a file cannot be opened, in the system's words; empty if it can."""
     try:
         os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:

@@ -1,5 +1,4 @@
-"""
-Where a log ends: the one answer for recovery, offline tools and Spark.
+"""Where a log ends: the one answer for recovery, offline tools and Spark.
 
 A log ends before the first thing that is not a whole, valid record or blank, records apart
 that were copied damaged from the master (L{rmqha.wire.log.copied_damage}).  Two rules besides
@@ -45,8 +44,7 @@ Progress = Callable[[int], None]
 
 @frozen(kw_only=True)
 class LogEnd:
-    """
-    Where a log ends.
+    """Where a log ends.
 
     @ivar start: Where checking began.
     @ivar end: Where the valid log ends.
@@ -74,8 +72,7 @@ def find_log_end(
     copied: CopiedDamage | None = None,
     progress: Progress | None = None,
 ) -> LogEnd:
-    """
-    Check a log from a record on until it ends.
+    """Check a log from a record on until it ends.
 
     @param log: All bytes of its files; its C{end} is that of the last file.
     @param start: A record's first byte.
@@ -112,8 +109,7 @@ def find_log_end(
 def _past(
     log: LogReader, start: int, stop: int, crc: bool, copied: CopiedDamage
 ) -> Iterator[tuple[Block, int]]:
-    """
-    Follow a log past records that are damaged, and known to be as the master has them.
+    """Follow a log past records that are damaged, and known to be as the master has them.
 
     @return: Each block, and the size of such a record behind it.
     """
@@ -129,8 +125,7 @@ def _past(
 
 
 def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
-    """
-    Where a log ends whose node says nothing about it, looked for in the last file that was
+    """Where a log ends whose node says nothing about it, looked for in the last file that was
     begun: damage before that is met by whoever reads there.
 
     @param known: A place between two records up to which all was found whole before.
@@ -141,8 +136,7 @@ def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
 
 
 def find_end_past_damage(files: LogFiles, known: int = 0) -> LogEnd:
-    """
-    The same, for who reads on behind damage, or must not take it for the end: behind a record
+    """The same, for who reads on behind damage, or must not take it for the end: behind a record
     whose body alone is damaged, or else behind the whole file, since nobody can say where in it
     a record begins.
 
@@ -170,8 +164,7 @@ def _in_last_file(log: PreadLog, known: int, torn_from: int) -> LogEnd:
 
 
 def _from(log: PreadLog, start: int, torn_from: int, stop: int | None = None) -> LogEnd:
-    """
-    The end of a log of whose file nothing is known but that a record begins at a place, unless
+    """The end of a log of whose file nothing is known but that a record begins at a place, unless
     the log ends there.
     """
     if start >= log.end:
@@ -190,8 +183,7 @@ def _nothing(end: int) -> LogEnd:
 
 
 def _behind_fault(log: PreadLog, found: LogEnd) -> int | None:
-    """
-    A place behind a log's end that shows that it is damaged there, not torn: a whole record, or
+    """A place behind a log's end that shows that it is damaged there, not torn: a whole record, or
     bytes that no torn record leaves; C{None} if there is none.
     """
     if found.end >= log.end or found.blank:
@@ -206,17 +198,14 @@ def _behind_fault(log: PreadLog, found: LogEnd) -> int | None:
 
 
 def _past_fault(log: PreadLog, found: LogEnd, behind: int) -> int:
-    """
-    Where to go on behind damage.
-    """
+    """Where to go on behind damage."""
     if found.reason is Fault.CRC:
         return found.end + int.from_bytes(log.read(found.end, 4), "big", signed=True)
     return log.file_end(behind)
 
 
 def why_torn(log: LogReader, last: int, end: int, nul_is_torn_from: int) -> Fault | None:
-    """
-    Whether the last record before nothing lacks bytes that no other check covers.
+    """Whether the last record before nothing lacks bytes that no other check covers.
 
     A topic that ends in NUL can only be that: no broker takes one.
 
@@ -234,8 +223,7 @@ def why_torn(log: LogReader, last: int, end: int, nul_is_torn_from: int) -> Faul
 
 
 def damage_behind(log: SparseLog, end: int) -> int | None:
-    """
-    A whole, valid record behind a log's end: then it is damaged there, not torn.
+    """A whole, valid record behind a log's end: then it is damaged there, not torn.
 
     @return: Its physical offset, C{None} if there is none.
     """

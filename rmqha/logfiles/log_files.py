@@ -1,5 +1,4 @@
-"""
-The files of a log, as a reader finds them: opened to be read, never mapped.
+"""The files of a log, as a reader finds them: opened to be read, never mapped.
 
 A map would kill the process when the guard of a replica cuts the log under it; what is
 read by C{preadv} at worst is not there.  A file that was opened stays readable after
@@ -38,8 +37,7 @@ _log = getLogger(__name__)
 
 @frozen
 class LogFiles:
-    """
-    The files of one log, in its order; there may be gaps between them.
+    """The files of one log, in its order; there may be gaps between them.
 
     @ivar root: The store's root.
     @ivar files: The files.
@@ -54,8 +52,7 @@ class LogFiles:
 
     @classmethod
     def find(cls, path: Path) -> Self:
-        """
-        List the files of a store.
+        """List the files of a store.
 
         @param path: The store's root, or its C{commitlog} folder.
         @raise NotAStore: If there is no log; one without files is empty.
@@ -81,42 +78,31 @@ class LogFiles:
 
     @property
     def first(self) -> int:
-        """
-        Physical offset of the first byte there is, 0 without files.
-        """
+        """Physical offset of the first byte there is, 0 without files."""
         return self._starts[0] if self._starts else 0
 
     @property
     def limit(self) -> int:
-        """
-        Physical offset just past the last file, written or not.
-        """
+        """Physical offset just past the last file, written or not."""
         return self.files[-1].end if self.files else 0
 
     def at(self, offset: int) -> LogFile | None:
-        """
-        The file that holds a byte, C{None} if none does.
-        """
+        """The file that holds a byte, C{None} if none does."""
         file = self.below(offset)
         return file if file is not None and offset < file.end else None
 
     def below(self, offset: int) -> LogFile | None:
-        """
-        The last file that does not begin above a place.
-        """
+        """The last file that does not begin above a place."""
         row = bisect_right(self._starts, offset) - 1
         return self.files[row] if row >= 0 else None
 
     def above(self, offset: int) -> LogFile | None:
-        """
-        The first file that begins above a place.
-        """
+        """The first file that begins above a place."""
         row = bisect_right(self._starts, offset)
         return self.files[row] if row < len(self.files) else None
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[LogFile, int, int]]:
-        """
-        The parts of C{[start, end)} that lie in files.
+        """The parts of C{[start, end)} that lie in files.
 
         @return: Each file, and the first and last offset of its part.
         """
@@ -126,9 +112,7 @@ class LogFiles:
                 yield file, low, high
 
     def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """
-        The parts of C{[start, end)} that lie in no file.
-        """
+        """The parts of C{[start, end)} that lie in no file."""
         gaps = []
         position = start
         for _, low, high in self.pieces(start, end):
@@ -141,9 +125,7 @@ class LogFiles:
 
 
 def _lacks(root: Path, folder: Path) -> str:
-    """
-    Why a folder without a log is none of a store's.
-    """
+    """Why a folder without a log is none of a store's."""
     if not root.exists():
         return "it does not exist"
     if folder != root / COMMITLOG:
@@ -154,9 +136,7 @@ def _lacks(root: Path, folder: Path) -> str:
 
 
 def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
-    """
-    Start and end of each file; a last one that was cut short is as long as the others.
-    """
+    """Start and end of each file; a last one that was cut short is as long as the others."""
     usual = likely_size(sizes)
     starts = [*sizes, None]
     for start, following in zip(sizes, starts[1:], strict=True):
@@ -166,9 +146,7 @@ def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """
-    A file's descriptor for the time of a block.
-    """
+    """A file's descriptor for the time of a block."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield fd
@@ -177,8 +155,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def opened_log(file: LogFile) -> closing[OpenLogFile]:
-    """
-    A log's file, open for the time of a block.
+    """A log's file, open for the time of a block.
 
     @raise FileNotFoundError: If it was deleted.
     """
@@ -186,8 +163,7 @@ def opened_log(file: LogFile) -> closing[OpenLogFile]:
 
 
 def settled(look: Callable[[], _T]) -> _T:
-    """
-    Look at logs, and again if a file was deleted after it had been listed: then it is not
+    """Look at logs, and again if a file was deleted after it had been listed: then it is not
     listed any more.
     """
     for _ in range(_LOOKS):

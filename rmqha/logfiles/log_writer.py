@@ -1,5 +1,4 @@
-"""
-Who wrote the end of a log, and what zeros there mean therefore.
+"""Who wrote the end of a log, and what zeros there mean therefore.
 
 Only a record's body has a checksum.  If a crash tears the last record in its properties, the
 missing bytes are zeros and everything else agrees: then properties that end in NUL are all
@@ -44,8 +43,7 @@ NOWHERE = 1 << 62
 
 @frozen(kw_only=True)
 class LogWriter:
-    """
-    The last one to write a log.
+    """The last one to write a log.
 
     @ivar master: Whether it was a master.
     @ivar ours_from: Where a master of ours began to write, a physical offset; C{None} if it
@@ -59,8 +57,7 @@ class LogWriter:
 
     @classmethod
     def of(cls, root: Path | None) -> Self:
-        """
-        Tell from what lies below a store's root.
+        """Tell from what lies below a store's root.
 
         @param root: C{None} for a log without its store.
         """
@@ -75,17 +72,14 @@ class LogWriter:
 
     @property
     def nul_is_torn_from(self) -> int:
-        """
-        From which physical offset on a last record whose properties end in NUL is torn.
-        """
+        """From which physical offset on a last record whose properties end in NUL is torn."""
         if not self.master:
             return 0
         return NOWHERE if self.ours_from is None else self.ours_from
 
 
 def crashed_from(root: Path) -> int | None:
-    """
-    Where the last run began to write, if it was a master of ours and did not end cleanly.
+    """Where the last run began to write, if it was a master of ours and did not end cleanly.
 
     @return: A physical offset: records from there on are rmqha's; C{None} if the last writer
         may have been another.
@@ -97,8 +91,7 @@ def crashed_from(root: Path) -> int | None:
 
 
 def read_epoch(root: Path) -> json_table.Table | None:
-    """
-    What a store's epoch file says, if it says anything sound.
+    """What a store's epoch file says, if it says anything sound.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it is there and makes no sense.

@@ -1,5 +1,4 @@
-"""
-The log of a store on disk: what a node would have, without being one.
+"""The log of a store on disk: what a node would have, without being one.
 
 Source: docs/operations.rst, Offline tools.
 """
@@ -22,9 +21,7 @@ Progress = Callable[[int, int], None]
 
 
 def _find_end(raw: RawLog, progress: Progress | None) -> int:
-    """
-    Where a log ends, at the latest where a file is missing.
-    """
+    """Where a log ends, at the latest where a file is missing."""
     if not raw.pieces:
         return raw.min_offset
     done = 0
@@ -50,8 +47,7 @@ def _find_end(raw: RawLog, progress: Progress | None) -> int:
 
 @define(eq=False, init=False)
 class OfflineLog:
-    """
-    A log read from its files: never locked, never mapped, never changed.
+    """A log read from its files: never locked, never mapped, never changed.
 
     @ivar raw: The files.
     @ivar end: Just past the last whole, valid record, or the blank before another file.
@@ -61,8 +57,7 @@ class OfflineLog:
     end: int = field()
 
     def __init__(self, path: Path, file_size: int | None = None, end: int | None = None) -> None:
-        """
-        Open a log.
+        """Open a log.
 
         @param path: A store's root, a C{commitlog} folder, or a quarantine file.
         @param file_size: C{mappedFileSizeCommitLog}; without it, what the files say.
@@ -74,8 +69,7 @@ class OfflineLog:
 
     @classmethod
     def of(cls, raw: RawLog, end: int | None = None, progress: Progress | None = None) -> Self:
-        """
-        Take a log whose files are open already.
+        """Take a log whose files are open already.
 
         @param progress: Told how far the search for the end is, if there is one.
         """
@@ -86,48 +80,35 @@ class OfflineLog:
 
     @property
     def findings(self) -> list[Finding]:
-        """
-        What is wrong with files: missing, extra, cut, unreadable.
-        """
+        """What is wrong with files: missing, extra, cut, unreadable."""
         return self.raw.findings
 
     @property
     def root(self) -> Path | None:
-        """
-        The store's root, C{None} if only a log was given.
-        """
+        """The store's root, C{None} if only a log was given."""
         return self.raw.root
 
     @property
     def file_size(self) -> int:
-        """
-        Size of each file, in bytes.
-        """
+        """Size of each file, in bytes."""
         return self.raw.file_size
 
     @property
     def min_offset(self) -> int:
-        """
-        Physical offset of the first byte.
-        """
+        """Physical offset of the first byte."""
         return min(self.raw.min_offset, self.end)
 
     @property
     def confirmed(self) -> int:
-        """
-        The same as L{end}: all of it was checked.
-        """
+        """The same as L{end}: all of it was checked."""
         return self.end
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self.raw.file_end(offset)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of the log, cut at the end of their file and at L{end}.
+        """Bytes of the log, cut at the end of their file and at L{end}.
 
         @raise ValueError: If C{offset} is outside C{[min_offset, end]}.
         """
@@ -137,7 +118,5 @@ class OfflineLog:
         return self.raw.read(offset, size) if size > 0 else memoryview(b"")
 
     def close(self) -> None:
-        """
-        Close the file that was read last.
-        """
+        """Close the file that was read last."""
         self.raw.close()

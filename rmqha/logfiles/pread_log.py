@@ -1,5 +1,4 @@
-"""
-A log of several files read by C{pread} into one buffer, as it is at one moment.
+"""A log of several files read by C{pread} into one buffer, as it is at one moment.
 
 A map would kill the process when somebody cuts the log under it; what is read so at worst
 is not there.  What a short file lacks reads as zeros.
@@ -20,8 +19,7 @@ from rmqha.logfiles.log_files import LogFiles
 
 @define(eq=False)
 class PreadLog:
-    """
-    All bytes of a log's files, valid or not.  To be used in a C{with}, which closes the file
+    """All bytes of a log's files, valid or not.  To be used in a C{with}, which closes the file
     that was read last.
 
     @ivar files: The files.
@@ -47,41 +45,30 @@ class PreadLog:
 
     @property
     def file_size(self) -> int:
-        """
-        Size of each file, in bytes.
-        """
+        """Size of each file, in bytes."""
         return max((file.end - file.start for file in self.files.files), default=0)
 
     @property
     def min_offset(self) -> int:
-        """
-        Physical offset of the first byte there is.
-        """
+        """Physical offset of the first byte there is."""
         return self.files.first
 
     @property
     def end(self) -> int:
-        """
-        Physical offset of the end of the last file.
-        """
+        """Physical offset of the end of the last file."""
         return self.files.limit
 
     @property
     def confirmed(self) -> int:
-        """
-        The same: nothing was checked.
-        """
+        """The same: nothing was checked."""
         return self.end
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self._at(offset).end
 
     def extents(self, offset: int) -> Iterator[tuple[int, int]]:
-        """
-        Physical ranges from C{offset} on that may hold something, file by file.
+        """Physical ranges from C{offset} on that may hold something, file by file.
 
         @raise FileNotFoundError: If a file was deleted before it was opened.
         """
@@ -91,8 +78,7 @@ class PreadLog:
                 yield start + file.start, stop + file.start
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of one file, valid until the next call.
+        """Bytes of one file, valid until the next call.
 
         @raise ValueError: If no file holds C{offset}.
         @raise FileNotFoundError: If the file was deleted before it was opened.

@@ -1,6 +1,5 @@
-"""
-Read what a node leaves beside its log for readers: how far it is final, whose it is, where records
-begin and which topics they have, which topics were deleted.
+"""Read what a node leaves beside its log for readers: how far it is final, whose it is, where
+records begin and which topics they have, which topics were deleted.
 
 Source: docs/protocol/store.rst, The published point, The split index and The topic index;
 docs/architecture.rst, Files of our own.
@@ -57,8 +56,7 @@ DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
 
 @frozen
 class Split:
-    """
-    A place where a record begins.
+    """A place where a record begins.
 
     @ivar start: Physical offset.
     @ivar end: Up to where the store times are known, a physical offset.
@@ -71,8 +69,7 @@ class Split:
 
 
 def read_point(root: Path) -> Point | None:
-    """
-    What was published for a store's readers, C{None} if nothing was.
+    """What was published for a store's readers, C{None} if nothing was.
 
     @raise PointInvalid: If the file is no point.
     """
@@ -87,8 +84,7 @@ def read_point(root: Path) -> Point | None:
 
 
 def identity_of(files: LogFiles, point: Point | None) -> LogIdentity:
-    """
-    Whose log some files are.
+    """Whose log some files are.
 
     @param point: What its node has published, with the names.
     """
@@ -102,18 +98,16 @@ def identity_of(files: LogFiles, point: Point | None) -> LogIdentity:
 
 
 def other_first(identity: LogIdentity, files: LogFiles) -> str:
-    """
-    The fingerprint of the record that a log has where another one began, if it is another record;
-    C{""} if it is the same, or cannot be told.
+    """The fingerprint of the record that a log has where another one began, if it is another
+    record; C{""} if it is the same, or cannot be told.
     """
     found = fingerprint(files, identity.first) if identity.sum else ""
     return "" if found == identity.sum else found
 
 
 def fingerprint(files: LogFiles, offset: int) -> str:
-    """
-    A record's fingerprint, of its head: its offset, its times, its hosts and its body's CRC.  C{""}
-    where no record can stand.
+    """A record's fingerprint, of its head: its offset, its times, its hosts and its body's CRC.
+    C{""} where no record can stand.
     """
     file = files.at(offset)
     if file is None:
@@ -131,8 +125,7 @@ def fingerprint(files: LogFiles, offset: int) -> str:
 
 
 def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
-    """
-    The split index of a store's bytes C{[start, end)}, ascending; empty without one.
+    """The split index of a store's bytes C{[start, end)}, ascending; empty without one.
 
     Only what is asked for is read: the index of a long log has many entries.
     """
@@ -157,8 +150,7 @@ def _start(fd: int, row: int) -> int:
 
 
 def topic_index_of(root: Path, file_start: int) -> Path:
-    """
-    Where a store keeps the topic index of one file of its log.
+    """Where a store keeps the topic index of one file of its log.
 
     @param file_start: Physical offset of the file's first byte.
     """
@@ -166,8 +158,7 @@ def topic_index_of(root: Path, file_start: int) -> Path:
 
 
 def read_topic_spans(path: Path) -> list[TopicSpan]:
-    """
-    The entries of a topic index, as far as they are whole; none without one.
+    """The entries of a topic index, as far as they are whole; none without one.
 
     @param path: As L{topic_index_of} says.
     """
@@ -179,9 +170,7 @@ def read_topic_spans(path: Path) -> list[TopicSpan]:
 
 
 def read_runs(path: Path, span: TopicSpan) -> bytes:
-    """
-    The runs of an entry of a topic index, for L{TopicSpan.runs}.
-    """
+    """The runs of an entry of a topic index, for L{TopicSpan.runs}."""
     try:
         with opened(path) as fd:
             return os.pread(fd, span.size, span.place)
@@ -190,9 +179,7 @@ def read_runs(path: Path, span: TopicSpan) -> bytes:
 
 
 def read_topic_names(root: Path) -> tuple[str, ...]:
-    """
-    The topics that a store's broker has in its table; none if the table cannot be read.
-    """
+    """The topics that a store's broker has in its table; none if the table cannot be read."""
     try:
         table = json_table.read(root / CONFIG / TOPICS)
         return tuple((table or {})["topicConfigTable"])
@@ -202,8 +189,7 @@ def read_topic_names(root: Path) -> tuple[str, ...]:
 
 @frozen
 class DeletedTopic:
-    """
-    A topic that was deleted, and may have been made again.
+    """A topic that was deleted, and may have been made again.
 
     @ivar end: Physical offset up to which its records have no queue.
     @ivar queues: Queue offsets just past what was deleted, by queue id.
@@ -214,8 +200,7 @@ class DeletedTopic:
 
 
 def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, DeletedTopic]:
-    """
-    The topics that a node has deleted, whose records are in the log for as long as its files,
+    """The topics that a node has deleted, whose records are in the log for as long as its files,
     without those for which what was kept speaks of another log.
 
     @param end: Where the log ends.
@@ -247,8 +232,7 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, Delet
 
 
 def deleted_behind(root: Path, end: int) -> tuple[str, ...]:
-    """
-    The names of the topics that a node has deleted when its log was longer than C{end}.
+    """The names of the topics that a node has deleted when its log was longer than C{end}.
 
     @raise FileUnreadable: If the system does not let that be read.
     """
@@ -260,8 +244,7 @@ def deleted_behind(root: Path, end: int) -> tuple[str, ...]:
 
 
 def read_copied_damage(root: Path | None) -> CopiedDamage:
-    """
-    Records that were copied damaged from the master.  Nothing, if what was kept makes no sense:
+    """Records that were copied damaged from the master.  Nothing, if what was kept makes no sense:
     they are damage then, and are found as such.
 
     @param root: C{None} for a log without its store.
@@ -277,9 +260,7 @@ def read_copied_damage(root: Path | None) -> CopiedDamage:
 
 
 def stale_end(files: LogFiles, point: Point) -> int | None:
-    """
-    How far a log goes that is not as its node left it; C{None} if it is.
-    """
+    """How far a log goes that is not as its node left it; C{None} if it is."""
     end = whole_from(files, point.durable)
     if end > point.durable:
         return end

@@ -1,5 +1,4 @@
-"""
-A file that keeps what was cut from a log, read like the log it was part of.
+"""A file that keeps what was cut from a log, read like the log it was part of.
 
 Source: docs/operations.rst, Diverged.
 """
@@ -20,15 +19,12 @@ two versions of a record."""
 
 
 def quarantine_name(start: int, end: int) -> str:
-    """
-    Name a file that keeps C{[start, end)} of a log.
-    """
+    """Name a file that keeps C{[start, end)} of a log."""
     return f"{start:020d}-{end:020d}.log"
 
 
 def version_name(start: int, end: int, side: str, number: int = 1) -> str:
-    """
-    Name a file that keeps one of two versions of a record.
+    """Name a file that keeps one of two versions of a record.
 
     @param side: C{ours} or C{master}.
     @param number: Which version of that side it is.
@@ -38,8 +34,7 @@ def version_name(start: int, end: int, side: str, number: int = 1) -> str:
 
 
 def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:
-    """
-    The log bytes a quarantine file kept.
+    """The log bytes a quarantine file kept.
 
     Its name says their offsets.  Without a file size the blanks among them tell where
     log files ended.
@@ -70,9 +65,7 @@ def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:
 
 
 def _ends_by_blanks(path: Path, start: int, held: int) -> list[int]:
-    """
-    Follow the sizes of records and note where a blank says that its file ends.
-    """
+    """Follow the sizes of records and note where a blank says that its file ends."""
     ends = []
     position = 0
     with open(path, "rb", buffering=0) as file:

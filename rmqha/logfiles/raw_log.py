@@ -1,5 +1,4 @@
-"""
-The bytes of a log's files, without a lock and without a map.
+"""The bytes of a log's files, without a lock and without a map.
 
 Offline tools look at stores that may be damaged, in use, or cut while they look: so
 bytes come by C{pread}, what is not there reads as zeros, and what is wrong is told
@@ -37,8 +36,7 @@ BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
 
 @define(kw_only=True, eq=False)
 class RawLog:
-    """
-    All bytes of a log's files, valid or not.
+    """All bytes of a log's files, valid or not.
 
     @ivar path: What was asked for: a folder, or a quarantine file.
     @ivar root: The store's root, C{None} if only a log was given.
@@ -63,8 +61,7 @@ class RawLog:
 
     @classmethod
     def open(cls, path: Path, file_size: int | None = None) -> Self:
-        """
-        Find the log of a store's root, of a C{commitlog} folder or a quarantine file.
+        """Find the log of a store's root, of a C{commitlog} folder or a quarantine file.
 
         @param file_size: C{mappedFileSizeCommitLog}, if it is known.
         @raise NotAStore: If there is none.
@@ -96,42 +93,31 @@ class RawLog:
 
     @property
     def min_offset(self) -> int:
-        """
-        Physical offset of the first byte there is.
-        """
+        """Physical offset of the first byte there is."""
         return self.pieces[0].start if self.pieces else 0
 
     @property
     def end(self) -> int:
-        """
-        Physical offset of the end of the last file.
-        """
+        """Physical offset of the end of the last file."""
         return self.pieces[-1].end if self.pieces else 0
 
     @property
     def confirmed(self) -> int:
-        """
-        The same: nothing was checked.
-        """
+        """The same: nothing was checked."""
         return self.end
 
     @property
     def held(self) -> int:
-        """
-        Bytes in all files, whatever they are.
-        """
+        """Bytes in all files, whatever they are."""
         return sum(piece.size for piece in self.pieces)
 
     @property
     def broken(self) -> Finding | None:
-        """
-        The first thing that is wrong with the log's own files, strays apart.
-        """
+        """The first thing that is wrong with the log's own files, strays apart."""
         return next((found for found in self.findings if found.reason != STRAY), None)
 
     def at(self, offset: int) -> FoundFile:
-        """
-        The piece that holds a byte.
+        """The piece that holds a byte.
 
         @raise ValueError: If none does.
         """
@@ -141,22 +127,16 @@ class RawLog:
         return self.pieces[row]
 
     def has(self, offset: int) -> bool:
-        """
-        Whether a byte lies in a file that can be read.
-        """
+        """Whether a byte lies in a file that can be read."""
         row = bisect_right(self._starts, offset) - 1
         return row >= 0 and offset < self.pieces[row].end
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self.at(offset).end
 
     def run_end(self, offset: int) -> int:
-        """
-        Physical offset at which the first gap between files begins, from C{offset} on.
-        """
+        """Physical offset at which the first gap between files begins, from C{offset} on."""
         row = bisect_right(self._starts, offset) - 1
         end = self.pieces[row].end
         for piece in self.pieces[row + 1 :]:
@@ -166,9 +146,7 @@ class RawLog:
         return end
 
     def run_start(self, offset: int) -> int:
-        """
-        Physical offset at which the last gap between files ends, below C{offset}.
-        """
+        """Physical offset at which the last gap between files ends, below C{offset}."""
         row = bisect_right(self._starts, offset - 1) - 1
         if row < 0:
             return self.min_offset
@@ -177,16 +155,12 @@ class RawLog:
         return self._starts[row]
 
     def next_start(self, offset: int) -> int | None:
-        """
-        Physical offset of the first file at or behind C{offset}.
-        """
+        """Physical offset of the first file at or behind C{offset}."""
         row = bisect_right(self._starts, offset - 1)
         return self._starts[row] if row < len(self._starts) else None
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of one file; zeros where it has none.
-        """
+        """Bytes of one file; zeros where it has none."""
         piece = self.at(offset)
         size = min(size, piece.end - offset)
         inside = offset - piece.start
@@ -195,9 +169,7 @@ class RawLog:
         return memoryview(data if len(data) == size else data.ljust(size, b"\0"))
 
     def extents(self, offset: int) -> Iterator[tuple[int, int]]:
-        """
-        Physical ranges from C{offset} on that may hold something, file by file.
-        """
+        """Physical ranges from C{offset} on that may hold something, file by file."""
         for piece in self.pieces:
             if piece.end > offset:
                 yield from self._extents(piece, offset)
@@ -220,9 +192,7 @@ class RawLog:
             return b""
 
     def _failed(self, piece: FoundFile, error: OSError) -> None:
-        """
-        Tell once for each file that it cannot be read.
-        """
+        """Tell once for each file that it cannot be read."""
         reason = f"unreadable: {os.strerror(error.errno or 0)}"
         finding = Finding(piece.where, piece.start, reason)
         if finding not in self.findings:
@@ -235,9 +205,7 @@ class RawLog:
         return self._read
 
     def close(self) -> None:
-        """
-        Close the file that was read last; reading opens it again.
-        """
+        """Close the file that was read last; reading opens it again."""
         if self._read is not None:
             self._read.close()
         self._read, self._piece = None, None

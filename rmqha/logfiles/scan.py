@@ -1,5 +1,4 @@
-"""
-Walk a log in blocks from record to record, and find records where that cannot be.
+"""Walk a log in blocks from record to record, and find records where that cannot be.
 
 A record begins where its magic stands four bytes behind, where it says that it is, and
 where every check agrees.  A reader that lost the chain searches for such a place: recovery
@@ -44,8 +43,7 @@ _MANY = 256
 def scan(
     log: LogReader, start: int, stop: int, *, crc: bool = True, window: int = WINDOW
 ) -> Iterator[tuple[memoryview, Block]]:
-    """
-    Check every record of C{[start, stop)}, a block at a time, until the first fault.
+    """Check every record of C{[start, stop)}, a block at a time, until the first fault.
 
     @param start: A record's first byte.
     @param stop: Where readable bytes end; it may lie inside a record.
@@ -74,8 +72,7 @@ def scan(
 
 
 def judge(log: LogReader, offset: int, *, crc: bool = True) -> int | Fault:
-    """
-    The verdict of L{check<rmqha.wire.log.record.check>} on one place.
+    """The verdict of L{check<rmqha.wire.log.record.check>} on one place.
 
     @param crc: Whether its body is checked.
     """
@@ -86,8 +83,7 @@ def judge(log: LogReader, offset: int, *, crc: bool = True) -> int | Fault:
 
 
 def next_valid(log: SparseLog, offset: int) -> int | None:
-    """
-    The first place at or behind C{offset} that holds a whole, valid record.
+    """The first place at or behind C{offset} that holds a whole, valid record.
 
     Its stored offset must be its place, so a record inside a body does not count.
     """
@@ -108,8 +104,7 @@ def next_valid(log: SparseLog, offset: int) -> int | None:
 
 
 def candidates(data: bytes, start: int) -> list[int]:
-    """
-    Where records may begin: what stands in the places of magic and stored offset refuses
+    """Where records may begin: what stands in the places of magic and stored offset refuses
     nearly everything else.
 
     @param start: Physical offset of the first byte.
@@ -130,9 +125,7 @@ def candidates(data: bytes, start: int) -> list[int]:
 
 
 def _many_candidates(data: bytes, start: int) -> list[int]:
-    """
-    The same for data full of magics, as a message's body may be.
-    """
+    """The same for data full of magics, as a message's body may be."""
     if len(data) < HEAD:
         return []
     count = len(data) - HEAD + 1
@@ -144,9 +137,7 @@ def _many_candidates(data: bytes, start: int) -> list[int]:
 
 
 def data_end(log: SparseLog, offset: int) -> int:
-    """
-    Just past the last byte behind C{offset} that is not zero; C{offset} if there is none.
-    """
+    """Just past the last byte behind C{offset} that is not zero; C{offset} if there is none."""
     for start, stop in reversed(list(log.extents(offset))):
         while start < stop:
             first = max(start, stop - WINDOW)

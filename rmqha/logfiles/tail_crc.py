@@ -1,5 +1,4 @@
-"""
-What ties a file of ours to one state of a log.
+"""What ties a file of ours to one state of a log.
 
 Our own files beside a log (marks, the epoch) speak of the log as it was.  A Java
 broker, or another copy, may have had the store since: a number that says where the log
@@ -15,8 +14,7 @@ from rmqha.wire.log.published import TAIL
 
 
 def tail_crc(log: LogReader, end: int) -> int:
-    """
-    CRC-32 of the last bytes before C{end}, L{TAIL} at most.
+    """CRC-32 of the last bytes before C{end}, L{TAIL} at most.
 
     @param end: At most the log's confirmed end.
     """

@@ -1,5 +1,4 @@
-"""
-Follow the records of one file that is read piece by piece into one buffer.
+"""Follow the records of one file that is read piece by piece into one buffer.
 
 Every walk starts where a record is known to begin: the start of a file, or an entry of the
 split index.  There is no searching for a record inside a file: a producer knows where its
@@ -24,8 +23,7 @@ from rmqha.wire.log.record import Fault
 
 @frozen
 class Walked:
-    """
-    A run of records.
+    """A run of records.
 
     @ivar view: The bytes, valid until the next run.
     @ivar block: The records.
@@ -35,9 +33,7 @@ class Walked:
     block: Block
 
     def store_times(self) -> Array:
-        """
-        Store time of each record, in milliseconds since 1970.
-        """
+        """Store time of each record, in milliseconds since 1970."""
         start = self.block.start - self.block.base
         born = born_extra(pick(self.view, ">i4", start + SYS_FLAG_AT))
         return pick(self.view, ">i8", start + STORE_TIMESTAMP_AT + born)
@@ -46,8 +42,7 @@ class Walked:
 def walk_file(
     file: LogFile, start: int, stop: int, *, crc: bool = False, read: Read = plain
 ) -> Iterator[Walked]:
-    """
-    Follow the records of one file until the first fault.
+    """Follow the records of one file until the first fault.
 
     @param start: Where a record begins, a physical offset in the file.
     @param stop: Where readable bytes end; it may lie inside a record.
@@ -77,8 +72,7 @@ def walk_file(
 
 
 def whole_from(files: LogFiles, offset: int) -> int:
-    """
-    Just past some whole records behind a place; the place itself if there is none.
+    """Just past some whole records behind a place; the place itself if there is none.
 
     A file's last record may be followed by a blank; what that tells of are the records of
     the next file.

@@ -1,3 +1,1 @@
-"""
-What a monitor reads of a node: C{GET /metrics} in Prometheus' text format.
-"""
+"""What a monitor reads of a node: C{GET /metrics} in Prometheus' text format."""

@@ -1,5 +1,4 @@
-"""
-What a broker tells of topics, groups and requests, by the names that brokers of RocketMQ 5.x
+"""What a broker tells of topics, groups and requests, by the names that brokers of RocketMQ 5.x
 have for it.
 
 All of it is counted anyhow, for administrators; only how far groups are is looked up here.
@@ -134,9 +133,7 @@ CREATIONS: dict[int, Family] = {
 
 
 def of_broker(broker: Broker) -> Iterator[Sample | None]:
-    """
-    All samples of a broker; C{None} where there is none yet, and a turn may end.
-    """
+    """All samples of a broker; C{None} where there is none yet, and a turn may end."""
     yield from _counted(broker)
     yield from _behind(broker)
     yield from _written(broker)
@@ -163,8 +160,8 @@ def _group_labels(broker: Broker, topic: str, group: str) -> tuple[str, ...]:
 
 
 def _counted(broker: Broker) -> Iterator[Sample]:
-    """
-    Messages in, of a master alone: what a slave copies is counted where it was sent.  Messages out.
+    """Messages in, of a master alone: what a slave copies is counted where it was sent.  Messages
+    out.
     """
     counts = broker.counts
     for name, family in OUT.items():
@@ -181,9 +178,7 @@ def _counted(broker: Broker) -> Iterator[Sample]:
 
 
 def _behind(broker: Broker) -> Iterator[Sample | None]:
-    """
-    How far each group is in each topic it consumes.
-    """
+    """How far each group is in each topic it consumes."""
     now = broker.store.now_ms()
     for found in broker.lags.each(broker.consumers.broadcasts):
         if found is None:
@@ -201,9 +196,7 @@ def _behind(broker: Broker) -> Iterator[Sample | None]:
 
 
 def _written(broker: Broker) -> Iterator[Sample]:
-    """
-    What a master's retries and transactions came to.
-    """
+    """What a master's retries and transactions came to."""
     if broker.writer is None:
         return
     for group, count in broker.retries.dead.items():
@@ -266,8 +259,7 @@ def _creations(calls: Calls) -> Iterator[Sample]:
 
 
 def of_calls(calls: Calls, puts: PutTimes | None = None) -> Iterator[Sample]:
-    """
-    How long requests took.
+    """How long requests took.
 
     @param puts: Those that came in runs, which are not among the calls.
     """

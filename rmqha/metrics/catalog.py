@@ -1,5 +1,4 @@
-"""
-All metrics there are, by what they are about.
+"""All metrics there are, by what they are about.
 
 Source: docs/guide/metrics.rst.
 """
@@ -45,9 +44,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def of_status(status: Status) -> Iterator[Sample]:
-    """
-    The samples of a status.
-    """
+    """The samples of a status."""
     for family in FROM_STATUS:
         for labels, value in family.read(status):
             if value is not None:

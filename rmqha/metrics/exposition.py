@@ -1,5 +1,4 @@
-"""
-Samples as Prometheus' text format, version 0.0.4.
+"""Samples as Prometheus' text format, version 0.0.4.
 
 prometheus_client writes it too, and tells of the process here; for its eight microseconds a
 sample a broker of a thousand topics would hold the interpreter for a tenth of a second each time
@@ -23,8 +22,7 @@ GCCollector(registry=_PROCESS)
 
 
 def text_of(samples: Iterable[Sample], node: Mapping[str, str]) -> bytes:
-    """
-    Everything a monitor is told.
+    """Everything a monitor is told.
 
     @param node: Labels that every sample of ours has.
     """
@@ -48,9 +46,7 @@ them in common.
 
 
 class _Rows:
-    """
-    The lines of one metric.
-    """
+    """The lines of one metric."""
 
     def __init__(self, family: Family, node: Mapping[str, str], told: _Told) -> None:
         self.lines = [
@@ -80,9 +76,7 @@ def _escaped(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """
-    A number as Prometheus reads it.
-    """
+    """A number as Prometheus reads it."""
     if type(value) is int:
         return str(value)
     if value in (inf, -inf):

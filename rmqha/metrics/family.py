@@ -1,5 +1,4 @@
-"""
-What a metric is: its name, its unit, and what tells its samples apart.
+"""What a metric is: its name, its unit, and what tells its samples apart.
 
 Every metric there is stands in one list of its module, from which the guide's page is made, so
 none can be exposed that is not described there.
@@ -18,9 +17,7 @@ from rmqha.durations import Durations
 
 
 class MetricType(StrEnum):
-    """
-    The types of metrics that Prometheus knows, of those there are here.
-    """
+    """The types of metrics that Prometheus knows, of those there are here."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -29,8 +26,7 @@ class MetricType(StrEnum):
 
 @frozen
 class Family:
-    """
-    A metric.
+    """A metric.
 
     @ivar name: As monitors see it; a counter's ends in C{_total}.
     @ivar unit: C{seconds}, C{bytes}, C{messages}, ...; C{1} for a yes or no.
@@ -47,8 +43,7 @@ class Family:
 
 @frozen
 class Buckets:
-    """
-    The value of a histogram.
+    """The value of a histogram.
 
     @ivar bounds: Upper bounds, ascending, in the metric's unit.
     @ivar counts: How many are not above each, and in the end how many there are.
@@ -61,8 +56,7 @@ class Buckets:
 
     @classmethod
     def of(cls, took: Durations, bounds: Sequence[float], unit: float = 1.0) -> Buckets:
-        """
-        Those of durations.
+        """Those of durations.
 
         @param bounds: In seconds, as L{Durations.up_to} takes them.
         @param unit: How many of the metric's unit a second has.

@@ -1,5 +1,4 @@
-"""
-What no other broker tells: how writes, flushes and the reactor go, and how well a node is.
+"""What no other broker tells: how writes, flushes and the reactor go, and how well a node is.
 
 Source: docs/guide/metrics.rst.
 """
@@ -68,9 +67,7 @@ FAMILIES = (
 
 
 def of_health(reasons: Iterable[HealthReason]) -> Iterator[Sample]:
-    """
-    Whether a node is well, and why not.
-    """
+    """Whether a node is well, and why not."""
     wrong = failing(reasons, HealthProbe.HEALTH)
     yield HEALTHY, (), not wrong
     for name in sorted({reason.name for reason in wrong}):
@@ -78,16 +75,12 @@ def of_health(reasons: Iterable[HealthReason]) -> Iterator[Sample]:
 
 
 def of_durations(family: Family, took: Durations) -> Sample:
-    """
-    A histogram in seconds.
-    """
+    """A histogram in seconds."""
     return family, (), Buckets.of(took, BOUNDS)
 
 
 def of_writes(puts: TimedPuts) -> Iterator[Sample]:
-    """
-    What became of a master's writes.
-    """
+    """What became of a master's writes."""
     for status, count in puts.times.results().items():
         yield WRITES, (status.value,), count
     yield FAILED_WRITES, (), puts.failed

@@ -1,5 +1,4 @@
-"""
-What /status tells of the process, its ports, and what a name server knows.
+"""What /status tells of the process, its ports, and what a name server knows.
 
 Source: docs/guide/metrics.rst; docs/operations.rst, Status.
 """
@@ -28,9 +27,7 @@ from rmqha.metrics.status_family import (
 
 
 def of_processes() -> Iterator[StatusFamily]:
-    """
-    Of the process, whatever its role.
-    """
+    """Of the process, whatever its role."""
     yield gauge(
         "info", "1", "Always 1; the labels say what runs.", "version", _info, "version", "role"
     )
@@ -54,9 +51,7 @@ def of_processes() -> Iterator[StatusFamily]:
 
 
 def of_certificates() -> Iterator[StatusFamily]:
-    """
-    Of the certificates that the process shows.
-    """
+    """Of the certificates that the process shows."""
     yield gauge(
         "tls_certificate_seconds_left",
         "seconds",
@@ -89,9 +84,7 @@ def _info(status: Status) -> Found:
 
 
 def of_ports() -> Iterator[StatusFamily]:
-    """
-    Of the ports that clients connect to.
-    """
+    """Of the ports that clients connect to."""
     yield gauge(
         "client_connections",
         "connections",
@@ -159,9 +152,7 @@ def of_ports() -> Iterator[StatusFamily]:
 
 
 def _either(of_namesrv: str, of_broker: Read) -> Read:
-    """
-    What a name server has at the top of its status, a broker has with its client ports.
-    """
+    """What a name server has at the top of its status, a broker has with its client ports."""
 
     def read(status: Status) -> Found:
         if status.get("role") != "namesrv":
@@ -180,9 +171,7 @@ def _refused(status: Status) -> Found:
 
 
 def of_delays() -> Iterator[StatusFamily]:
-    """
-    Of delayed messages.
-    """
+    """Of delayed messages."""
     yield gauge(
         "delayed_messages",
         "messages",
@@ -211,9 +200,7 @@ def of_delays() -> Iterator[StatusFamily]:
 
 
 def of_name_servers() -> Iterator[StatusFamily]:
-    """
-    Of a name server.
-    """
+    """Of a name server."""
     labels = "cluster", "brokerName", "brokerId"
     shown = "broker_cluster", "broker_name", "broker_id_there"
     yield gauge(

@@ -1,5 +1,4 @@
-"""
-The guide's page on metrics, made from the list of them.
+"""The guide's page on metrics, made from the list of them.
 
 Run C{python -m rmqha.metrics.reference > docs/guide/metrics.rst} after a change of a metric; a
 test compares the two.
@@ -93,9 +92,7 @@ are told as one sample for each, 1 for the one there is.""",
 
 
 def reference() -> str:
-    """
-    The page.
-    """
+    """The page."""
     parts = [_INTRO]
     for (title, intro), families in (
         (_NATIVE, broker_families.FAMILIES),

@@ -1,5 +1,4 @@
-"""
-What /status tells of replication: on a master, and on a slave.
+"""What /status tells of replication: on a master, and on a slave.
 
 Source: docs/guide/metrics.rst; docs/operations.rst, Status.
 """
@@ -31,9 +30,7 @@ from rmqha.metrics.status_family import (
 
 
 def of_masters() -> Iterator[StatusFamily]:
-    """
-    Of a node that others follow.
-    """
+    """Of a node that others follow."""
     yield gauge("master_epoch", "epoch", "The master epoch of the log.", "masterEpoch")
     yield gauge(
         "fenced", "1", "Whether a master with a higher epoch was met.", "fencedBy", yes("fencedBy")
@@ -124,9 +121,7 @@ def _slots(status: Status) -> Found:
 
 
 def of_members() -> Iterator[StatusFamily]:
-    """
-    Of a member of a controller's set.
-    """
+    """Of a member of a controller's set."""
     yield gauge(
         "member_state",
         "1",
@@ -157,9 +152,7 @@ def of_members() -> Iterator[StatusFamily]:
 
 
 def of_slaves() -> Iterator[StatusFamily]:
-    """
-    Of a node that follows another.
-    """
+    """Of a node that follows another."""
     yield gauge(
         "upstream_state",
         "1",
@@ -226,9 +219,7 @@ def of_slaves() -> Iterator[StatusFamily]:
 
 
 def _tables(value: Callable[[Status], Any]) -> Read:
-    """
-    Something of each table that a slave copies.
-    """
+    """Something of each table that a slave copies."""
 
     def read(status: Status) -> Found:
         for name, row in (status.get("metadata") or {}).items():

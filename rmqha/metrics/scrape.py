@@ -1,5 +1,4 @@
-"""
-Gathering what a monitor asks for, without keeping the reactor.
+"""Gathering what a monitor asks for, without keeping the reactor.
 
 Samples are taken in slices of its turns, so that none is read while its part is being changed;
 their text is made in a thread.
@@ -22,30 +21,21 @@ from rmqha.periodic import in_slices
 
 
 class Measured(Protocol):
-    """
-    A node as what it has to tell monitors.
-    """
+    """A node as what it has to tell monitors."""
 
     def looked(self) -> Deferred[None]:
-        """
-        Look at what may take a moment; never fails.
-        """
+        """Look at what may take a moment; never fails."""
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        All there is; C{None} where a turn may end.
-        """
+        """All there is; C{None} where a turn may end."""
 
     def metric_labels(self) -> dict[str, str]:
-        """
-        What tells this node's samples from others'.
-        """
+        """What tells this node's samples from others'."""
 
 
 @define(eq=False)
 class Scrape:
-    """
-    Makes the text for those that ask; who asks while it is made gets the same.
+    """Makes the text for those that ask; who asks while it is made gets the same.
 
     @ivar in_thread: Runs what blocks.
     """
@@ -56,8 +46,7 @@ class Scrape:
     _waiting: list[Deferred[bytes]] = field(factory=list, init=False)
 
     def text(self) -> Deferred[bytes]:
-        """
-        Ask for it.
+        """Ask for it.
 
         @return: Fails as reading a part did, such as one that is just being closed.
         """

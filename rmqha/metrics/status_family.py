@@ -1,5 +1,4 @@
-"""
-Metrics that C{/status} has already: each says which field it is, and how it is read there.
+"""Metrics that C{/status} has already: each says which field it is, and how it is read there.
 
 A field that a node does not have, or that is C{null}, gives no sample.
 
@@ -26,8 +25,7 @@ MILLIS = 0.001
 
 @frozen
 class StatusFamily(Family):
-    """
-    A metric that is a field of the status, or several.
+    """A metric that is a field of the status, or several.
 
     @ivar read: Gives label values and value of each sample.
     @ivar field: The field, for the guide.
@@ -40,8 +38,7 @@ class StatusFamily(Family):
 def gauge(
     name: str, unit: str, text: str, field: str, read: Read | None = None, *labels: str
 ) -> StatusFamily:
-    """
-    A number that goes up and down.
+    """A number that goes up and down.
 
     @param read: By default the field is the number.
     """
@@ -53,8 +50,7 @@ def gauge(
 def counter(
     name: str, unit: str, text: str, field: str, read: Read | None = None, *labels: str
 ) -> StatusFamily:
-    """
-    A number that only grows while the process runs.
+    """A number that only grows while the process runs.
 
     @param read: By default the field is the number.
     """
@@ -66,18 +62,14 @@ def counter(
 
 
 def get(status: Any, path: str) -> Any:
-    """
-    What stands in a field, by its path with dots; C{None} if it is not there.
-    """
+    """What stands in a field, by its path with dots; C{None} if it is not there."""
     for name in path.split("."):
         status = status.get(name) if isinstance(status, Mapping) else None
     return status
 
 
 def at(path: str, unit: float = 1) -> Read:
-    """
-    One number.
-    """
+    """One number."""
 
     def read(status: Status) -> Found:
         value = get(status, path)
@@ -87,9 +79,7 @@ def at(path: str, unit: float = 1) -> Read:
 
 
 def yes(path: str) -> Read:
-    """
-    1 if there is something in the field, 0 if it is empty; nothing without the field.
-    """
+    """1 if there is something in the field, 0 if it is empty; nothing without the field."""
     above, _, name = path.rpartition(".")
 
     def read(status: Status) -> Found:
@@ -101,9 +91,7 @@ def yes(path: str) -> Read:
 
 
 def one_of(path: str, states: Iterable[Enum]) -> Read:
-    """
-    1 for the state there is, 0 for all others.
-    """
+    """1 for the state there is, 0 for all others."""
     names = [str(state.value) for state in states]
 
     def read(status: Status) -> Found:
@@ -114,9 +102,7 @@ def one_of(path: str, states: Iterable[Enum]) -> Read:
 
 
 def each(path: str, value: str, *labels: str, unit: float = 1) -> Read:
-    """
-    A number of each row.
-    """
+    """A number of each row."""
 
     def read(status: Status) -> Found:
         for row in get(status, path) or ():
@@ -127,23 +113,17 @@ def each(path: str, value: str, *labels: str, unit: float = 1) -> Read:
 
 
 def labels_of(row: Status, names: Iterable[str]) -> tuple[str, ...]:
-    """
-    Some fields of a row, as labels.
-    """
+    """Some fields of a row, as labels."""
     return tuple(str(row.get(name)) for name in names)
 
 
 def counted(path: str) -> Read:
-    """
-    A number of each name in a table.
-    """
+    """A number of each name in a table."""
     return lambda status: (((name,), n) for name, n in (get(status, path) or {}).items())
 
 
 def length(path: str) -> Read:
-    """
-    How many rows there are.
-    """
+    """How many rows there are."""
 
     def read(status: Status) -> Found:
         rows = get(status, path)

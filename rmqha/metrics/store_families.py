@@ -1,5 +1,4 @@
-"""
-What /status tells of the store: the log, what is derived of it, and who reads its files.
+"""What /status tells of the store: the log, what is derived of it, and who reads its files.
 
 Source: docs/guide/metrics.rst; docs/operations.rst, Status.
 """
@@ -22,9 +21,7 @@ from rmqha.metrics.status_family import (
 
 
 def of_logs() -> Iterator[StatusFamily]:
-    """
-    Of the log, and of what is derived of it.
-    """
+    """Of the log, and of what is derived of it."""
     yield gauge(
         "state",
         "1",
@@ -102,9 +99,7 @@ def _lost_tail(status: Status) -> Found:
 
 
 def of_scrubs() -> Iterator[StatusFamily]:
-    """
-    Of what looks for cold damage, and repairs it.
-    """
+    """Of what looks for cold damage, and repairs it."""
     yield gauge(
         "scrub_position_bytes",
         "bytes",
@@ -134,9 +129,7 @@ def of_scrubs() -> Iterator[StatusFamily]:
 
 
 def of_readers() -> Iterator[StatusFamily]:
-    """
-    Of Spark streams that have a name.
-    """
+    """Of Spark streams that have a name."""
     for name, unit, text in (
         ("behindBytes", "bytes", "Published, and not read yet by a Spark stream."),
         ("behindSeconds", "seconds", "How long the first of those have been stored."),

@@ -1,3 +1,1 @@
-"""
-The name server: who has which topic, and where.
-"""
+"""The name server: who has which topic, and where."""

@@ -1,5 +1,4 @@
-"""
-What a broker says when it registers, and what comes of it.
+"""What a broker says when it registers, and what comes of it.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -22,8 +21,7 @@ MASTER = 0
 
 @frozen(kw_only=True)
 class BrokerRegistration:
-    """
-    What a broker says of itself.
+    """What a broker says of itself.
 
     @ivar address: C{host:port} for clients.
     @ivar ha_address: C{host:port} for slaves.
@@ -50,8 +48,7 @@ class BrokerRegistration:
 
 @frozen(kw_only=True)
 class Registered:
-    """
-    What a registration is answered, and what it changed.
+    """What a registration is answered, and what it changed.
 
     @ivar master: For a slave whose master is live, and for a master that is refused: the live
         master's address.
@@ -75,8 +72,7 @@ class Registered:
 
 @frozen
 class Gone:
-    """
-    A broker that is no longer live.
+    """A broker that is no longer live.
 
     @ivar channel: What it had registered over.
     """

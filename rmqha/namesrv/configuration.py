@@ -1,5 +1,4 @@
-"""
-The configuration as administrators see and change it while the name server runs.
+"""The configuration as administrators see and change it while the name server runs.
 
 As with a broker, only what can change is changed, all of a request or nothing, and until the
 next start: the file is the operator's.
@@ -34,8 +33,7 @@ LOCKED = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 @define(eq=False)
 class NamesrvConfiguration:
-    """
-    Answers requests 318 and 319.
+    """Answers requests 318 and 319.
 
     @ivar settings: Those in force: replaced by a change, never changed itself.
     """
@@ -51,9 +49,7 @@ class NamesrvConfiguration:
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        318: change some keys until the next start.
-        """
+        """318: change some keys until the next start."""
         texts = config_changes.asked(command)
         values: dict[str, Any] = {}
         for key, text in texts.items():
@@ -64,9 +60,7 @@ class NamesrvConfiguration:
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        319: all keys as they are.
-        """
+        """319: all keys as they are."""
         lines = [
             f"{key.name}={key.kind.show(getattr(self.settings, key.field))}\n"
             for key in NAMESRV_FILE.keys
@@ -76,9 +70,7 @@ class NamesrvConfiguration:
 
 
 def _change(name: str, text: str) -> dict[str, Any]:
-    """
-    A key's change; nothing for one of RocketMQ's that means nothing here.
-    """
+    """A key's change; nothing for one of RocketMQ's that means nothing here."""
     key = NAMESRV_FILE.by_name.get(name)
     if (key is not None and key.name not in CHANGEABLE) or name in LOCKED:
         raise RequestRefused(

@@ -1,5 +1,4 @@
-"""
-Settings that a name server keeps for others: texts by namespace and key.
+"""Settings that a name server keeps for others: texts by namespace and key.
 
 It is all of a name server that outlives it.  Where it lies is the caller's business.
 
@@ -30,8 +29,7 @@ Save = Callable[[dict[str | int, Any]], Deferred[None]]
 
 @define(eq=False)
 class KvConfig:
-    """
-    The texts.  A change is made when it is durable: its sender was told nothing before.
+    """The texts.  A change is made when it is durable: its sender was told nothing before.
 
     @ivar save: Takes the content of C{kvConfigPath}.
     """
@@ -45,8 +43,7 @@ class KvConfig:
         self._commits = GroupCommit(self._save)
 
     def load(self, saved: Mapping[str | int, Any] | None) -> None:
-        """
-        Begin with what was saved.
+        """Begin with what was saved.
 
         @raise BodyInvalid: If it is of another shape.
         """
@@ -57,24 +54,19 @@ class KvConfig:
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> KvTable | None:
-        """
-        All texts of a namespace; C{None} if it never had any.
-        """
+        """All texts of a namespace; C{None} if it never had any."""
         table = self._tables.get(namespace)
         return None if table is None else KvTable(table=dict(table))
 
     def put(self, namespace: str, key: str, value: str) -> Deferred[None]:
-        """
-        Set a text.
+        """Set a text.
 
         @return: Fires when that is durable.
         """
         return self._change(namespace, lambda table: {**table, key: value})
 
     def delete(self, namespace: str, key: str) -> Deferred[None]:
-        """
-        Forget a text, if there is one.
-        """
+        """Forget a text, if there is one."""
         return self._change(
             namespace, lambda table: {name: text for name, text in table.items() if name != key}
         )
@@ -84,9 +76,7 @@ class KvConfig:
         return self._commits.commit()
 
     def _save(self) -> Deferred[None]:
-        """
-        Make all changes that were asked for so far, in their order, durable together.
-        """
+        """Make all changes that were asked for so far, in their order, durable together."""
         changes, self._changes = self._changes, []
         tables = dict(self._tables)
         for namespace, change in changes:

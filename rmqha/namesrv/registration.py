@@ -1,5 +1,4 @@
-"""
-Brokers come, say that they live, and go.
+"""Brokers come, say that they live, and go.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -38,9 +37,7 @@ from rmqha.wire.remoting.headers.slave import BrokerHeartbeatRequest, MemberGrou
 
 @define(eq=False)
 class Registrations:
-    """
-    Answers what brokers say of themselves.
-    """
+    """Answers what brokers say of themselves."""
 
     table: RouteTable
     kv: KvConfig
@@ -58,9 +55,7 @@ class Registrations:
         }
 
     def register(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        103: a broker is there.
-        """
+        """103: a broker is there."""
         header = from_ext(RegisterBrokerRequest, command.ext)
         if header.body_crc32 and header.body_crc32 != register.checksum(command.body):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -143,9 +138,7 @@ class Registrations:
             self._log.info("Broker {name} (id {id}) registered, it is at {address}", **who)
 
     def unregister(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        104: a broker leaves.  It is believed for its own address alone.
-        """
+        """104: a broker leaves.  It is believed for its own address alone."""
         header = from_ext(BrokerRequest, command.ext)
         gone = self.table.unregister(header.broker_name, header.broker_id, header.broker_addr)
         self._log.info(
@@ -160,9 +153,7 @@ class Registrations:
         return None
 
     def data_version(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        322: a broker asks whether it has to register again.
-        """
+        """322: a broker asks whether it has to register again."""
         header = from_ext(BrokerRequest, command.ext)
         version = json_body.read(DataVersion, command.body)
         known = self.table.seen(header.broker_addr, version, self.clock.seconds())
@@ -172,17 +163,13 @@ class Registrations:
         )
 
     def beat(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        904: a broker of 5.x lives.
-        """
+        """904: a broker of 5.x lives."""
         header = from_ext(BrokerHeartbeatRequest, command.ext)
         self.table.beat(header.broker_addr, self.clock.seconds())
         return None
 
     def members(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        901: a broker of 5.x asks for those of its name.
-        """
+        """901: a broker of 5.x asks for those of its name."""
         header = from_ext(MemberGroupRequest, command.ext)
         data = self.table.members(header.broker_name)
         group = MemberGroup(
@@ -194,9 +181,7 @@ class Registrations:
 
 
 def _check(header: RegisterBrokerRequest) -> None:
-    """
-    What goes into every client's routes has to be something.
-    """
+    """What goes into every client's routes has to be something."""
     for name, value in (("brokerName", header.broker_name), ("clusterName", header.cluster_name)):
         if not value.strip():
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} is empty")

@@ -1,5 +1,4 @@
-"""
-What clients and administrators ask a name server.
+"""What clients and administrators ask a name server.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -52,8 +51,7 @@ def _keys(strict: bool) -> Literal["bare", "quoted"]:
 
 @define(eq=False)
 class Questions:
-    """
-    Answers who has what.
+    """Answers who has what.
 
     @ivar ordered: Whether routes tell the queues of ordered topics (C{orderMessageEnable}).
     """
@@ -81,9 +79,7 @@ class Questions:
         }
 
     def route(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        105: who has a topic.
-        """
+        """105: who has a topic."""
         header = from_ext(RouteRequest, command.ext)
         route = self.table.route(header.topic)
         if route is None:
@@ -97,24 +93,18 @@ class Questions:
         return command.answer(body=json_body.write(route, numeric_keys=_keys(strict)))
 
     def cluster_info(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        106: all brokers, by name and by cluster.
-        """
+        """106: all brokers, by name and by cluster."""
         strict = command.version >= V4_9_4 or command.language == LanguageCode.GO
         body = json_body.write(self.table.cluster_info(), numeric_keys=_keys(strict))
         return command.answer(body=body)
 
     def topics_of_cluster(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        224: topics of a cluster's brokers.
-        """
+        """224: topics of a cluster's brokers."""
         cluster = from_ext(ClusterRequest, command.ext).cluster
         return _body(command, TopicList(topic_list=self.table.topics_of(cluster)))
 
     def system_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        304: the topics that clusters and brokers bring.
-        """
+        """304: the topics that clusters and brokers bring."""
         names, master = self.table.system_topics()
         return _body(command, TopicList(topic_list=names, broker_addr=master))
 
@@ -127,9 +117,7 @@ class Questions:
 
 @define(eq=False)
 class Changes:
-    """
-    Changes what there is, for administrators.
-    """
+    """Changes what there is, for administrators."""
 
     table: RouteTable
 
@@ -144,36 +132,28 @@ class Changes:
         }
 
     def wipe_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        205: wipe a broker's write permission.
-        """
+        """205: wipe a broker's write permission."""
         name = from_ext(BrokerNameRequest, command.ext).broker_name
         count = self.table.wipe_write_perm(name)
         self._tell(connection, f"wiped the write permission of broker {name}, {count} topics")
         return command.answer(header=WipeWritePermAnswer(wipe_topic_count=count))
 
     def add_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        327: restore a broker's write permission.
-        """
+        """327: restore a broker's write permission."""
         name = from_ext(BrokerNameRequest, command.ext).broker_name
         count = self.table.add_write_perm(name)
         self._tell(connection, f"restored the write permission of broker {name}, {count} topics")
         return command.answer(header=AddWritePermAnswer(add_topic_count=count))
 
     def delete_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        216: forget a topic's queues; a broker that registers it brings it back.
-        """
+        """216: forget a topic's queues; a broker that registers it brings it back."""
         header = from_ext(DeleteTopicRequest, command.ext)
         if self.table.delete_topic(header.topic, header.cluster_name or None):
             self._tell(connection, f"deleted topic {header.topic} from the routes")
         return None
 
     def add_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        217: a topic has these queues.
-        """
+        """217: a topic has these queues."""
         topic = from_ext(TopicRequest, command.ext).topic
         self.table.add_topic(topic, json_body.read(TopicRoute, command.body).queue_datas)
         self._tell(connection, f"added topic {topic} to the routes")
@@ -185,9 +165,7 @@ class Changes:
 
 @define(eq=False)
 class KvRequests:
-    """
-    Keeps texts for administrators and brokers.
-    """
+    """Keeps texts for administrators and brokers."""
 
     kv: KvConfig
 
@@ -200,16 +178,12 @@ class KvRequests:
         }
 
     def put(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        100: set a text; answered when it is durable.
-        """
+        """100: set a text; answered when it is durable."""
         header = from_ext(PutKvRequest, command.ext)
         return _when(self.kv.put(header.namespace, header.key, header.value))
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        101: read one text, or answer that there is none.
-        """
+        """101: read one text, or answer that there is none."""
         header = from_ext(KvRequest, command.ext)
         value = self.kv.get(header.namespace, header.key)
         if value is None:
@@ -220,16 +194,12 @@ class KvRequests:
         return command.answer(header=KvAnswer(value=value))
 
     def delete(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        102: forget a text; answered when that is durable.
-        """
+        """102: forget a text; answered when that is durable."""
         header = from_ext(KvRequest, command.ext)
         return _when(self.kv.delete(header.namespace, header.key))
 
     def table(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        219: all of a namespace.
-        """
+        """219: all of a namespace."""
         namespace = from_ext(NamespaceRequest, command.ext).namespace
         table = self.kv.table(namespace)
         if table is None:

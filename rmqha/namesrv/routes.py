@@ -1,5 +1,4 @@
-"""
-Which brokers there are and which topics they have: a name server's whole memory.
+"""Which brokers there are and which topics they have: a name server's whole memory.
 
 Nothing here knows a connection, a clock or a byte.  Time comes in as seconds, and a
 caller that must tell others of a change reads it from what a method returns.
@@ -29,9 +28,7 @@ from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
 
 @define(kw_only=True)
 class _Live:
-    """
-    A live address, and what keeps it so.
-    """
+    """A live address, and what keeps it so."""
 
     name: str
     seen: float
@@ -45,9 +42,7 @@ class _Live:
 
 @define(kw_only=True)
 class _RefusedMaster:
-    """
-    A master that is not in the routes, and what keeps it known.
-    """
+    """A master that is not in the routes, and what keeps it known."""
 
     name: str
     seen: float
@@ -58,9 +53,7 @@ class _RefusedMaster:
 
 @define(eq=False)
 class RouteTable:
-    """
-    The brokers and their topics.
-    """
+    """The brokers and their topics."""
 
     _queues: dict[str, dict[str, QueueData]] = field(factory=dict, init=False)
     _brokers: dict[str, BrokerData] = field(factory=dict, init=False)
@@ -70,8 +63,7 @@ class RouteTable:
     # --- brokers come and go --------------------------------------------------
 
     def register(self, broker: BrokerRegistration, now: float) -> Registered:
-        """
-        A broker is there, with these topics.
+        """A broker is there, with these topics.
 
         A name's topics are those of its least id.  That is its master; while there is none, a
         slave's are taken, so that it can be read though the name server began without the master.
@@ -129,9 +121,7 @@ class RouteTable:
         )
 
     def _higher_master(self, broker: BrokerRegistration) -> str | None:
-        """
-        The address of a live master that a registering one must not replace.
-        """
+        """The address of a live master that a registering one must not replace."""
         data = self._brokers.get(broker.name)
         if broker.id != MASTER or data is None:
             return None
@@ -141,9 +131,7 @@ class RouteTable:
         return address if self._live[address].epoch > broker.epoch else None
 
     def _refuse(self, broker: BrokerRegistration, higher: str, now: float) -> Registered:
-        """
-        Keep a master out of the routes, and note that it is there.
-        """
+        """Keep a master out of the routes, and note that it is there."""
         self._remove(broker.address)
         new = broker.address not in self._refused
         self._refused[broker.address] = _RefusedMaster(
@@ -159,8 +147,7 @@ class RouteTable:
         )
 
     def seen(self, address: str, version: DataVersion, now: float) -> DataVersion | None:
-        """
-        A broker asks whether its topics are still those known here; it lives if they are.
+        """A broker asks whether its topics are still those known here; it lives if they are.
 
         @return: The version known; C{None} if it is not live.
         """
@@ -172,8 +159,7 @@ class RouteTable:
         return live.version
 
     def beat(self, address: str, now: float) -> bool:
-        """
-        A broker lives.
+        """A broker lives.
 
         @return: Whether it is known.
         """
@@ -183,8 +169,7 @@ class RouteTable:
         return live is not None
 
     def unregister(self, name: str, number: int, address: str) -> bool:
-        """
-        A broker leaves.
+        """A broker leaves.
 
         @return: Whether there was one of this name, id and address.
         """
@@ -196,16 +181,12 @@ class RouteTable:
         return True
 
     def closed(self, channel: object) -> list[Gone]:
-        """
-        A connection is gone, and the brokers that registered over it with it.
-        """
+        """A connection is gone, and the brokers that registered over it with it."""
         self._forget_refused(lambda row: row.channel is channel)
         return self._remove_if(lambda live: live.channel is channel)
 
     def expire(self, now: float) -> list[Gone]:
-        """
-        Remove the brokers that were silent for too long.
-        """
+        """Remove the brokers that were silent for too long."""
         self._forget_refused(lambda row: now - row.seen > row.expiry)
         return self._remove_if(lambda live: now - live.seen > live.expiry)
 
@@ -249,16 +230,13 @@ class RouteTable:
             )
 
     def add_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """
-        A topic has queues on brokers; those that are not live are left out.
-        """
+        """A topic has queues on brokers; those that are not live are left out."""
         for data in queues:
             if data.broker_name in self._brokers:
                 self._queues.setdefault(topic, {})[data.broker_name] = data
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
-        """
-        Forget a topic until a broker registers it again.
+        """Forget a topic until a broker registers it again.
 
         @param cluster: Only on its brokers.
         @return: Whether there was any.
@@ -280,16 +258,14 @@ class RouteTable:
                 del self._queues[topic]
 
     def wipe_write_perm(self, name: str) -> int:
-        """
-        Stop clients from sending to a broker, until it registers topics that changed.
+        """Stop clients from sending to a broker, until it registers topics that changed.
 
         @return: How many topics it has.
         """
         return self._change_perm(name, lambda perm: perm & ~WRITE)
 
     def add_write_perm(self, name: str) -> int:
-        """
-        Undo L{wipe_write_perm}.
+        """Undo L{wipe_write_perm}.
 
         @return: How many topics it has.
         """
@@ -307,8 +283,7 @@ class RouteTable:
     # --- questions ------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRoute | None:
-        """
-        Who has a topic.
+        """Who has a topic.
 
         @return: C{None} if no live broker has.
         """
@@ -329,9 +304,7 @@ class RouteTable:
         )
 
     def cluster_info(self) -> ClusterInfo:
-        """
-        All brokers, by name and by cluster.
-        """
+        """All brokers, by name and by cluster."""
         clusters: dict[str, tuple[str, ...]] = {}
         for name, data in self._brokers.items():
             cluster = data.cluster or ""
@@ -339,14 +312,11 @@ class RouteTable:
         return ClusterInfo(broker_addr_table=dict(self._brokers), cluster_addr_table=clusters)
 
     def members(self, name: str) -> BrokerData | None:
-        """
-        The live addresses of a broker's name.
-        """
+        """The live addresses of a broker's name."""
         return self._brokers.get(name)
 
     def topics(self, flags: Callable[[int], bool] = lambda flags: True) -> tuple[str, ...]:
-        """
-        All topics.
+        """All topics.
 
         @param flags: Which C{topicSysFlag}s are wanted.
         """
@@ -357,15 +327,12 @@ class RouteTable:
         )
 
     def topics_of(self, cluster: str) -> tuple[str, ...]:
-        """
-        The topics of a cluster's brokers.
-        """
+        """The topics of a cluster's brokers."""
         names = {data.broker_name for data in self._of(cluster)}
         return tuple(topic for topic, queues in self._queues.items() if names & queues.keys())
 
     def system_topics(self) -> tuple[tuple[str, ...], str | None]:
-        """
-        The names that are topics too: of clusters and brokers.
+        """The names that are topics too: of clusters and brokers.
 
         @return: They, and some master's address.
         """
@@ -378,9 +345,7 @@ class RouteTable:
         return [data for data in self._brokers.values() if data.cluster == cluster]
 
     def status(self, now: float) -> list[dict[str, Any]]:
-        """
-        One row for each live address, for a status page.
-        """
+        """One row for each live address, for a status page."""
         return [
             {
                 "address": address,
@@ -399,9 +364,7 @@ class RouteTable:
         ]
 
     def refused_status(self, now: float) -> list[dict[str, Any]]:
-        """
-        One row for each master that is not in the routes, for a status page.
-        """
+        """One row for each master that is not in the routes, for a status page."""
         return [
             {
                 "address": address,

@@ -1,5 +1,4 @@
-"""
-The name server: everything behind its port.
+"""The name server: everything behind its port.
 
 Name servers do not know each other; every broker registers with all of them.  But for the
 texts of L{KvConfig} nothing is kept: the brokers come back within half a minute.
@@ -35,8 +34,7 @@ from rmqha.periodic import Job, Periodic
 
 
 class NameServer:
-    """
-    A name server without its port.
+    """A name server without its port.
 
     @ivar table: Who has what.
     @ivar kv: What it keeps for others.
@@ -57,8 +55,7 @@ class NameServer:
         limits: ConnectionLimits | None = None,
         connecting: Iterable[Network] = (),
     ) -> None:
-        """
-        @param connecting: Who may connect at all; empty is everybody.
+        """@param connecting: Who may connect at all; empty is everybody.
         @param clock: Its C{seconds} must not jump.
         """
         self.settings = settings
@@ -93,22 +90,18 @@ class NameServer:
         self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)
 
     def allow(self, connecting: Iterable[Network], changing: Iterable[Network]) -> None:
-        """
-        Let only these connect from now on, and only these change something; empty is everybody.
+        """Let only these connect from now on, and only these change something; empty is
+        everybody.
         """
         self.factory.connections.door.allow(connecting)
         self._allowed.change(changing)
 
     def start(self) -> None:
-        """
-        Begin to look for brokers that are silent.
-        """
+        """Begin to look for brokers that are silent."""
         self._sweeping.start(self.settings.scan_interval)
 
     def stop(self) -> Deferred[None]:
-        """
-        Close all connections.
-        """
+        """Close all connections."""
         self._sweeping.stop()
         for grace in self._graces:
             grace.cancel()
@@ -124,9 +117,7 @@ class NameServer:
                 gone.channel.close("broker-silent", gently=True)
 
     def _lost(self, connection: RemotingProtocol) -> None:
-        """
-        Remove the brokers of a connection that has ended, at once or after C{channel_grace}.
-        """
+        """Remove the brokers of a connection that has ended, at once or after C{channel_grace}."""
         if self.factory.connections.stopping:
             return
         grace = self.settings.channel_grace
@@ -154,16 +145,12 @@ class NameServer:
         )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._sweeping
         yield from self.factory.connections.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        Numbers for a status page.
-        """
+        """Numbers for a status page."""
         return {
             "brokers": self.table.status(self.clock.seconds()),
             "refusedMasters": self.table.refused_status(self.clock.seconds()),

@@ -1,3 +1,1 @@
-"""
-Transports and endpoints.
-"""
+"""Transports and endpoints."""

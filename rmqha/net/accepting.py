@@ -1,7 +1,6 @@
 # Twisted's transports are only partly annotated.
 # mypy: allow-untyped-calls
-"""
-Ports that outlive a lack of file descriptors.
+"""Ports that outlive a lack of file descriptors.
 
 Where the process, or the machine, has none left, C{accept} fails and the connection stays in the
 kernel's queue, so the port is readable at once again: Twisted's own would fail again, a log line
@@ -29,18 +28,14 @@ NONE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class _Listening:
-    """
-    A listening socket that has nobody waiting while there is no descriptor.
-    """
+    """A listening socket that has nobody waiting while there is no descriptor."""
 
     def __init__(self, real: Any, port: PatientPort) -> None:
         self._real = real
         self._port = port
 
     def accept(self) -> Any:
-        """
-        What C{socket.accept} gives.
-        """
+        """What C{socket.accept} gives."""
         try:
             accepted = self._real.accept()
         except OSError as error:
@@ -56,9 +51,7 @@ class _Listening:
 
 
 class PatientPort(tcp.Port):
-    """
-    A listening port that waits for file descriptors.
-    """
+    """A listening port that waits for file descriptors."""
 
     _log = Logger()
     _later: IDelayedCall | None = None
@@ -68,8 +61,7 @@ class PatientPort(tcp.Port):
     reactor: Any
 
     def startListening(self) -> None:
-        """
-        Listen.
+        """Listen.
 
         @raise CannotListenError: If the port is in use.
         """
@@ -77,16 +69,12 @@ class PatientPort(tcp.Port):
         self.socket: Any = _Listening(self.socket, self)
 
     def doRead(self) -> None:
-        """
-        Let in who waits; before others are, these are read from.
-        """
+        """Let in who waits; before others are, these are read from."""
         self.numberAccepts = min(self.numberAccepts, AT_ONCE)
         super().doRead()
 
     def loseConnection(self, *arguments: Any) -> Any:
-        """
-        Listen no more.
-        """
+        """Listen no more."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -95,9 +83,7 @@ class PatientPort(tcp.Port):
     stopListening = loseConnection
 
     def starve(self, error: OSError) -> None:
-        """
-        There is no descriptor for the next connection: take none for a moment.
-        """
+        """There is no descriptor for the next connection: take none for a moment."""
         if not self._starved:
             self._starved = True
             self._log.warn(
@@ -111,9 +97,7 @@ class PatientPort(tcp.Port):
             self._later = self.reactor.callLater(PAUSE, self._again)
 
     def fed(self) -> None:
-        """
-        There was one.
-        """
+        """There was one."""
         if self._starved:
             self._starved = False
             self._log.info(

@@ -1,5 +1,4 @@
-"""
-Who may connect, or ask for something: lists of addresses and networks.
+"""Who may connect, or ask for something: lists of addresses and networks.
 
 Each port has one, C{clientAllowedPeers}, C{haAllowedPeers} and C{adminPortAllowedPeers}; two more
 say who may change something, C{adminAllowedPeers} and C{namesrvAllowedPeers}.  The HA port has no
@@ -15,8 +14,7 @@ Network = IPv4Network | IPv6Network
 
 
 class Allowed:
-    """
-    Decide by a peer's address.  An empty list permits every peer.
+    """Decide by a peer's address.  An empty list permits every peer.
 
     @ivar _networks: The networks, addresses being networks of one.
     """
@@ -25,14 +23,11 @@ class Allowed:
         self._networks = tuple(networks)
 
     def change(self, networks: Iterable[Network]) -> None:
-        """
-        Decide by another list from now on.
-        """
+        """Decide by another list from now on."""
         self._networks = tuple(networks)
 
     def permits(self, address: str) -> bool:
-        """
-        Say whether a peer may stay.
+        """Say whether a peer may stay.
 
         @param address: The peer's IPv4 or IPv6 address as text.  An IPv4 peer of an IPv6 socket
             (C{::ffff:10.0.0.1}) is matched as IPv4; a zone (C{%eth0}) does not matter.  Text that

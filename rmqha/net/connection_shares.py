@@ -1,5 +1,4 @@
-"""
-How many connections the ports of a process may have.
+"""How many connections the ports of a process may have.
 
 Each connection takes a file descriptor, and so does each file.  A process that lets in as many
 peers as come has none left for its own files: then it can neither flush nor make the next file of
@@ -29,8 +28,7 @@ MOST_CLIENTS = 65_536
 
 @define(kw_only=True)
 class ConnectionShares:
-    """
-    How a process's limit of open files is shared out.
+    """How a process's limit of open files is shared out.
 
     @ivar files: That limit (RLIMIT_NOFILE).
     @ivar stored: How many files the store may have open now.
@@ -46,36 +44,26 @@ class ConnectionShares:
 
     @property
     def own(self) -> int:
-        """
-        Files kept for the process itself.
-        """
+        """Files kept for the process itself."""
         return min(OWN, self.files // SHARE)
 
     @property
     def connections(self) -> int:
-        """
-        Connections of all ports.
-        """
+        """Connections of all ports."""
         return max(self.files - self.own - self.stored(), self.files // SHARE)
 
     @property
     def ha(self) -> int:
-        """
-        Most connections to the HA port.
-        """
+        """Most connections to the HA port."""
         return min(self.ha_wanted, max(1, self.connections // SHARE))
 
     @property
     def clients(self) -> int:
-        """
-        Most connections of clients, to all their ports.
-        """
+        """Most connections of clients, to all their ports."""
         return min(self.clients_wanted or MOST_CLIENTS, max(1, self.connections - self.ha))
 
     def unmet(self) -> list[str]:
-        """
-        What was asked for and cannot be had, in words for the log.
-        """
+        """What was asked for and cannot be had, in words for the log."""
         found = []
         if self.ha < self.ha_wanted:
             found.append(f"haMaxConnections={self.ha_wanted} is lowered to {self.ha}")
@@ -90,8 +78,6 @@ class ConnectionShares:
         return found
 
     def status(self) -> dict[str, int]:
-        """
-        C{connectionLimits} of C{/status}.
-        """
+        """C{connectionLimits} of C{/status}."""
         found = {"clients": self.clients}
         return found | {"ha": self.ha} if self.ha_wanted else found

@@ -1,5 +1,4 @@
-"""
-The door of a port: who may come in, how many, and how all leave when it closes.
+"""The door of a port: who may come in, how many, and how all leave when it closes.
 
 The HA port and the ports of clients each have one.  Peers that are refused, or that end badly,
 are counted by reason, and logged at a bounded rate.
@@ -27,8 +26,7 @@ reactor's next turn."""
 
 
 def host_of(address: IAddress | None) -> str:
-    """
-    The network address of a peer, without the port.  An IPv4 peer of an IPv6 socket is the same
+    """The network address of a peer, without the port.  An IPv4 peer of an IPv6 socket is the same
     host as without.
     """
     host = str(getattr(address, "host", None) or address)
@@ -36,9 +34,7 @@ def host_of(address: IAddress | None) -> str:
 
 
 def peer_of(address: IAddress | None) -> str:
-    """
-    The same with the port, if there is one, for people.
-    """
+    """The same with the port, if there is one, for people."""
     host, port = host_of(address), getattr(address, "port", None)
     if port is None:
         return host
@@ -50,8 +46,7 @@ CROWDED_OUT = "crowded-out"
 
 
 class Visitor(Protocol):
-    """
-    What a door asks of a connection.
+    """What a door asks of a connection.
 
     @ivar host: The peer's address without the port.
     """
@@ -60,8 +55,7 @@ class Visitor(Protocol):
     transport: Any
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
-        """
-        Give it up.  Doing it twice is the same as once.
+        """Give it up.  Doing it twice is the same as once.
 
         @param gently: Let the peer have what was written.
         """
@@ -71,8 +65,7 @@ Inside = TypeVar("Inside", bound=Visitor)
 
 
 class Door(Generic[Inside]):
-    """
-    Let connections in and out.
+    """Let connections in and out.
 
     Who comes is a I{stranger} until the owner says that it is known.  When there is no room for
     another one, the stranger that has been there longest goes, so that those who only take up
@@ -96,8 +89,7 @@ class Door(Generic[Inside]):
         allowed: Iterable[Network] = (),
         strangers: int = 0,
     ) -> None:
-        """
-        @param log: Where lines go, under the owner's namespace.
+        """@param log: Where lines go, under the owner's namespace.
         @param most: Most connections at once, as it is now.
         @param allowed: Who may come in; empty is everybody.
         @param strangers: Most strangers of one address; 0 is any number.
@@ -119,8 +111,7 @@ class Door(Generic[Inside]):
         self._waiting: list[Deferred[None]] = []
 
     def admits(self, host: str, shut: Callable[[], str] = lambda: "") -> bool:
-        """
-        Decide about a peer before anything is read from it.  A refusal is counted and logged.
+        """Decide about a peer before anything is read from it.  A refusal is counted and logged.
 
         @param shut: Why nobody may come in just now, in one word; C{""} if they may.
         """
@@ -141,8 +132,7 @@ class Door(Generic[Inside]):
         return not refusal
 
     def allow(self, networks: Iterable[Network]) -> None:
-        """
-        Let others in from now on; who is inside and is not in the list goes.
+        """Let others in from now on; who is inside and is not in the list goes.
 
         @param networks: Who may come in; empty is everybody.
         """
@@ -152,8 +142,7 @@ class Door(Generic[Inside]):
                 connection.close("not-allowed")
 
     def _make_room(self, host: str) -> bool:
-        """
-        See that one more has room; if need be, a stranger goes.
+        """See that one more has room; if need be, a stranger goes.
 
         @param host: Where it comes from.
         """
@@ -165,8 +154,7 @@ class Door(Generic[Inside]):
         return self.expel(host) or self.relief(host)
 
     def expel(self, host: str) -> bool:
-        """
-        Close the stranger that has been here longest.
+        """Close the stranger that has been here longest.
 
         @param host: Where who needs the room comes from.
         @return: Whether there is one.
@@ -191,8 +179,7 @@ class Door(Generic[Inside]):
         return True
 
     def entered(self, connection: Inside, *, expected: bool = False) -> None:
-        """
-        One is open, a stranger so far.
+        """One is open, a stranger so far.
 
         @param expected: Whether it comes from where a friend does: it makes room for others from
             there only.
@@ -204,9 +191,7 @@ class Door(Generic[Inside]):
             self._of_host[connection.host][connection] = None
 
     def known(self, connection: Inside) -> None:
-        """
-        One is no stranger any longer.  Saying it twice is the same as once.
-        """
+        """One is no stranger any longer.  Saying it twice is the same as once."""
         self._strangers.pop(connection, None)
         alike = self._of_host.get(connection.host)
         if alike is not None:
@@ -215,23 +200,18 @@ class Door(Generic[Inside]):
                 del self._of_host[connection.host]
 
     def left(self, connection: Inside) -> None:
-        """
-        One's socket is closed.
-        """
+        """One's socket is closed."""
         self.inside.pop(connection, None)
         self.known(connection)
         self._leaving.discard(connection)
         self._check_empty()
 
     def shut(self) -> None:
-        """
-        Let nobody in any more.
-        """
+        """Let nobody in any more."""
         self.stopping = True
 
     def stop(self, *, gently: bool = True) -> Deferred[None]:
-        """
-        Let nobody in any more, and close all.  Who does not leave in L{FAREWELL} is cut off.
+        """Let nobody in any more, and close all.  Who does not leave in L{FAREWELL} is cut off.
 
         @param gently: Let peers have what was written to them.
         @return: Fires when the last one is gone.

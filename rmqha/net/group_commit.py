@@ -1,5 +1,4 @@
-"""
-Group commit: one write at a time, and all that is wanted while it runs is one more write.
+"""Group commit: one write at a time, and all that is wanted while it runs is one more write.
 
 Who waits is kept in a list and told in a loop.  A queue of locks does the same until a burst of
 changes makes it longer than Python's stack: each lock that is let go runs the next waiter inside
@@ -16,14 +15,11 @@ from twisted.python.failure import Failure
 
 
 class GroupCommit:
-    """
-    Shares writes of one thing among all who want it written.
-    """
+    """Shares writes of one thing among all who want it written."""
 
     def __init__(self, write: Callable[[], Deferred[None]]) -> None:
-        """
-        @param write: Writes what there is to write when it is called, and fires when that is
-            durable.
+        """@param write: Writes what there is to write when it is called, and fires when that is
+        durable.
         """
         self._write = write
         self._wanted: list[Deferred[None]] = []
@@ -32,14 +28,11 @@ class GroupCommit:
 
     @property
     def writing(self) -> bool:
-        """
-        Whether a write is under way.
-        """
+        """Whether a write is under way."""
         return self._writing
 
     def commit(self) -> Deferred[None]:
-        """
-        Have a write that begins after this call.
+        """Have a write that begins after this call.
 
         @return: Fires, or fails, as that write does.
         """

@@ -1,5 +1,5 @@
-"""
-Files with keys and secrets, read without waiting for anything: a node looks at them while it runs.
+"""Files with keys and secrets, read without waiting for anything: a node looks at them while it
+runs.
 
 Only a regular file is read.  A pipe would be waited for, and whoever waits does not see that
 another file has taken its place.
@@ -30,8 +30,7 @@ MOST = 16 << 20
 
 @frozen
 class KeyFileInvalid(ConfigError):
-    """
-    A file of keys cannot be used as it is.
+    """A file of keys cannot be used as it is.
 
     @ivar where: The file, or a place in it.
     @ivar reason: What is wrong there; never a secret.
@@ -45,9 +44,7 @@ class KeyFileInvalid(ConfigError):
 
 
 class _Texts(yaml.SafeLoader):  # type: ignore[misc]
-    """
-    Takes nothing for a number or a date that does not say so.
-    """
+    """Takes nothing for a number or a date that does not say so."""
 
     yaml_implicit_resolvers = {
         first: [(tag, words) for tag, words in known if tag.rpartition(":")[2] in _KEPT]
@@ -56,8 +53,7 @@ class _Texts(yaml.SafeLoader):  # type: ignore[misc]
 
 
 def read_regular(path: Path) -> bytes:
-    """
-    What stands in a regular file.
+    """What stands in a regular file.
 
     @raise KeyFileInvalid: If it is none, or cannot be read.
     """
@@ -76,8 +72,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def texts_in(raw: bytes, path: Path) -> Any:
-    """
-    What YAML makes of it.
+    """What YAML makes of it.
 
     @raise KeyFileInvalid: If it is none.
     """
@@ -93,8 +88,7 @@ def texts_in(raw: bytes, path: Path) -> Any:
 
 @contextmanager
 def understood(path: Path) -> Iterator[None]:
-    """
-    Whatever goes wrong with a file is said of that file, and tells no secret.
+    """Whatever goes wrong with a file is said of that file, and tells no secret.
 
     @raise KeyFileInvalid: For every other error.
     """

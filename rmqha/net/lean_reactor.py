@@ -1,5 +1,4 @@
-"""
-The reactor of a node: Twisted's own for epoll, without a log context around each event.
+"""The reactor of a node: Twisted's own for epoll, without a log context around each event.
 
 Twisted calls what is ready in a context that tells its legacy log which connection is at work.
 Nothing of ours asks for it, and it costs each event some five calls: a twentieth of the processor
@@ -18,13 +17,10 @@ from twisted.python import log
 
 
 class LeanReactor(EPollReactor):
-    """
-    Wait by epoll, and call what is ready as it is.
-    """
+    """Wait by epoll, and call what is ready as it is."""
 
     def doPoll(self, timeout: float | None) -> None:
-        """
-        Wait for events, and serve them.
+        """Wait for events, and serve them.
 
         @param timeout: Seconds to wait at most; C{None} is for ever.
         """
@@ -44,8 +40,8 @@ class LeanReactor(EPollReactor):
 
 
 def install() -> None:
-    """
-    Have this process's reactor be one, unless another was chosen before (C{twistd --reactor}).
+    """Have this process's reactor be one, unless another was chosen before (C{twistd
+    --reactor}).
     """
     if "twisted.internet.reactor" not in sys.modules:
         installReactor(LeanReactor())  # type: ignore[no-untyped-call]

@@ -1,5 +1,4 @@
-"""
-Bytes a second: a limit for sending and for receiving, and what they are.
+"""Bytes a second: a limit for sending and for receiving, and what they are.
 
 A bootstrap reads a whole log and so evicts the page cache of a live master; a limit on either side
 keeps that bearable.
@@ -21,8 +20,7 @@ Least burst in bytes, so that a low rate does not cut single frames.
 
 
 class TokenBucket:
-    """
-    Bytes that may pass now, refilled with time.
+    """Bytes that may pass now, refilled with time.
 
     What is taken may exceed what is there: the debt is the wait.  So a frame is never split, and
     the average still holds.
@@ -34,8 +32,7 @@ class TokenBucket:
     """
 
     def __init__(self, rate: float, clock: Any) -> None:
-        """
-        @param rate: Bytes a second; 0 never waits.
+        """@param rate: Bytes a second; 0 never waits.
         @param clock: An C{IReactorTime}; only C{seconds} is used.
         """
         self._rate = rate
@@ -45,8 +42,7 @@ class TokenBucket:
         self._filled = clock.seconds()
 
     def take(self, count: int) -> float:
-        """
-        Account for bytes that pass now.
+        """Account for bytes that pass now.
 
         @param count: How many.
         @return: Seconds to wait before anything more should pass; 0.0 when it may at once.
@@ -61,31 +57,23 @@ class TokenBucket:
 
 
 class Speed:
-    """
-    How many bytes passed in a second.
-    """
+    """How many bytes passed in a second."""
 
     def __init__(self, clock: Any) -> None:
-        """
-        @param clock: An C{IReactorTime}; only C{seconds} is used.
-        """
+        """@param clock: An C{IReactorTime}; only C{seconds} is used."""
         self._clock = clock
         self._second = int(clock.seconds())
         self._passed = 0
         self._before = 0
 
     def count(self, size: int) -> None:
-        """
-        So many bytes pass now.
-        """
+        """So many bytes pass now."""
         if int(self._clock.seconds()) != self._second:
             self._turn()
         self._passed += size
 
     def last(self) -> int:
-        """
-        What passed in the last whole second.
-        """
+        """What passed in the last whole second."""
         self._turn()
         return self._before
 

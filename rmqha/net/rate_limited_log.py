@@ -1,5 +1,4 @@
-"""
-Log lines about bad peers, without letting them fill the disk.
+"""Log lines about bad peers, without letting them fill the disk.
 
 A peer that can reach a port can make it complain.  Of each cause and peer at most one line a
 second is written; the next one says how many were held back (fault invariant I6).
@@ -35,8 +34,7 @@ class _Entry:
 
 
 class RateLimitedLog:
-    """
-    Warn about peers at a bounded rate and with bounded memory.
+    """Warn about peers at a bounded rate and with bounded memory.
 
     There is no timer in here: the owner's sweep calls L{sweep}, which tells what was held back when
     nothing else of that kind followed.
@@ -45,8 +43,7 @@ class RateLimitedLog:
     """
 
     def __init__(self, log: Logger, clock: Any) -> None:
-        """
-        @param log: Where lines go, under the owner's namespace.
+        """@param log: Where lines go, under the owner's namespace.
         @param clock: An C{IReactorTime}; only C{seconds} is used.
         """
         self._log = log
@@ -54,8 +51,7 @@ class RateLimitedLog:
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def warn(self, cause: str, peer: str, message: str, **fields: Any) -> bool:
-        """
-        Write one line, or hold it back.
+        """Write one line, or hold it back.
 
         @param cause: What kind of complaint this is: a constant, such as an error class's name.
         @param peer: Whose doing it is: the host without the port, which is new each time.
@@ -74,15 +70,11 @@ class RateLimitedLog:
         return True
 
     def sweep(self) -> None:
-        """
-        Tell and forget what is older than L{INTERVAL}.
-        """
+        """Tell and forget what is older than L{INTERVAL}."""
         self._sweep(self._clock.seconds() - INTERVAL)
 
     def flush(self) -> None:
-        """
-        Tell and forget everything; for a stop.
-        """
+        """Tell and forget everything; for a stop."""
         self._sweep(float("inf"))
 
     def _entry(self, cause: str, peer: str, now: float) -> _Entry:

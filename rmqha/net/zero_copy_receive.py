@@ -1,7 +1,6 @@
 # Twisted's transports are only partly annotated.
 # mypy: allow-untyped-calls
-"""
-The receiving end of the replication path: from the socket into the mapped log.
+"""The receiving end of the replication path: from the socket into the mapped log.
 
 The portable path reads C{bytes} and copies them into the log.  L{ZeroCopyClient} instead asks its
 sink where the bytes of a body belong and lets the kernel put them there, together with the next
@@ -56,8 +55,7 @@ Most bytes that are read at once to be copied.
 
 
 class IFrameSink(Interface):
-    """
-    Where the frames of a stream go.
+    """Where the frames of a stream go.
 
     Calls come in the order of the stream: C{heartbeat}, or C{frame_starts}, then C{room} and
     C{body_received} in turn until the body is whole, then C{frame_ends}.  Any of them may raise a
@@ -67,8 +65,7 @@ class IFrameSink(Interface):
     """
 
     def frame_starts(offset: int, size: int) -> None:
-        """
-        A header arrived, nothing of its body was read.
+        """A header arrived, nothing of its body was read.
 
         @param offset: Where the body's first byte belongs, in bytes.
         @param size: The body's size in bytes, at least 1 and within the limit.
@@ -76,15 +73,13 @@ class IFrameSink(Interface):
         """
 
     def heartbeat(offset: int) -> None:
-        """
-        An empty frame arrived.
+        """An empty frame arrived.
 
         @param offset: What its header says, in bytes.
         """
 
     def room(offset: int, left: int) -> memoryview:
-        """
-        Say where the next bytes of the body go.
+        """Say where the next bytes of the body go.
 
         @param offset: Where the first of them belongs, in bytes.
         @param left: How many of the body are still to come.
@@ -93,31 +88,23 @@ class IFrameSink(Interface):
         """
 
     def body_received(count: int) -> None:
-        """
-        The first C{count} bytes of the room asked for last are filled.
-        """
+        """The first C{count} bytes of the room asked for last are filled."""
 
     def frame_ends() -> None:
-        """
-        The whole body is there.
-        """
+        """The whole body is there."""
 
     def turn_ends() -> None:
-        """
-        Nothing more comes before the reactor's next turn.
+        """Nothing more comes before the reactor's next turn.
 
         Once for each turn in which anything arrived, unless it ended in C{violation}.
         """
 
     def violation(error: RmqhaError) -> None:
-        """
-        The stream cannot be followed any further; nothing more is read.  Comes once.
-        """
+        """The stream cannot be followed any further; nothing more is read.  Comes once."""
 
 
 class ZeroCopyClient(tcp.Client):
-    """
-    A client connection that can read frames straight into the log.
+    """A client connection that can read frames straight into the log.
 
     @ivar _sink: Who gets the frames; C{None} as long as bytes go to C{dataReceived}.
     @ivar _max_body: The largest body that is accepted, in bytes.
@@ -148,8 +135,7 @@ class ZeroCopyClient(tcp.Client):
         max_body: int,
         headers: FrameHeaders = CLASSIC_HEADERS,
     ) -> None:
-        """
-        From the next byte on, read frames into a sink instead of calling C{dataReceived}.
+        """From the next byte on, read frames into a sink instead of calling C{dataReceived}.
 
         May be called from C{dataReceived} once all its data is decoded.  A frame of which only the
         header was decoded is one its consumer never saw: the sink is told of it before this
@@ -180,9 +166,7 @@ class ZeroCopyClient(tcp.Client):
                 self._refuse(error)
 
     def write(self, data: bytes) -> None:
-        """
-        Send bytes, at once if nothing is queued and the socket takes them.
-        """
+        """Send bytes, at once if nothing is queued and the socket takes them."""
         if (
             isinstance(data, bytes)
             and self.connected
@@ -202,9 +186,7 @@ class ZeroCopyClient(tcp.Client):
             super().write(data)
 
     def doRead(self) -> Any:
-        """
-        Read up to L{TURN} bytes, each to where it belongs.
-        """
+        """Read up to L{TURN} bytes, each to where it belongs."""
         sink = self._sink
         if sink is None:
             return super().doRead()
@@ -245,16 +227,12 @@ class ZeroCopyClient(tcp.Client):
         return None if self._aborting else why
 
     def stopReading(self) -> None:
-        """
-        Read nothing more, in this turn either.
-        """
+        """Read nothing more, in this turn either."""
         self._stopped = True
         super().stopReading()
 
     def startReading(self) -> None:
-        """
-        Go on reading, unless the stream was refused.
-        """
+        """Go on reading, unless the stream was refused."""
         if not self._refused:
             self._stopped = False
             super().startReading()
@@ -264,17 +242,13 @@ class ZeroCopyClient(tcp.Client):
                 reactor.callLater(0, self._go_on)
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        Let the sink go and tell the protocol.
-        """
+        """Let the sink go and tell the protocol."""
         self._sink = None
         self._at = self._filled = 0
         super().connectionLost(reason)
 
     def _go_on(self) -> None:
-        """
-        Take what a pause has left in the buffer.
-        """
+        """Take what a pause has left in the buffer."""
         sink = self._sink
         if sink is None or self._stopped or self._at == self._filled:
             return
@@ -290,9 +264,7 @@ class ZeroCopyClient(tcp.Client):
             raise
 
     def _copy(self) -> None:
-        """
-        Take frames out of the buffer, as far as it goes or until a pause.
-        """
+        """Take frames out of the buffer, as far as it goes or until a pause."""
         sink, buffer, at, filled = self._sink, self._buffer, self._at, self._filled
         whole, read = self._header_whole, self._read_header
         while at < filled and self._sink is not None:
@@ -331,8 +303,7 @@ class ZeroCopyClient(tcp.Client):
             self._at = at
 
     def _read(self) -> tuple[int, int]:
-        """
-        Let the kernel write the rest of the body and, if there is room for all of it, the next
+        """Let the kernel write the rest of the body and, if there is room for all of it, the next
         header.
 
         @return: How many bytes came, and how many there was room for.
@@ -351,9 +322,7 @@ class ZeroCopyClient(tcp.Client):
         return ValueError(f"room for {size} bytes, but {self._left} are to come at {self._offset}")
 
     def _received(self, count: int) -> None:
-        """
-        Tell the sink what the kernel wrote.
-        """
+        """Tell the sink what the kernel wrote."""
         left = self._left
         size = count if count < left else left
         self._offset += size
@@ -368,9 +337,8 @@ class ZeroCopyClient(tcp.Client):
             self._header_received(*self._read_header(self._header, 0))
 
     def _header_received(self, offset: int, size: int) -> None:
-        """
-        Act on a whole header.  A pause does not delay this: it was read, and a heartbeat may be the
-        last to arrive for long.
+        """Act on a whole header.  A pause does not delay this: it was read, and a heartbeat may be
+        the last to arrive for long.
         """
         self._header_size = 0
         if not size:
@@ -396,9 +364,7 @@ class ZeroCopyClient(tcp.Client):
 
 
 class ZeroCopyConnector(tcp.Connector):
-    """
-    One attempt to connect whose transport is a L{ZeroCopyClient}.
-    """
+    """One attempt to connect whose transport is a L{ZeroCopyClient}."""
 
     def _makeTransport(self) -> ZeroCopyClient:
         return ZeroCopyClient(self.host, self.port, self.bindAddress, self, self.reactor)
@@ -406,9 +372,7 @@ class ZeroCopyConnector(tcp.Connector):
 
 @frozen
 class _Dialler:
-    """
-    Just enough of a reactor for L{TCP4ClientEndpoint} to make L{ZeroCopyConnector}s.
-    """
+    """Just enough of a reactor for L{TCP4ClientEndpoint} to make L{ZeroCopyConnector}s."""
 
     _reactor: Any
 
@@ -422,9 +386,7 @@ class _Dialler:
 
 @implementer(IStreamClientEndpoint)
 class ZeroCopyClientEndpoint:
-    """
-    Connect by TCP with a L{ZeroCopyClient}.
-    """
+    """Connect by TCP with a L{ZeroCopyClient}."""
 
     def __init__(
         self,
@@ -434,8 +396,7 @@ class ZeroCopyClientEndpoint:
         timeout: float = 30.0,
         bindAddress: tuple[str, int] | None = None,
     ) -> None:
-        """
-        @param reactor: One that watches file descriptors (C{IReactorFDSet}).
+        """@param reactor: One that watches file descriptors (C{IReactorFDSet}).
         @param host: An IPv4 or IPv6 address, or a name (looked up for IPv4).
         @param timeout: Longest time to connect, in seconds.
         @param bindAddress: Address and port to connect from.
@@ -443,15 +404,12 @@ class ZeroCopyClientEndpoint:
         self._endpoint = TCP4ClientEndpoint(_Dialler(reactor), host, port, timeout, bindAddress)
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        @return: Fires with the connected protocol; cancelling it gives up.
-        """
+        """@return: Fires with the connected protocol; cancelling it gives up."""
         return self._endpoint.connect(protocolFactory)
 
 
 def scatter(transport: object) -> ZeroCopyClient | None:
-    """
-    Say whether a protocol's transport can read frames into the log.
+    """Say whether a protocol's transport can read frames into the log.
 
     @return: The transport itself; C{None} when it is anything else, a wrapper around one included,
         or speaks TLS.  Then frames come through C{dataReceived}.

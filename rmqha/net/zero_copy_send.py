@@ -1,7 +1,6 @@
 # Twisted's transports are only partly annotated.
 # mypy: allow-untyped-calls
-"""
-The sending end of the replication path: log pages to the socket without a copy in Python.
+"""The sending end of the replication path: log pages to the socket without a copy in Python.
 
 Twisted's own C{write} takes C{bytes} only, joins what is queued and sends nothing before the next
 poll.  L{ZeroCopyServer} takes views of the mapped log as they are, hands many of them to the kernel
@@ -52,8 +51,7 @@ the log is let go at once.
 
 
 class ZeroCopyServer(tcp.Server):
-    """
-    A server connection that sends views of the log as well as bytes, in the order of the calls.
+    """A server connection that sends views of the log as well as bytes, in the order of the calls.
 
     @ivar _parts: What the kernel has not taken yet, oldest first.
     @ivar _part_bytes: The bytes in it.
@@ -66,15 +64,12 @@ class ZeroCopyServer(tcp.Server):
 
     @property
     def queued(self) -> int:
-        """
-        Bytes accepted and not yet given to the kernel.
-        """
+        """Bytes accepted and not yet given to the kernel."""
         plain = len(self.dataBuffer) - self.offset + self._tempDataLen
         return self._part_bytes + plain
 
     def writeParts(self, parts: Sequence[Part]) -> None:
-        """
-        Send parts after everything written before them.
+        """Send parts after everything written before them.
 
         Up to C{bufferSize} bytes (64 KiB) with nothing queued are sent before this returns, as far
         as the socket takes them.  More than that is always left to the reactor's turns and pauses a
@@ -105,9 +100,7 @@ class ZeroCopyServer(tcp.Server):
         self.startWriting()
 
     def write(self, data: bytes) -> None:
-        """
-        Send bytes, at once if nothing is queued and the socket takes them.
-        """
+        """Send bytes, at once if nothing is queued and the socket takes them."""
         if not isinstance(data, bytes):
             raise TypeError(f"data must be bytes, not {type(data).__name__}")
         if self.TLS:
@@ -116,14 +109,11 @@ class ZeroCopyServer(tcp.Server):
             self.writeParts((data,))
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:
-        """
-        Send several pieces of bytes as one write.
-        """
+        """Send several pieces of bytes as one write."""
         self.write(b"".join(iovec))
 
     def doWrite(self) -> BaseException | int | None:  # type: ignore[override]
-        """
-        Send up to L{TURN} bytes of what is queued; then Twisted's own end of a queue.
+        """Send up to L{TURN} bytes of what is queued; then Twisted's own end of a queue.
 
         Plain writes are in Twisted's buffer only after C{startTLS}, and then behind our parts.
         """
@@ -142,16 +132,12 @@ class ZeroCopyServer(tcp.Server):
         return result
 
     def abortConnection(self) -> None:
-        """
-        Close without sending what is queued.
-        """
+        """Close without sending what is queued."""
         super().abortConnection()
         self._let_go()
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        Let the log go and tell the protocol.
-        """
+        """Let the log go and tell the protocol."""
         self._let_go()
         super().connectionLost(reason)
 
@@ -159,9 +145,7 @@ class ZeroCopyServer(tcp.Server):
         return self.queued > self.bufferSize
 
     def _send_now(self, parts: Sequence[Part]) -> int:
-        """
-        Give the kernel what it takes now.  An error is found again, and told, by C{doWrite}.
-        """
+        """Give the kernel what it takes now.  An error is found again, and told, by C{doWrite}."""
         try:
             if len(parts) == 1:
                 return self.socket.send(parts[0])
@@ -170,9 +154,7 @@ class ZeroCopyServer(tcp.Server):
             return 0
 
     def _next_turn(self) -> list[Part]:
-        """
-        The parts of one C{sendmsg}: L{TURN} bytes at most.
-        """
+        """The parts of one C{sendmsg}: L{TURN} bytes at most."""
         budget = TURN
         chosen: list[Part] = []
         for part in islice(self._parts, IOV_PARTS):
@@ -184,9 +166,7 @@ class ZeroCopyServer(tcp.Server):
         return chosen
 
     def _forget(self, sent: int) -> None:
-        """
-        Drop the first C{sent} bytes of the queue.
-        """
+        """Drop the first C{sent} bytes of the queue."""
         self._part_bytes -= sent
         parts = self._parts
         while sent:
@@ -202,18 +182,14 @@ class ZeroCopyServer(tcp.Server):
 
 
 class ZeroCopyPort(PatientPort):
-    """
-    A listening port whose connections are L{ZeroCopyServer}s.
-    """
+    """A listening port whose connections are L{ZeroCopyServer}s."""
 
     transport = ZeroCopyServer
 
 
 @frozen
 class _Listener:
-    """
-    Just enough of a reactor for L{TCP4ServerEndpoint} to make L{ZeroCopyPort}s.
-    """
+    """Just enough of a reactor for L{TCP4ServerEndpoint} to make L{ZeroCopyPort}s."""
 
     _reactor: Any
 
@@ -227,29 +203,23 @@ class _Listener:
 
 @implementer(IStreamServerEndpoint)
 class ZeroCopyServerEndpoint:
-    """
-    Listen on TCP, IPv4 or (by an IPv6 C{interface}) IPv6, with L{ZeroCopyServer} connections.
-    """
+    """Listen on TCP, IPv4 or (by an IPv6 C{interface}) IPv6, with L{ZeroCopyServer} connections."""
 
     def __init__(self, reactor: Any, port: int, backlog: int = 1024, interface: str = "") -> None:
-        """
-        @param reactor: One that watches file descriptors (C{IReactorFDSet}).
+        """@param reactor: One that watches file descriptors (C{IReactorFDSet}).
         @param backlog: Connections that may wait to be accepted; a whole cluster may come back at
             once.
         """
         self._endpoint = TCP4ServerEndpoint(_Listener(reactor), port, backlog, interface)
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """
-        @return: Fires with the port, or fails with C{CannotListenError}.
-        """
+        """@return: Fires with the port, or fails with C{CannotListenError}."""
         listening: Deferred[IListeningPort] = self._endpoint.listen(protocolFactory)
         return listening
 
 
 def regions(transport: object) -> ZeroCopyServer | None:
-    """
-    Say whether a protocol's transport can send log views as they are.
+    """Say whether a protocol's transport can send log views as they are.
 
     @return: The transport itself; C{None} when it is anything else, a wrapper around one included,
         or speaks TLS.  Then header and body must be written as C{bytes}.

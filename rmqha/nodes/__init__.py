@@ -1,3 +1,1 @@
-"""
-Asking nodes how they are, and what of it matters to people.
-"""
+"""Asking nodes how they are, and what of it matters to people."""

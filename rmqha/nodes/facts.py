@@ -1,5 +1,4 @@
-"""
-What the page of a node tells of it: a text for each fact, and what the node has refused.
+"""What the page of a node tells of it: a text for each fact, and what the node has refused.
 
 Source: docs/guide/page.rst.
 """
@@ -29,18 +28,14 @@ from rmqha.nodes.summary import (
 
 @frozen
 class Fact:
-    """
-    One thing about a node, in words.
-    """
+    """One thing about a node, in words."""
 
     name: str
     text: str
 
 
 def facts_of(status: Status) -> tuple[Fact, ...]:
-    """
-    All of a node, each with its name; what it does not tell is left out.
-    """
+    """All of a node, each with its name; what it does not tell is left out."""
     version = status.get("version", "unknown")
     found = [
         ("state", state_of(status)),
@@ -104,8 +99,7 @@ def _slots(status: Status) -> str:
 
 @frozen
 class Refusal:
-    """
-    Connections or requests that a node did not serve, as often as it was so.
+    """Connections or requests that a node did not serve, as often as it was so.
 
     @ivar port: C{clients} or C{HA}.
     @ivar reason: As the status has it; of a request its name, or its code.
@@ -120,9 +114,7 @@ class Refusal:
 
 
 def refusals_of(status: Status) -> list[Refusal]:
-    """
-    The commonest first.
-    """
+    """The commonest first."""
     remoting = status.get("remoting") or {}
     found = [
         *_closed("HA", status.get("closedConnections")),
@@ -142,8 +134,7 @@ def _closed(port: str, counts: Mapping[str, int] | None) -> Iterator[Refusal]:
 
 
 def lag_of(status: Status) -> tuple[float | None, float | None]:
-    """
-    How far a slave is behind its master, or the last of a master's replicas behind it.
+    """How far a slave is behind its master, or the last of a master's replicas behind it.
 
     @return: In seconds and in bytes; C{None} for what is not known, or where there is nobody.
     """

@@ -1,5 +1,4 @@
-"""
-The nodes of a cluster, as a name server knows them.
+"""The nodes of a cluster, as a name server knows them.
 
 A name server tells where clients connect to a broker.  Its admin port is told to nobody; by
 default it is three above (docs/guide/configuration.rst).
@@ -21,8 +20,7 @@ from rmqha.wire.remoting.json_body import read
 
 
 def admin_of(address: str) -> str:
-    """
-    Where a node's admin port is by default.
+    """Where a node's admin port is by default.
 
     @param address: Where its clients connect.
     @raise ValueError: If that is no address.
@@ -33,8 +31,7 @@ def admin_of(address: str) -> str:
 
 @frozen
 class KnownBroker:
-    """
-    A broker as a name server knows it.
+    """A broker as a name server knows it.
 
     @ivar address: Where its clients connect.
     """
@@ -46,8 +43,7 @@ class KnownBroker:
 
     @property
     def admin(self) -> str:
-        """
-        Where its admin port is by default.
+        """Where its admin port is by default.
 
         @raise ValueError: If its address is none.
         """
@@ -55,9 +51,7 @@ class KnownBroker:
 
 
 def brokers_in(info: ClusterInfo) -> list[KnownBroker]:
-    """
-    All brokers, masters before their slaves.
-    """
+    """All brokers, masters before their slaves."""
     return [
         KnownBroker(name, number, broker.cluster or "", address)
         for name, broker in sorted(info.broker_addr_table.items())
@@ -66,17 +60,14 @@ def brokers_in(info: ClusterInfo) -> list[KnownBroker]:
 
 
 def nodes_in(info: ClusterInfo) -> list[str]:
-    """
-    The admin ports of all brokers, masters before their slaves.
-    """
+    """The admin ports of all brokers, masters before their slaves."""
     return list(dict.fromkeys(broker.admin for broker in brokers_in(info)))
 
 
 async def known_to(
     server: str, reactor: IReactorTCP, tls: OutgoingTls = IN_CLEAR_TEXT
 ) -> list[str]:
-    """
-    Ask a name server for its nodes.
+    """Ask a name server for its nodes.
 
     @param server: Where its clients connect.
     @return: The admin ports of all, the name server's own first.
@@ -90,8 +81,7 @@ async def known_to(
 
 
 async def cluster_of(server: str, client: RemotingClient) -> ClusterInfo:
-    """
-    Ask a name server for its brokers.
+    """Ask a name server for its brokers.
 
     @raise ValueError: If what answers is no name server.
     """

@@ -1,6 +1,4 @@
-"""
-Asking nodes how they are, over their admin ports.
-"""
+"""Asking nodes how they are, over their admin ports."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ UNREACHED = (*LATE, error.ConnectError, OSError, ResponseFailed)
 
 @frozen
 class Seen:
-    """
-    The result of one poll of a node.
+    """The result of one poll of a node.
 
     @ivar problem: Why the node is unhealthy, or cannot be reached; empty if it is healthy.
     @ivar status: What C{/status} answered; C{None} without an answer.
@@ -42,8 +39,7 @@ class Seen:
 
 @define
 class Look:
-    """
-    Asks one node.
+    """Asks one node.
 
     @ivar client: C{treq}, or what looks like it.
     @ivar address: C{host:port} of its admin port.
@@ -57,9 +53,7 @@ class Look:
     most: int = MOST_BYTES
 
     async def once(self) -> Seen:
-        """
-        Ask for its health and its status.
-        """
+        """Ask for its health and its status."""
         try:
             code, health = await self.get("healthz")
             status_code, status = await self.get("status")
@@ -73,8 +67,7 @@ class Look:
         return Seen(f"{self.address} is unhealthy: {reason}", status)
 
     async def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """
-        Ask for one page.
+        """Ask for one page.
 
         @return: The response's code, and its JSON object.
         @raise ValueError: If that is none.
@@ -106,8 +99,7 @@ class Look:
 
 
 def unreached(address: str, failed: BaseException) -> str:
-    """
-    Why a node gave no answer, in words.
+    """Why a node gave no answer, in words.
 
     @param failed: One of L{UNREACHED}, or a C{ValueError} about what it answered.
     """
@@ -119,9 +111,7 @@ def unreached(address: str, failed: BaseException) -> str:
 
 
 def _reason(failed: BaseException) -> str:
-    """
-    The text of a network error, the operating system's where there is one.
-    """
+    """The text of a network error, the operating system's where there is one."""
     if isinstance(failed, ResponseFailed) and failed.reasons:
         return str(failed.reasons[0].getErrorMessage()).rstrip(".")
     return str(failed).rstrip(".")

@@ -1,5 +1,4 @@
-"""
-What a broker tells any client of itself, as facts: stock brokers do too.
+"""What a broker tells any client of itself, as facts: stock brokers do too.
 
 Source: docs/protocol/remoting.md, Runtime information.
 """
@@ -16,8 +15,7 @@ from rmqha.nodes.summary import duration, size
 def runtime_facts(
     table: Mapping[str, str], now: Callable[[], float] = time.time
 ) -> tuple[Fact, ...]:
-    """
-    Those that a broker tells; a number that is none is left out.
+    """Those that a broker tells; a number that is none is left out.
 
     @param table: What it answered.
     @param now: Seconds since 1970.

@@ -1,5 +1,4 @@
-"""
-What matters of a node, for people.  A node may be of another version: what it does not tell is
+"""What matters of a node, for people.  A node may be of another version: what it does not tell is
 left out.
 
 Source: docs/operations.rst, Status.
@@ -25,9 +24,7 @@ _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
 def duration(seconds: float | None) -> str:
-    """
-    A time for people: its two largest units.
-    """
+    """A time for people: its two largest units."""
     if seconds is None:
         return "unknown"
     for index, (span, unit) in enumerate(_SPANS):
@@ -39,16 +36,12 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: float | None) -> str:
-    """
-    Bytes for people.
-    """
+    """Bytes for people."""
     return "unknown" if count is None else decimal(int(count))
 
 
 def lines(seen: Seen) -> list[tuple[str, str]]:
-    """
-    The six lines of a node, each with its name.
-    """
+    """The six lines of a node, each with its name."""
     status = seen.status or {}
     body = brokers_and_masters(status) if status.get("role") == NAMESRV else _broker(status)
     wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
@@ -64,9 +57,7 @@ def lines(seen: Seen) -> list[tuple[str, str]]:
 
 
 def name_of(status: Status) -> str:
-    """
-    A broker's name and C{brokerId}; empty for a name server.
-    """
+    """A broker's name and C{brokerId}; empty for a name server."""
     name = status.get("brokerName")
     return f"{name}/{status.get('brokerId')}" if name else ""
 
@@ -80,9 +71,7 @@ def _identity(status: Status) -> str:
 
 
 def state_of(status: Status) -> str:
-    """
-    The state of a node, of its replication if it is a slave, and why.
-    """
+    """The state of a node, of its replication if it is a slave, and why."""
     state, reason = str(status.get("state", "unknown")), status.get("reason")
     upstream = (status.get("upstream") or {}).get("state")
     both = f"{state}, {upstream}" if upstream else state
@@ -99,9 +88,7 @@ def _broker(status: Status) -> list[tuple[str, str]]:
 
 
 def log_of(status: Status) -> str:
-    """
-    Which bytes the log holds, and what of them is not where it belongs yet.
-    """
+    """Which bytes the log holds, and what of them is not where it belongs yet."""
     first, end = status.get("minOffset"), status.get("maxOffset")
     if first is None or end is None:
         return "not open yet"
@@ -114,17 +101,13 @@ def log_of(status: Status) -> str:
 
 
 def disk_of(status: Status) -> str:
-    """
-    How full the disk of the log is; empty where that is not known.
-    """
+    """How full the disk of the log is; empty where that is not known."""
     use = (status.get("retention") or {}).get("diskUse")
     return "" if use is None else f"{use:.0%} full"
 
 
 def replication_of(status: Status) -> str:
-    """
-    How it goes with the master of a slave, or with the replicas of a master.
-    """
+    """How it goes with the master of a slave, or with the replicas of a master."""
     return _upstream(status) or _downstream(status)
 
 
@@ -143,9 +126,7 @@ def _upstream(status: Status) -> str:
 
 
 def behind_of(status: Status) -> str:
-    """
-    How far a slave is behind its master; empty for what is none, and for one that has more.
-    """
+    """How far a slave is behind its master; empty for what is none, and for one that has more."""
     found = status.get("upstream")
     if found is None or found.get("state") == "ahead":
         return ""
@@ -168,17 +149,13 @@ def _downstream(status: Status) -> str:
 
 
 def _together(row: Status) -> str:
-    """
-    Whether others behind a replica's address count as one with it.
-    """
+    """Whether others behind a replica's address count as one with it."""
     connections = row.get("connections") or 0
     return f" (one of {connections} that count as one)" if connections > 1 else ""
 
 
 def replicas_in_sync(status: Status) -> str:
-    """
-    How many are in sync, of how many that there are or should be; empty where nobody is.
-    """
+    """How many are in sync, of how many that there are or should be; empty where nobody is."""
     rows = status.get("replicas") or ()
     wanted = max(len(rows), status.get("replicasNeeded") or 0)
     synced = sum(row.get("state") == "in-sync" for row in rows)
@@ -201,25 +178,19 @@ def _clients(status: Status) -> str:
 
 
 def writes_of(status: Status) -> str:
-    """
-    How many writes a master has answered with which status; empty without any.
-    """
+    """How many writes a master has answered with which status; empty without any."""
     found = (status.get("writes") or {}).items()
     return ", ".join(f"{count} {name}" for name, count in found if count)
 
 
 def registration_of(status: Status) -> str:
-    """
-    What each name server said last; empty without any.
-    """
+    """What each name server said last; empty without any."""
     servers = (status.get("remoting") or {}).get("nameServers") or {}
     return "; ".join(f"{server} {said}" for server, said in servers.items())
 
 
 def brokers_and_masters(status: Status) -> list[tuple[str, str]]:
-    """
-    What a name server knows, each with its name.
-    """
+    """What a name server knows, each with its name."""
     rows = status.get("brokers") or []
     brokers = [
         f"{row['brokerName']}/{row['brokerId']} {row['address']} heard "
@@ -240,9 +211,7 @@ def brokers_and_masters(status: Status) -> list[tuple[str, str]]:
 
 
 def attention(status: Status) -> Iterator[str]:
-    """
-    What is not wrong enough for C{/healthz}, and should be looked at.
-    """
+    """What is not wrong enough for C{/healthz}, and should be looked at."""
     remoting, retention = status.get("remoting") or {}, status.get("retention") or {}
     if retention.get("lostBytes"):
         yield f"{size(retention['lostBytes'])} deleted that a replica needed"

@@ -1,3 +1,1 @@
-"""
-The page of a node.
-"""
+"""The page of a node."""

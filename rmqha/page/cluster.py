@@ -1,5 +1,4 @@
-"""
-The page of a cluster: a node asks the others how they are, while somebody looks at its page.
+"""The page of a cluster: a node asks the others how they are, while somebody looks at its page.
 
 Where they are it asks name servers.  A node's own page is asked on its admin port, which is three
 above its client port and often open on its own machine alone; then its client port says what it
@@ -57,8 +56,7 @@ ALONE = "no name server is configured here, so this is one node"
 
 @define(eq=False, kw_only=True)
 class ClusterPages:
-    """
-    Asks all nodes, once for all who look.
+    """Asks all nodes, once for all who look.
 
     @ivar http: C{treq}, or what looks like it.
     @ivar connect: Makes a client for name servers and client ports.
@@ -84,9 +82,7 @@ class ClusterPages:
     _log = Logger()
 
     async def told(self) -> ClusterPage:
-        """
-        How all are: this node now, the others a moment ago.
-        """
+        """How all are: this node now, the others a moment ago."""
         own = await self.own.told()
         if self.clock.seconds() - self._looked >= FRESH:
             done: Deferred[None] = Deferred()
@@ -128,9 +124,7 @@ class ClusterPages:
         self._others = (*(page for page, _ in asked), *pages)
 
     def _remember(self, listed: list[KnownBroker]) -> None:
-        """
-        Keep those that are not listed any more, unless they have another name now.
-        """
+        """Keep those that are not listed any more, unless they have another name now."""
         self._heard = now = self.clock.seconds()
         taken = {one.address for one in listed}
         found = {_name(one): (one, now) for one in listed}
@@ -140,9 +134,7 @@ class ClusterPages:
         self._listed = dict(sorted(found.items()))
 
     async def _broker(self, client: RemotingClient, name: str) -> NodePage:
-        """
-        A broker, and for how long it is gone.
-        """
+        """A broker, and for how long it is gone."""
         broker, listed = self._listed[name]
         gone = self._heard - listed
         page = await self._told_by(client, broker)
@@ -154,9 +146,7 @@ class ClusterPages:
     async def _server(
         self, client: RemotingClient, server: str
     ) -> tuple[NodePage, ClusterInfo | None]:
-        """
-        A name server, and what it knows.
-        """
+        """A name server, and what it knows."""
         name = f"name server {server}"
         try:
             info = await cluster_of(server, client)
@@ -199,8 +189,7 @@ class ClusterPages:
         return evolve(known, facts=(*runtime_facts(table), Fact("admin port", why)))
 
     async def _page(self, address: str) -> NodePage:
-        """
-        A node's own page; of an older node its status.
+        """A node's own page; of an older node its status.
 
         @param address: Of its admin port.
         @raise ValueError: If what answers there has neither.

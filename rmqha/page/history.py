@@ -1,5 +1,4 @@
-"""
-The last quarter of an hour of a node, for the plots of its page.
+"""The last quarter of an hour of a node, for the plots of its page.
 
 Source: docs/guide/page.rst.
 """
@@ -31,8 +30,7 @@ MOST = int(SPAN / STEP) + 1
 
 @frozen
 class Measure:
-    """
-    A number that is plotted.
+    """A number that is plotted.
 
     @ivar name: What it is.
     @ivar unit: Its unit.
@@ -66,8 +64,7 @@ MEASURES = (
 
 @define(eq=False)
 class History(Watch):
-    """
-    Remembers what the status said.
+    """Remembers what the status said.
 
     @ivar status: What it says now.
     @ivar now_ms: Milliseconds since 1970.
@@ -85,23 +82,17 @@ class History(Watch):
     every = STEP
 
     def look(self) -> None:
-        """
-        Remember what the status says now.
-        """
+        """Remember what the status says now."""
         status = self.status()
         values = tuple(measure.read(status) for measure in MEASURES)
         self._looks.append((self.now_ms(), self.clock.seconds(), values))
 
     def times(self) -> tuple[int, ...]:
-        """
-        When it was looked, in milliseconds since 1970, oldest first.
-        """
+        """When it was looked, in milliseconds since 1970, oldest first."""
         return tuple(when for when, _, _ in self._looks)
 
     def series(self) -> tuple[Series, ...]:
-        """
-        What there was at those times, of each measure that there was at any.
-        """
+        """What there was at those times, of each measure that there was at any."""
         found = []
         for index, measure in enumerate(MEASURES):
             values = [row[index] for _, _, row in self._looks]
@@ -111,9 +102,7 @@ class History(Watch):
         return tuple(found)
 
     def _rates(self, totals: list[float | None]) -> list[float | None]:
-        """
-        How much came in a second; C{None} at first, and where counting began anew.
-        """
+        """How much came in a second; C{None} at first, and where counting began anew."""
         found: list[float | None] = [None]
         clock = [seconds for _, seconds, _ in self._looks]
         for (before, total), (began, ended) in zip(pairwise(totals), pairwise(clock), strict=True):

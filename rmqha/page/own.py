@@ -1,5 +1,4 @@
-"""
-What a node tells of itself on its page.
+"""What a node tells of itself on its page.
 
 Source: docs/guide/page.rst.
 """
@@ -38,35 +37,24 @@ GROUPS_FOR = 10.0
 
 
 class Tells(Protocol):
-    """
-    A node as what its page needs.
-    """
+    """A node as what its page needs."""
 
     def status(self) -> dict[str, Any]:
-        """
-        Everything, as values that JSON has.
-        """
+        """Everything, as values that JSON has."""
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        The latest events, oldest first.
-        """
+        """The latest events, oldest first."""
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong with the node now.
-        """
+        """What is wrong with the node now."""
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
-        """
-        How far each group is; C{None} where a turn of the reactor may end.
-        """
+        """How far each group is; C{None} where a turn of the reactor may end."""
 
 
 @define(eq=False)
 class OwnPage:
-    """
-    Gathers it.
+    """Gathers it.
 
     @ivar history: The last quarter of an hour.
     @ivar now_ms: Milliseconds since 1970.
@@ -80,9 +68,7 @@ class OwnPage:
     _looked: float = field(default=float("-inf"), init=False)
 
     async def told(self) -> NodePage:
-        """
-        How the node is now.
-        """
+        """How the node is now."""
         groups = await self._behind()
         status = self.node.status()
         wrong = failing(self.node.health(), HealthProbe.HEALTH)
@@ -120,8 +106,7 @@ class OwnPage:
 
 
 def of_status(status: Status, problem: str, *, name: str = "", **more: Any) -> NodePage:
-    """
-    What a status tells.
+    """What a status tells.
 
     @param problem: Why the node is unhealthy, empty if it is not.
     @param name: What a node is called that has no C{brokerName}.

@@ -1,5 +1,4 @@
-"""
-The page on the admin port: C{GET} of C{/} is the page, below C{/page} are its script, its style
+"""The page on the admin port: C{GET} of C{/} is the page, below C{/page} are its script, its style
 and its numbers.
 
 It is one static text; all that a node tells comes as JSON, and the script shows it as text.
@@ -52,17 +51,13 @@ Asks = Callable[[], Coroutine[Any, Any, AttrsInstance]]
 
 @cache
 def content(package: str, name: str) -> tuple[bytes, bytes]:
-    """
-    A file of a package, and its tag.
-    """
+    """A file of a package, and its tag."""
     body = resources.files(package).joinpath(name).read_bytes()
     return body, b'"' + sha256(body).hexdigest()[:32].encode() + b'"'
 
 
 class PageFile(Resource):
-    """
-    One of the files; a browser that has it is told so.
-    """
+    """One of the files; a browser that has it is told so."""
 
     isLeaf = True
 
@@ -72,9 +67,7 @@ class PageFile(Resource):
         self.kind = kind
 
     def render(self, request: Request) -> bytes:
-        """
-        Answer C{GET} and C{HEAD}.
-        """
+        """Answer C{GET} and C{HEAD}."""
         refused = only_reading(request)
         if refused is not None:
             return refused
@@ -89,9 +82,7 @@ class PageFile(Resource):
 
 
 class PageNumbers(Resource):
-    """
-    What a page shows.
-    """
+    """What a page shows."""
 
     isLeaf = True
 
@@ -101,9 +92,7 @@ class PageNumbers(Resource):
         self.in_thread = in_thread
 
     def render(self, request: Request) -> bytes | int:
-        """
-        Answer C{GET} and C{HEAD} when it is gathered.
-        """
+        """Answer C{GET} and C{HEAD} when it is gathered."""
         refused = only_reading(request)
         if refused is not None:
             return refused
@@ -126,13 +115,10 @@ class PageNumbers(Resource):
 
 
 class PageSite(AdminSite):
-    """
-    The admin port with the page.
-    """
+    """The admin port with the page."""
 
     def __init__(self, node: Described, *, own: Asks, cluster: Asks, in_thread: Any) -> None:
-        """
-        @param own: Gathers what this node tells of itself.
+        """@param own: Gathers what this node tells of itself.
         @param cluster: And what is told of all.
         @param in_thread: Runs what takes a moment.
         """
@@ -147,18 +133,12 @@ class PageSite(AdminSite):
 
 
 class NoPage(Resource):
-    """
-    C{/page} itself, and what is not below it.
-    """
+    """C{/page} itself, and what is not below it."""
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """
-        Whatever else is asked for is not there.
-        """
+        """Whatever else is asked for is not there."""
         return self
 
     def render(self, request: Request) -> bytes:
-        """
-        Say so.
-        """
+        """Say so."""
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/"]})

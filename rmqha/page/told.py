@@ -1,5 +1,4 @@
-"""
-What nodes tell each other for their pages: one answer of C{/page/node}.
+"""What nodes tell each other for their pages: one answer of C{/page/node}.
 
 What another node tells is read by these types, so that the page gets what it can show.
 
@@ -18,8 +17,7 @@ from rmqha.nodes.facts import Fact, Refusal
 
 @frozen(kw_only=True)
 class Series:
-    """
-    A number over the last quarter of an hour.
+    """A number over the last quarter of an hour.
 
     @ivar values: At each of the page's C{times}; C{None} where it was not known.
     """
@@ -31,8 +29,7 @@ class Series:
 
 @frozen(kw_only=True)
 class GroupRow:
-    """
-    How far a consumer group is behind in a topic.
+    """How far a consumer group is behind in a topic.
 
     @ivar messages: What it has not consumed.
     @ivar seconds: How long the oldest of it has been stored; C{None} where that is not known.
@@ -46,8 +43,7 @@ class GroupRow:
 
 @frozen(kw_only=True)
 class NodePage:
-    """
-    All that the page tells of one node.
+    """All that the page tells of one node.
 
     @ivar name: C{brokerName/brokerId}, or where a name server is asked.
     @ivar broker_name: The set it is in; empty for a name server.
@@ -74,8 +70,7 @@ class NodePage:
 
 @frozen(kw_only=True)
 class ClusterPage:
-    """
-    What C{/page/cluster} answers.
+    """What C{/page/cluster} answers.
 
     @ivar own: The name of the node that was asked.
     @ivar note: Why it knows no others, or not all; empty if it does.

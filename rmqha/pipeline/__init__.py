@@ -1,3 +1,1 @@
-"""
-Rows of a replicated log for PySpark and Arrow, straight from the store's files.
-"""
+"""Rows of a replicated log for PySpark and Arrow, straight from the store's files."""

@@ -1,6 +1,4 @@
-"""
-Errors of the pipeline's options, jobs and tables.
-"""
+"""Errors of the pipeline's options, jobs and tables."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class OptionInvalid(PipelineError):
-    """
-    An option's value is not allowed.
+    """An option's value is not allowed.
 
     @ivar option: The option.
     @ivar value: Its text.
@@ -29,8 +26,7 @@ class OptionInvalid(PipelineError):
 
 @frozen
 class OptionUnknown(PipelineError):
-    """
-    An option that does not exist.
+    """An option that does not exist.
 
     @ivar option: The option as written.
     @ivar nearest: The nearest known one, or C{""}.
@@ -46,8 +42,7 @@ class OptionUnknown(PipelineError):
 
 @frozen
 class OptionMissing(PipelineError):
-    """
-    A required option was not given.
+    """A required option was not given.
 
     @ivar option: The option.
     @ivar reason: What needs it.
@@ -62,8 +57,7 @@ class OptionMissing(PipelineError):
 
 @frozen
 class ColumnOfOtherType(PipelineError):
-    """
-    A schema asks for a column with another type than it has.
+    """A schema asks for a column with another type than it has.
 
     @ivar column: The column.
     @ivar wanted: The type asked for.
@@ -80,8 +74,7 @@ class ColumnOfOtherType(PipelineError):
 
 @frozen
 class JavaMissing(PipelineError):
-    """
-    Spark needs a Java, and none was found.
+    """Spark needs a Java, and none was found.
 
     @ivar looked: Where it was searched for.
     """
@@ -94,8 +87,7 @@ class JavaMissing(PipelineError):
 
 @frozen
 class JobFailed(PipelineError):
-    """
-    A Spark job failed, in a task or before.
+    """A Spark job failed, in a task or before.
 
     @ivar reason: What was raised there, in one line.
     """
@@ -108,8 +100,7 @@ class JobFailed(PipelineError):
 
 @frozen
 class NotNext(PipelineError):
-    """
-    Rows do not continue what a table holds: some would be lost, or come twice.
+    """Rows do not continue what a table holds: some would be lost, or come twice.
 
     @ivar store: The store's name.
     @ivar first: Physical offset where what the table holds begins.
@@ -132,8 +123,7 @@ class NotNext(PipelineError):
 
 @frozen
 class TableRefused(PipelineError):
-    """
-    A table cannot be written to, or cannot be changed as requested.
+    """A table cannot be written to, or cannot be changed as requested.
 
     @ivar table: Where it is.
     @ivar reason: Why not.
@@ -148,8 +138,7 @@ class TableRefused(PipelineError):
 
 @frozen
 class DigestsInvalid(PipelineError):
-    """
-    A file of digests of a log's chunks cannot be used.
+    """A file of digests of a log's chunks cannot be used.
 
     @ivar reason: What is wrong with it.
     """
@@ -162,8 +151,7 @@ class DigestsInvalid(PipelineError):
 
 @frozen
 class NothingInCommon(PipelineError):
-    """
-    Copies that should be compared have no byte in common.
+    """Copies that should be compared have no byte in common.
 
     @ivar low: The highest of their first bytes' physical offsets.
     @ivar high: The lowest of their ends.
@@ -181,8 +169,7 @@ class NothingInCommon(PipelineError):
 
 @frozen
 class ColumnNeeded(PipelineError):
-    """
-    Rows that should be sent as messages lack a column.
+    """Rows that should be sent as messages lack a column.
 
     @ivar column: The column.
     @ivar columns: Those there are.
@@ -199,8 +186,7 @@ class ColumnNeeded(PipelineError):
 
 @frozen
 class ColumnNotOfType(PipelineError):
-    """
-    A column of rows that should be sent as messages has the wrong type.
+    """A column of rows that should be sent as messages has the wrong type.
 
     @ivar column: The column.
     @ivar wanted: The type it must have.

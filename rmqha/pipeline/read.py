@@ -1,5 +1,4 @@
-"""
-A DataFrame of a store with a filter, of which the source does what it can.
+"""A DataFrame of a store with a filter, of which the source does what it can.
 
     >>> from rmqha.pipeline.read import read
     >>> read(spark, "/data/store", where="topic = 'orders' AND queue_id IN (0, 1) AND size > 5")
@@ -41,8 +40,7 @@ def read(
     where: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """
-    The rows of a store, or of several.
+    """The rows of a store, or of several.
 
     @param path: The store's root; or none, and C{stores} says which there are.
     @param where: A filter as Spark's SQL has it.  Comparisons of C{topic}, C{tags} and C{queue_id}
@@ -68,8 +66,7 @@ _TOPICS = {"topic", "subscribe", "subscribepattern", "assign"}
 
 
 def options_of(where: str) -> dict[str, str]:
-    """
-    The options that let nothing by of what a filter would not let by, and all that it would;
+    """The options that let nothing by of what a filter would not let by, and all that it would;
     none, if it is not understood.
     """
     tokens = list(_tokens(where))
@@ -83,9 +80,7 @@ def options_of(where: str) -> dict[str, str]:
 
 
 def _tokens(where: str) -> Iterator[Token]:
-    """
-    The tokens of a filter; none if it has others than these.
-    """
+    """The tokens of a filter; none if it has others than these."""
     found, place, text = list[Token](), 0, where.rstrip()
     while place < len(text):
         match = _TOKEN.match(text, place)
@@ -98,9 +93,7 @@ def _tokens(where: str) -> Iterator[Token]:
 
 
 def _parts(tokens: list[Token]) -> Iterator[list[Token]]:
-    """
-    What lies between the C{AND}s of the whole filter.
-    """
+    """What lies between the C{AND}s of the whole filter."""
     part, depth = list[Token](), 0
     for kind, text in tokens:
         depth += (text == "(") - (text == ")") if kind == "sign" else 0
@@ -113,9 +106,7 @@ def _parts(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def _option(part: list[Token]) -> Iterator[tuple[str, str]]:
-    """
-    What one comparison says; nothing if it is none that options can say.
-    """
+    """What one comparison says; nothing if it is none that options can say."""
     if len(part) < 3 or part[0][0] != "word":
         return
     column, sign, values = part[0][1].lower(), part[1][1].lower(), part[2:]

@@ -1,5 +1,4 @@
-"""
-Read a log without Spark, as Arrow batches.
+"""Read a log without Spark, as Arrow batches.
 
     >>> from rmqha.pipeline.scan import scan
     >>> scan("/data/store", topic="orders", columns="queue_offset,body").read_all()
@@ -25,8 +24,7 @@ Path = str | PathLike[str]
 
 
 def scan(path: Path | None = None, **options: object) -> pa.RecordBatchReader:
-    """
-    Read a store, or several, in the order of the log.
+    """Read a store, or several, in the order of the log.
 
     @param path: The store's root; or none, and C{stores} says which there are.
     @param options: As for Spark, by the same names; values may be Python's.
@@ -38,8 +36,7 @@ def scan(path: Path | None = None, **options: object) -> pa.RecordBatchReader:
 
 
 def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
-    """
-    Where the logs end now: C{endingOffsets} for reads that shall all see the same.
+    """Where the logs end now: C{endingOffsets} for reads that shall all see the same.
 
     @return: Physical offsets by store.
     """
@@ -48,9 +45,7 @@ def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
 
 
 def parse(path: Path | None, options: Mapping[str, object]) -> ReadOptions:
-    """
-    The options of a call.
-    """
+    """The options of a call."""
     given = {name: value for name, value in options.items() if value is not None}
     if path is not None:
         given["path"] = path

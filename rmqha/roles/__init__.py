@@ -1,3 +1,1 @@
-"""
-Settings to a service tree, one module a role.
-"""
+"""Settings to a service tree, one module a role."""

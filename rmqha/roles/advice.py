@@ -1,5 +1,4 @@
-"""
-What is allowed and still not wise: ports that are open to everybody, and keys that do not fit.
+"""What is allowed and still not wise: ports that are open to everybody, and keys that do not fit.
 
 A node says the first at its start, in one warning; C{rmqha config check} says all of it.
 """
@@ -19,8 +18,7 @@ _IN_NAMES = re.compile(r"[%|a-zA-Z0-9_-]")
 
 
 def open_ports(settings: Settings, *, namesrv: bool) -> list[str]:
-    """
-    The ports that serve whoever reaches them, each with the keys that would change that.
+    """The ports that serve whoever reaches them, each with the keys that would change that.
 
     A port on a loopback address is open to the machine's own users alone, and not meant.
 
@@ -51,24 +49,18 @@ def _brokers(settings: Settings) -> Iterator[str]:
 
 
 def _everybody(remoting: RemotingSettings) -> bool:
-    """
-    Whether any peer may ask a client port.
-    """
+    """Whether any peer may ask a client port."""
     certified = remoting.tls is TlsMode.ENFORCING and remoting.tls_client_auth is ClientAuth.REQUIRE
     return not (remoting.allowed_peers or certified) and _beyond(remoting.bind_address)
 
 
 def _beyond(address: str) -> bool:
-    """
-    Whether who is on another machine can reach what listens on an address; empty is all.
-    """
+    """Whether who is on another machine can reach what listens on an address; empty is all."""
     return not address or not ip_address(address).is_loopback
 
 
 def open_warning(settings: Settings, *, namesrv: bool) -> str:
-    """
-    The same as one sentence; empty if there is nothing to say.
-    """
+    """The same as one sentence; empty if there is nothing to say."""
     ports = open_ports(settings, namesrv=namesrv)
     if not ports:
         return ""
@@ -79,9 +71,7 @@ def open_warning(settings: Settings, *, namesrv: bool) -> str:
 
 
 def advice(settings: Settings, *, namesrv: bool) -> list[str]:
-    """
-    All that is allowed and not wise, a sentence each.
-    """
+    """All that is allowed and not wise, a sentence each."""
     found = [open_warning(settings, namesrv=namesrv)]
     if not namesrv:
         found += _of_a_broker(settings)
@@ -89,9 +79,7 @@ def advice(settings: Settings, *, namesrv: bool) -> list[str]:
 
 
 def _values(settings: Settings) -> Iterator[str]:
-    """
-    Values that peers, tools or clients cannot use as they are.
-    """
+    """Values that peers, tools or clients cannot use as they are."""
     broker, ha = settings.broker, settings.ha
     master = "" if ha.master is None else ha.master[0]
     hosts = {"brokerIP1": broker.ip1, "brokerIP2": broker.ip2, "haMasterAddress": master}

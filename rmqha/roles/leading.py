@@ -1,5 +1,4 @@
-"""
-What a node does to lead a set, and to lead no more.
+"""What a node does to lead a set, and to lead no more.
 
 The store stays open through both; what changes is who writes its log, and the broker that clients
 talk to.  Who is master is decided elsewhere (L{rmqha.roles.member}), one decision after the other.
@@ -42,8 +41,7 @@ REMEMBERED = 10
 
 
 class LeadingNode(SlaveNode):
-    """
-    A slave that may lead.
+    """A slave that may lead.
 
     @ivar member: C{controller.state} of the status.
     @ivar why: The reason of it, in words.
@@ -71,8 +69,7 @@ class LeadingNode(SlaveNode):
         self._comparing = (-1, 0.0)
 
     async def _lead(self, state: SetState) -> str:
-        """
-        Lead in a new epoch, or not at all.
+        """Lead in a new epoch, or not at all.
 
         @return: What keeps us from it.
         """
@@ -99,10 +96,9 @@ class LeadingNode(SlaveNode):
         return refused
 
     async def _compare_ends(self, state: SetState) -> str:
-        """
-        Others are in the set where a process before this one has led in this epoch.  What they have
-        beyond our end was ours, and a power cut has taken it: it may be acknowledged, and other
-        bytes at its place would have the same label.  Who has it is to be elected.
+        """Others are in the set where a process before this one has led in this epoch.  What they
+        have beyond our end was ours, and a power cut has taken it: it may be acknowledged, and
+        other bytes at its place would have the same label.  Who has it is to be elected.
 
         Who does not answer is waited for as long as a member that does not come: no write can be
         acknowledged meanwhile.
@@ -215,14 +211,10 @@ class LeadingNode(SlaveNode):
         return master
 
     def _let_in(self, store: Store) -> None:
-        """
-        Only who leads feeds others.
-        """
+        """Only who leads feeds others."""
 
     async def _end_following(self) -> None:
-        """
-        Nobody writes our log, and nobody reads of a master's.
-        """
+        """Nobody writes our log, and nobody reads of a master's."""
         changing = Shutdown("following", self.reactor)
         if self.follower is not None:
             # It waits for a repair, which opens the store and begins to follow again.
@@ -236,9 +228,7 @@ class LeadingNode(SlaveNode):
         await changing.step("the broker", self.shut_broker)
 
     async def _demote(self, why: str) -> None:
-        """
-        Lead no more: no write that waits is acknowledged, and none is taken.
-        """
+        """Lead no more: no write that waits is acknowledged, and none is taken."""
         self._become(MemberState.DEMOTING, why)
         changing = Shutdown("leading", self.reactor)
         ending = changing.step("the set", self._leave_at_once)
@@ -246,9 +236,7 @@ class LeadingNode(SlaveNode):
         await ending
 
     def leave(self) -> Deferred[None]:
-        """
-        End the epoch that we lead, if we do.
-        """
+        """End the epoch that we lead, if we do."""
         return Deferred.fromCoroutine(self._leave())
 
     def _leave_at_once(self) -> Deferred[None]:
@@ -266,8 +254,7 @@ class LeadingNode(SlaveNode):
             await written
 
     def _wear(self, role: BrokerRole, number: int) -> None:
-        """
-        What this node is to clients and name servers from now on.
+        """What this node is to clients and name servers from now on.
 
         @param number: The C{brokerId} in routes.
         """
@@ -299,17 +286,13 @@ class LeadingNode(SlaveNode):
         )
 
     def ha_status(self) -> HaStatus:
-        """
-        As a master or as a slave.
-        """
+        """As a master or as a slave."""
         if self.master is None:
             return super().ha_status()
         return self.serving.ha_status(self.store.log.end)
 
     def guarantee(self) -> str:
-        """
-        What an acknowledged write means here, in words.
-        """
+        """What an acknowledged write means here, in words."""
         if self._writer is None:
             return "none: this member does not lead"
         if self._writer.role is BrokerRole.SYNC_MASTER:

@@ -1,6 +1,4 @@
-"""
-The master: takes writes, serves the log to slaves; unless another master of its name does.
-"""
+"""The master: takes writes, serves the log to slaves; unless another master of its name does."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ T = TypeVar("T")
 
 
 class MasterNode(TellingNode):
-    """
-    A master's service tree.
+    """A master's service tree.
 
     @ivar writer: Takes writes; C{None} before C{ready} has fired.
     @ivar serving: Its slaves.
@@ -55,8 +52,8 @@ class MasterNode(TellingNode):
     def __init__(
         self, settings: Settings, reactor: Any, *, repair: bool = False, force: bool = False
     ) -> None:
-        """
-        @param force: Whether to start beside another master, and although this one was fenced.
+        """@param force: Whether to start beside another master, and although this one was
+        fenced.
         """
         super().__init__(settings, reactor, repair=repair)
         self.force = force
@@ -70,9 +67,7 @@ class MasterNode(TellingNode):
         )
 
     def opening(self) -> Opening:
-        """
-        A master's log is never cut without being told to, and is a whole one.
-        """
+        """A master's log is never cut without being told to, and is a whole one."""
         self.replicas = KnownReplicas.load(self.settings.store.root, self._in_thread)
         self.tail = TailRecovery(
             settings=self.settings,
@@ -92,16 +87,13 @@ class MasterNode(TellingNode):
         )
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Open the HA port; slaves are refused there until L{serve}.
-        """
+        """Open the HA port; slaves are refused there until L{serve}."""
         return self.serving.listen()
 
     # --- other masters ------------------------------------------------------------
 
     def admitted(self) -> Deferred[None]:
-        """
-        A master is not served beside a live one of its name whose epoch is not lower.
+        """A master is not served beside a live one of its name whose epoch is not lower.
 
         @return: Fails with L{TwinMaster} if there is one.
         """
@@ -157,9 +149,7 @@ class MasterNode(TellingNode):
             )
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
-        """
-        A name server of ours told that another master is in the routes.
-        """
+        """A name server of ours told that another master is in the routes."""
         if self.broker is None or answer.master_epoch is None or not answer.master_addr:
             return
         self.broker.fencing.met(
@@ -169,9 +159,7 @@ class MasterNode(TellingNode):
     # --- the work -----------------------------------------------------------------
 
     def prepared(self, store: Store) -> Deferred[None]:
-        """
-        After a crash, let replicas give back what the log has lost.
-        """
+        """After a crash, let replicas give back what the log has lost."""
         return Deferred.fromCoroutine(self._with_its_tail(store))
 
     async def _with_its_tail(self, store: Store) -> None:
@@ -182,9 +170,7 @@ class MasterNode(TellingNode):
             self.epochs.load(store.log.confirmed)
 
     def serve(self, store: Store) -> Deferred[None]:
-        """
-        Begin an epoch, let slaves and clients in.
-        """
+        """Begin an epoch, let slaves and clients in."""
         end_following(self.settings.store.root, store.log.confirmed)
         transfer = self.serving.begin(store).transfer
         self.writer = Writer(store, transfer, self.settings.broker.role)
@@ -194,9 +180,7 @@ class MasterNode(TellingNode):
         self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
 
     async def unserve(self) -> None:
-        """
-        Answer waiting writes, close all connections, end the epoch.
-        """
+        """Answer waiting writes, close all connections, end the epoch."""
         shutdown = Shutdown("serving", self.reactor)
         if self._looking_for_twin is not None:
             self._looking_for_twin.cancel()
@@ -211,69 +195,51 @@ class MasterNode(TellingNode):
         shutdown.finish()
 
     def settings_changed(self) -> None:
-        """
-        Some of the settings are others now; the HA port has a list too.
-        """
+        """Some of the settings are others now; the HA port has a list too."""
         super().settings_changed()
         self.serving.allow(self.settings.ha.allowed_peers)
 
     def held_from(self) -> int | None:
-        """
-        What the slaves still need.
-        """
+        """What the slaves still need."""
         return self.serving.held_from()
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep no files any more for a slave that is away.
-        """
+        """Keep no files any more for a slave that is away."""
         return self.serving.slots.drop(address)
 
     def acknowledged(self) -> int | None:
-        """
-        What the replicas that a write waits for hold.
-        """
+        """What the replicas that a write waits for hold."""
         return self.serving.acknowledged()
 
     def ha_status(self) -> HaStatus:
         return self.serving.ha_status(self.store.log.end)
 
     def guarantee(self) -> str:
-        """
-        What an acknowledged write means here, in words.
-        """
+        """What an acknowledged write means here, in words."""
         if self.writer is None or self.serving.factory is None:
             return "none: not serving"
         return self.writer.guarantee()
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A node's reasons, and those of the HA port.
-        """
+        """A node's reasons, and those of the HA port."""
         yield from super().health()
         yield from self.serving.health()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        A node's, and those of the HA port.
-        """
+        """A node's, and those of the HA port."""
         yield from super().jobs()
         yield from self.serving.jobs()
         yield from self.tail.jobs()
 
     def facts(self) -> Facts:
-        """
-        A node's, and how its replicas are.
-        """
+        """A node's, and how its replicas are."""
         found, factory = dict(super().facts()), self.serving.factory
         for replica in factory.replicas() if factory is not None else ():
             found[f"replica {replica.address}"] = replica.state.value, replica.detail
         return found
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        A node's, and how long writes wait for replicas.
-        """
+        """A node's, and how long writes wait for replicas."""
         yield from super().samples()
         factory = self.serving.factory
         if factory is not None:
@@ -281,19 +247,13 @@ class MasterNode(TellingNode):
 
     @property
     def reason(self) -> str:
-        """
-        Why, in words.
-        """
+        """Why, in words."""
         return super().reason or self.tail.reason
 
     def slave_listens(self, host: str, port: int) -> None:
-        """
-        Remember it for the start after a crash.
-        """
+        """Remember it for the start after a crash."""
         self.replicas.listens(host, port)
 
     def status(self) -> dict[str, Any]:
-        """
-        A node's status, and the replicas.
-        """
+        """A node's status, and the replicas."""
         return super().status() | self.serving.status() | {"tailFetch": self.tail.status()}

@@ -1,6 +1,5 @@
-"""
-A member of a set whose master controllers elect: it follows, or leads, as is decided, without a new
-process.
+"""A member of a set whose master controllers elect: it follows, or leads, as is decided, without a
+new process.
 
 The store stays open through a change; what changes is who writes its log, and the broker that
 clients talk to.  Changes come one after the other (L{rmqha.controller.set_watch}), and what each
@@ -74,17 +73,13 @@ UNKNOWN_SET = (
 
 
 def keep_labels(root: Path, journal: EpochJournal) -> None:
-    """
-    Write the epoch file that RocketMQ keeps.  Blocking.
-    """
+    """Write the epoch file that RocketMQ keeps.  Blocking."""
     labels = [EpochLabel(one.epoch, one.start) for one in journal.starts]
     epoch_file.write(root / EPOCH_FILE_CHECKPOINT, labels)
 
 
 class MemberNode(LeadingNode):
-    """
-    A member's service tree.
-    """
+    """A member's service tree."""
 
     role = "member"
     decided = frozenset({"brokerId", "brokerRole"})
@@ -132,9 +127,7 @@ class MemberNode(LeadingNode):
     # --- to become a member -----------------------------------------------------------
 
     def serve(self, store: Store) -> Deferred[None]:
-        """
-        Join, the first time; after a repair follow on.
-        """
+        """Join, the first time; after a repair follow on."""
         if self._joined:
             return Deferred.fromCoroutine(self._follow_on(store))
         self._joining = Deferred.fromCoroutine(self._join(store))
@@ -205,9 +198,7 @@ class MemberNode(LeadingNode):
         self._refuse("internal", failure.getErrorMessage())
 
     async def _recall(self, store: Store) -> None:
-        """
-        What this store knows of its set: a stock broker may have had it meanwhile.
-        """
+        """What this store knows of its set: a stock broker may have had it meanwhile."""
         root, end = self.settings.store.root, store.log.confirmed
         journal = self.epochs.journal
         try:
@@ -227,9 +218,7 @@ class MemberNode(LeadingNode):
         await self.counted_on.recall(end)
 
     def _sign_of_life(self) -> SignOfLife | None:
-        """
-        None while we must not be elected: by it a controller would believe that we can be.
-        """
+        """None while we must not be elected: by it a controller would believe that we can be."""
         store, refused = self.store_service.opened, self.member is MemberState.REFUSED
         if store is None or store.state in LIFELESS or self.counted_on.lost or refused:
             return None
@@ -240,8 +229,7 @@ class MemberNode(LeadingNode):
     # --- what is decided ----------------------------------------------------------------
 
     async def _decided(self, state: SetState) -> str:
-        """
-        Do what a decision asks for.
+        """Do what a decision asks for.
 
         @return: What keeps us from it.
         """
@@ -295,9 +283,7 @@ class MemberNode(LeadingNode):
         return await self._follow_decided(state)
 
     def _nobody_to_elect(self, state: SetState) -> str:
-        """
-        Wait for those that may be elected.
-        """
+        """Wait for those that may be elected."""
         why = (
             f"there is no master in epoch {state.master_epoch}: only {sorted(state.in_sync)} may "
             "be elected, and none of them is alive. Start them; if that is not possible, `rmqha "
@@ -308,9 +294,7 @@ class MemberNode(LeadingNode):
         return why
 
     def _fence_refused(self, reason: str, why: str) -> str:
-        """
-        Do not act on a decision; another node may act on it.
-        """
+        """Do not act on a decision; another node may act on it."""
         refused = self._refuse(reason, why)
         if self.master is not None:
             self.master.fenced = refused
@@ -334,9 +318,7 @@ class MemberNode(LeadingNode):
     # --- to be sure of it -----------------------------------------------------------------
 
     def _keep(self) -> Deferred[None] | None:
-        """
-        Once a second: whether we are fenced, and what was counted on.
-        """
+        """Once a second: whether we are fenced, and what was counted on."""
         self._fence()
         broker = self.broker
         if self.follower is not None and broker is not None and self._counts():
@@ -344,8 +326,7 @@ class MemberNode(LeadingNode):
         return self._keep_held()
 
     def _fence(self) -> None:
-        """
-        A master that no controller answers may have been replaced, unless everybody is here who
+        """A master that no controller answers may have been replaced, unless everybody is here who
         could have been elected.
         """
         master = self.master
@@ -367,9 +348,7 @@ class MemberNode(LeadingNode):
         self._become(MemberState.LEADING, f"in master epoch {self._leads}")
 
     def _counts(self) -> bool:
-        """
-        Whether this member may be elected, as far as is known.
-        """
+        """Whether this member may be elected, as far as is known."""
         state = self.elected.followed.state
         if self.master is not None:
             return not self.master.in_sync.alone
@@ -391,9 +370,7 @@ class MemberNode(LeadingNode):
     # --- for the broker -------------------------------------------------------------------
 
     def broker_parts(self) -> tuple[RequestHandler, ...]:
-        """
-        A member is asked for its labels, and told of elections.
-        """
+        """A member is asked for its labels, and told of elections."""
         return (SetRequests(self._labels, self._role_changed),)
 
     def _role_changed(self, told: RoleChangedRequest) -> None:
@@ -401,9 +378,7 @@ class MemberNode(LeadingNode):
             self.elected.watch.hurry()
 
     async def unserve(self) -> None:
-        """
-        Leave the set as one that is expected back.
-        """
+        """Leave the set as one that is expected back."""
         shutdown = Shutdown("the membership", self.reactor)
         await shutdown.step("looking after the membership", self._keeping.stop)
         await shutdown.step("deciding", self.upstream.stop)
@@ -419,9 +394,7 @@ class MemberNode(LeadingNode):
     # --- the status -----------------------------------------------------------------------
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A node's reasons, and why this one is no member.
-        """
+        """A node's reasons, and why this one is no member."""
         yield from super().health()
         if self.master is not None:
             yield from self.master.health()
@@ -433,24 +406,18 @@ class MemberNode(LeadingNode):
             )
 
     def facts(self) -> Facts:
-        """
-        A slave's, and how it stands in its set.
-        """
+        """A slave's, and how it stands in its set."""
         return {**super().facts(), "member": (self.member.value, self.why)}
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        A slave's, and of the master of a set how long writes wait.
-        """
+        """A slave's, and of the master of a set how long writes wait."""
         yield from super().samples()
         if self.master is not None:
             waited = self.master.transfer.waited
             yield node_families.of_durations(node_families.ACK_WAIT, waited)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        A node's, and those of the membership.
-        """
+        """A node's, and those of the membership."""
         yield from super().jobs()
         yield self._keeping
         yield from self.membership.jobs()
@@ -458,9 +425,7 @@ class MemberNode(LeadingNode):
             yield from self.master.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        A slave's status, and the membership.
-        """
+        """A slave's status, and the membership."""
         store = self.store_service.opened
         status = super().status()
         watch, master = self.elected.watch, self.master

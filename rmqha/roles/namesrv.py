@@ -1,6 +1,4 @@
-"""
-The name server: tells clients where brokers are.  It has no store.
-"""
+"""The name server: tells clients where brokers are.  It has no store."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ from rmqha.wire.remoting.bodies.route import ClusterInfo
 
 
 class NamesrvNode(Process):
-    """
-    A name server's service tree.
+    """A name server's service tree.
 
     @ivar server: What it is, once it was started.
     """
@@ -37,8 +34,7 @@ class NamesrvNode(Process):
     server: NameServer
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Read what was kept, and listen.
+        """Read what was kept, and listen.
 
         @raise FileUnreadable: If the system does not let C{kvConfigPath} be read.
         @raise TableUnreadable: If nothing of it makes sense.
@@ -68,9 +64,7 @@ class NamesrvNode(Process):
         return [listen(self.reactor, factory, settings.listen_port, remoting.bind_address)]
 
     def begin(self) -> None:
-        """
-        Begin to look for brokers that are gone.
-        """
+        """Begin to look for brokers that are gone."""
         self.tell_shares()
         self.set_aside()
         self.server.start()
@@ -81,9 +75,7 @@ class NamesrvNode(Process):
         )
 
     def adopt(self, settings: Settings) -> None:
-        """
-        Take over the log's level, and the lists of who may connect, and change something.
-        """
+        """Take over the log's level, and the lists of who may connect, and change something."""
         self.log_from(settings.log.level)
         self.settings = evolve(
             self.settings,
@@ -98,9 +90,7 @@ class NamesrvNode(Process):
         )
 
     async def end(self) -> None:
-        """
-        Close all connections.
-        """
+        """Close all connections."""
         await self.server.stop()
 
     def _save(self, table: dict[str | int, Any]) -> Deferred[None]:
@@ -113,33 +103,23 @@ class NamesrvNode(Process):
         return self._in_thread(save)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        A process's, and those of the server.
-        """
+        """A process's, and those of the server."""
         yield from super().jobs()
         yield from self.server.jobs()
 
     def known_brokers(self) -> ClusterInfo | None:
-        """
-        All brokers that are registered.
-        """
+        """All brokers that are registered."""
         return self.server.table.cluster_info()
 
     def metric_labels(self) -> dict[str, str]:
-        """
-        A name server's, by the name that RocketMQ has for it.
-        """
+        """A name server's, by the name that RocketMQ has for it."""
         return {"node_type": "nameserver"}
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        A process's, and how long requests took.
-        """
+        """A process's, and how long requests took."""
         yield from super().samples()
         yield from of_calls(self.server.registry.calls)
 
     def status(self) -> dict[str, Any]:
-        """
-        The brokers, and how many topics they have.
-        """
+        """The brokers, and how many topics they have."""
         return super().status() | {"state": "serving", "reason": ""} | self.server.status()

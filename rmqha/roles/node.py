@@ -1,5 +1,4 @@
-"""
-What a master and a slave are both made of: the store, its threads, the broker.
+"""What a master and a slave are both made of: the store, its threads, the broker.
 
 A node starts in two halves.  What can go wrong at once (the store's lock, a port in
 use) does so in C{startService}, so that twistd, daemonized or not, ends with an exit
@@ -60,8 +59,7 @@ RELOAD = "A reload of the configuration"
 
 
 class Node(Process):
-    """
-    The parts all brokers share.
+    """The parts all brokers share.
 
     @ivar environment: What every store of this node is given.
     @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
@@ -101,9 +99,7 @@ class Node(Process):
     # --- for a role to say ----------------------------------------------------
 
     def connection_shares(self, settings: Settings) -> ConnectionShares:
-        """
-        What is left beside the files of the store.
-        """
+        """What is left beside the files of the store."""
         ha = settings.ha
         return ConnectionShares(
             files=0,
@@ -117,72 +113,57 @@ class Node(Process):
         return 0 if store is None else store.most_open
 
     def opening(self) -> Opening:
-        """
-        How this role opens its store.
-        """
+        """How this role opens its store."""
         raise NotImplementedError
 
     def admitted(self) -> Deferred[None]:
-        """
-        The store is open: whether it may be served.
+        """The store is open: whether it may be served.
 
         @return: Fires when it may; fails with why it may not.
         """
         return succeed(None)
 
     def prepared(self, store: Store) -> Deferred[None]:
-        """
-        The store is open for the first time: do what comes before this role's work.
+        """The store is open for the first time: do what comes before this role's work.
 
         @return: Fires when it may be served; fails if it must not be.
         """
         return succeed(None)
 
     def serve(self, store: Store) -> Deferred[None]:
-        """
-        The store is open: begin this role's work.
+        """The store is open: begin this role's work.
 
         @return: Fires when clients are let in.
         """
         raise NotImplementedError
 
     async def unserve(self) -> None:
-        """
-        End this role's work; the store is still open.
+        """End this role's work; the store is still open.
 
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
 
     def acknowledged(self) -> int | None:
-        """
-        Up to where as many replicas hold the log as a write waits for; C{None} if it waits
+        """Up to where as many replicas hold the log as a write waits for; C{None} if it waits
         for none.
         """
         return None
 
     def held_from(self) -> int | None:
-        """
-        The lowest offset of the log that a replica still needs; C{None} if none does.
-        """
+        """The lowest offset of the log that a replica still needs; C{None} if none does."""
         return None
 
     def doubt(self, start: int, end: int) -> str:
-        """
-        Why bytes C{[start, end)} of the log may not be the master's; empty where they are.
-        """
+        """Why bytes C{[start, end)} of the log may not be the master's; empty where they are."""
         return ""
 
     def lost_tail(self) -> LostTail | None:
-        """
-        What is missing at the log's end, as far as that is known.
-        """
+        """What is missing at the log's end, as far as that is known."""
         store = self.store_service.opened
         return None if store is None else store.lost
 
     def bad_record(self, error: StoreError) -> None:
-        """
-        Dispatch found a bad record in the log.
-        """
+        """Dispatch found a bad record in the log."""
 
     # --- the service --------------------------------------------------------------
 
@@ -195,8 +176,7 @@ class Node(Process):
         )
 
     def begin(self) -> None:
-        """
-        Read the accounts, listen for clients, take the store's lock, begin to recover.
+        """Read the accounts, listen for clients, take the store's lock, begin to recover.
 
         @raise KeyFileInvalid: If the accounts cannot be read.
         """
@@ -206,16 +186,13 @@ class Node(Process):
         self.store_service.startService()
 
     def abandon(self) -> None:
-        """
-        End the thread that fsyncs.
-        """
+        """End the thread that fsyncs."""
         if self.accounts is not None:
             self.accounts.stop()
         self._stop_fsync()
 
     def startService(self) -> None:
-        """
-        Take the lock, listen, begin to recover.
+        """Take the lock, listen, begin to recover.
 
         @raise StoreLocked: If a running node has the store.
         @raise CannotListenError: If a port is in use.
@@ -236,8 +213,7 @@ class Node(Process):
         return prepared.addCallback(self._serve, store).addCallback(self._served)
 
     def read_tables(self) -> Deferred[None]:
-        """
-        Have a thread read the tables of the next broker, while there is none.  Where they are
+        """Have a thread read the tables of the next broker, while there is none.  Where they are
         wanted, on the reactor, ten thousand topics would be a fifth of a second.
         """
 
@@ -272,9 +248,7 @@ class Node(Process):
         self.reactor.stop()
 
     async def end(self) -> None:
-        """
-        Close connections, flush, leave the store as a clean stop does.
-        """
+        """Close connections, flush, leave the store as a clean stop does."""
         shutdown = Shutdown("the node", self.reactor)
         if self.accounts is not None:
             await shutdown.step("reading accounts", self.accounts.stop)
@@ -288,8 +262,7 @@ class Node(Process):
 
     @property
     def store(self) -> Store:
-        """
-        The store that is open, or was open last.
+        """The store that is open, or was open last.
 
         @raise NotWritable: If it is still being opened.
         """
@@ -321,8 +294,7 @@ class Node(Process):
     # --- clients ------------------------------------------------------------------
 
     def open_broker(self, store: Store, writer: Putter | None) -> Deferred[None]:
-        """
-        Serve clients, now that the store is open.
+        """Serve clients, now that the store is open.
 
         @param writer: Takes writes; C{None} on a slave.
         @return: Fires when they are let in.
@@ -363,17 +335,13 @@ class Node(Process):
             self._changed()
 
     def settings_changed(self) -> None:
-        """
-        Some of the settings are others now: let in whom they name, and log what they say.
-        """
+        """Some of the settings are others now: let in whom they name, and log what they say."""
         self.log_from(self.settings.log.level)
         self.clients.allow(self.settings.remoting.allowed_peers)
         self._admin_peers.change(self.settings.admin.port_allowed_peers)
 
     def adopt(self, settings: Settings) -> None:
-        """
-        Take over what can change while a broker runs.
-        """
+        """Take over what can change while a broker runs."""
         differing = [
             SettingChange(key.name, before, after)
             for key in BROKER_FILE.keys
@@ -397,8 +365,7 @@ class Node(Process):
                 self._log.warn("Only the next start changes {change}", change=each)
 
     def shut_broker(self) -> Deferred[None]:
-        """
-        Serve clients no more; those that are connected stay so.
+        """Serve clients no more; those that are connected stay so.
 
         @return: Fires when nothing of the store is used any more.
         """
@@ -407,48 +374,34 @@ class Node(Process):
         return succeed(None) if broker is None else broker.stop()
 
     def broker_parts(self) -> tuple[RequestHandler, ...]:
-        """
-        What a broker of this role answers beside.
-        """
+        """What a broker of this role answers beside."""
         return ()
 
     def ha_status(self) -> HaStatus:
-        """
-        How replication is doing, as request 907 tells it.
-        """
+        """How replication is doing, as request 907 tells it."""
         raise NotImplementedError
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
-        """
-        A name server said where this broker's master is, if it has one.
-        """
+        """A name server said where this broker's master is, if it has one."""
 
     def slave_listens(self, host: str, port: int) -> None:
-        """
-        A slave of ours at C{host} has told its HA port, 0 for none.
-        """
+        """A slave of ours at C{host} has told its HA port, 0 for none."""
 
     # --- other nodes ----------------------------------------------------------------
 
     def name_servers(self) -> Sequence[str]:
-        """
-        Those it registers at.
-        """
+        """Those it registers at."""
         return [server for server in self.settings.broker.namesrv.split(";") if server]
 
     def connect(self) -> RemotingClient:
-        """
-        A client that signs what it asks, where there are accounts.
-        """
+        """A client that signs what it asks, where there are accounts."""
         return RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
 
     # --- what it can do -------------------------------------------------------------
 
     @property
     def state(self) -> NodeState:
-        """
-        What the node can do: with its store open it does not serve before clients are let in.
-        """
+        """What the node can do: with its store open it does not serve before clients are let in."""
         state = self.store_service.state
         if state:
             return NodeState(state)
@@ -457,9 +410,7 @@ class Node(Process):
 
     @property
     def reason(self) -> str:
-        """
-        Why, in words; empty when all is well.
-        """
+        """Why, in words; empty when all is well."""
         return self.store_service.reason
 
     def _changed(self) -> None:

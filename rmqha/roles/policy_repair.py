@@ -1,5 +1,5 @@
-"""
-What a divergence policy does to a log that is not its master's: cut it, or copy the master's anew.
+"""What a divergence policy does to a log that is not its master's: cut it, or copy the master's
+anew.
 
 Whether that may be done is found out while the store is open; the files are changed under its
 lock, while it is opened once more.
@@ -32,13 +32,10 @@ Reopen = Callable[[Callable[[StoreSettings], None], str], Deferred[str]]
 
 
 class Permit(Protocol):
-    """
-    Whether the log may be cut as the present master wants it.
-    """
+    """Whether the log may be cut as the present master wants it."""
 
     def __call__(self, policy: DivergencePolicy, *, at: int, end: int) -> Coroutine[Any, Any, None]:
-        """
-        @param at: The first byte that would go.
+        """@param at: The first byte that would go.
         @param end: Where the log ends.
         @raise RmqhaError: If it may not be.
         """
@@ -46,8 +43,7 @@ class Permit(Protocol):
 
 @define(eq=False, kw_only=True)
 class PolicyRepair:
-    """
-    Carries policies out on the store of a slave.
+    """Carries policies out on the store of a slave.
 
     @ivar log: The log that is open.
     @ivar permit: Asked before bytes go.
@@ -63,8 +59,7 @@ class PolicyRepair:
     now_ms: Callable[[], int]
 
     def repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
-        """
-        Carry a policy out: close the store, do it under the lock while opening anew.
+        """Carry a policy out: close the store, do it under the lock while opening anew.
 
         @param divergence: Where the logs part, as far as that is known.
         @return: Fires with what was done; fails with why nothing was.

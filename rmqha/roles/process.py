@@ -1,5 +1,4 @@
-"""
-What every role's process is made of: ports, the admin port, and how it starts and ends.
+"""What every role's process is made of: ports, the admin port, and how it starts and ends.
 
 What can go wrong at once (a port in use) does so in C{startService}, so that twistd,
 daemonized or not, ends with an exit code and the reason.
@@ -70,8 +69,7 @@ ADMIN_BACKLOG = 50
 
 
 def raise_file_limit() -> int:
-    """
-    Let this process open as many files as it may: a queue is a file or more.
+    """Let this process open as many files as it may: a queue is a file or more.
 
     @return: The limit now.
     """
@@ -82,8 +80,7 @@ def raise_file_limit() -> int:
 
 
 def without_traceback(error: BaseException) -> None:
-    """
-    Let the process end by an error that was told already, with its exit code and not by its
+    """Let the process end by an error that was told already, with its exit code and not by its
     traceback.
 
     It has to be raised all the same: that is how twistd learns that its start failed,
@@ -101,8 +98,7 @@ def without_traceback(error: BaseException) -> None:
 
 
 def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IListeningPort:
-    """
-    Listen, or raise at once why that is impossible.
+    """Listen, or raise at once why that is impossible.
 
     @raise CannotListenError: If the port is in use.
     """
@@ -117,8 +113,7 @@ def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IList
 
 
 class Process(Service):
-    """
-    The parts all roles share.
+    """The parts all roles share.
 
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
     @ivar reactor_delay: Measures how late the reactor is, as long.
@@ -161,55 +156,41 @@ class Process(Service):
     # --- for a role to say ----------------------------------------------------
 
     def connection_shares(self, settings: Settings) -> ConnectionShares:
-        """
-        What each port may have, once the limit of open files is known.
-        """
+        """What each port may have, once the limit of open files is known."""
         return ConnectionShares(files=0, clients_wanted=settings.remoting.max_connections)
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Open this role's ports, or raise.
-        """
+        """Open this role's ports, or raise."""
         return []
 
     def begin(self) -> None:
-        """
-        All ports are open: begin, or raise why that is impossible.
-        """
+        """All ports are open: begin, or raise why that is impossible."""
 
     def abandon(self) -> None:
-        """
-        The start failed: undo what L{begin} did.
-        """
+        """The start failed: undo what L{begin} did."""
 
     async def end(self) -> None:
-        """
-        End this role's work; the ports are closed already.
+        """End this role's work; the ports are closed already.
 
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it.  A role
+        """What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it.  A role
         adds what its parts give.
         """
         yield from self.tls.identities.health()
         yield from health_of(self.jobs())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What this role does again and again.
-        """
+        """What this role does again and again."""
         yield from self.health_log.jobs()
         yield from self.events.jobs()
         yield from self.tls.identities.jobs()
         yield from self.history.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says; docs/operations.rst, Status, lists the fields.
-        """
+        """What C{/status} says; docs/operations.rst, Status, lists the fields."""
         return {
             **self.identity(),
             "fileLimit": self.shares.files,
@@ -220,9 +201,7 @@ class Process(Service):
         }
 
     def identity(self) -> dict[str, Any]:
-        """
-        The first fields of the status: what runs, and how long it has.
-        """
+        """The first fields of the status: what runs, and how long it has."""
         return {
             "role": self.role,
             "version": VERSION,
@@ -230,52 +209,37 @@ class Process(Service):
         }
 
     def facts(self) -> Facts:
-        """
-        What is so now, and an event when it changes.  A role adds its own.
-        """
+        """What is so now, and an event when it changes.  A role adds its own."""
         wrong = failing(self.health(), HealthProbe.HEALTH)
         names = ", ".join(sorted({reason.name for reason in wrong}))
         return {"health": (names or "well", "; ".join(reason.text for reason in wrong))}
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        What C{/events} says.
-        """
+        """What C{/events} says."""
         return self.events.rows()
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
-        """
-        The consumer groups that are behind; C{None} where a turn of the reactor may end.
-        """
+        """The consumer groups that are behind; C{None} where a turn of the reactor may end."""
         return iter(())
 
     def name_servers(self) -> Sequence[str]:
-        """
-        Whom to ask for other nodes.
-        """
+        """Whom to ask for other nodes."""
         return ()
 
     def known_brokers(self) -> ClusterInfo | None:
-        """
-        The other nodes, if they register here.
-        """
+        """The other nodes, if they register here."""
         return None
 
     def connect(self) -> RemotingClient:
-        """
-        A client for asking other nodes.
-        """
+        """A client for asking other nodes."""
         return RemotingClient(self.reactor, tls=self.tls.requests)
 
     def metric_labels(self) -> dict[str, str]:
-        """
-        What tells this node's metrics from others'.
-        """
+        """What tells this node's metrics from others'."""
         return {"node_type": self.role}
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        What C{/metrics} says; C{None} where a turn of the reactor may end.  A role adds what its
+        """What C{/metrics} says; C{None} where a turn of the reactor may end.  A role adds what its
         parts count.
         """
         yield from of_status(self.status())
@@ -284,38 +248,31 @@ class Process(Service):
         yield node_families.of_durations(node_families.REACTOR_DELAY, late)
 
     def metrics(self) -> Deferred[bytes]:
-        """
-        The same as Prometheus' text.
+        """The same as Prometheus' text.
 
         @return: Fails while the node's parts cannot be read.
         """
         return self._scrape.text()
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep no log files any more for a replica that is away.
+        """Keep no log files any more for a replica that is away.
 
         @return: Whether any were kept.
         """
         return False
 
     def looked(self) -> Deferred[None]:
-        """
-        Look at what L{status} tells and may take a moment.
-        """
+        """Look at what L{status} tells and may take a moment."""
         return succeed(None)
 
     def adopt(self, settings: Settings) -> None:
-        """
-        Take over what can change while this process runs, and log that, and what cannot.
+        """Take over what can change while this process runs, and log that, and what cannot.
 
         @param settings: What the configuration says now.
         """
 
     def reload(self) -> None:
-        """
-        Read the configuration again, and take over what can change.
-        """
+        """Read the configuration again, and take over what can change."""
         try:
             settings = self.reread()
         except ConfigError as error:
@@ -326,8 +283,7 @@ class Process(Service):
     # --- the service --------------------------------------------------------------
 
     def startService(self) -> None:
-        """
-        Listen and begin.
+        """Listen and begin.
 
         @raise CannotListenError: If a port is in use.
         """
@@ -360,9 +316,7 @@ class Process(Service):
         super().startService()
 
     def tell_shares(self) -> None:
-        """
-        Say what the limit of open files cannot give.
-        """
+        """Say what the limit of open files cannot give."""
         unmet, before = self.shares.unmet(), self._unmet
         self._unmet = unmet
         if unmet and unmet != before:
@@ -374,9 +328,7 @@ class Process(Service):
             )
 
     def stopService(self) -> Deferred[None]:
-        """
-        Listen no more, and end.
-        """
+        """Listen no more, and end."""
         if not self.running:
             return succeed(None)
         super().stopService()
@@ -431,8 +383,7 @@ class Process(Service):
         return deferToThreadPool(self.reactor, pool, function, *args, **kwargs)
 
     def _in_own_thread(self, name: str) -> Callable[..., Deferred[Any]]:
-        """
-        For what may never return, such as a read from a file system that is gone: the end of the
+        """For what may never return, such as a read from a file system that is gone: the end of the
         process does not wait for this thread, as it does for those of the pool.
         """
         return OneThread(self.reactor, name).call

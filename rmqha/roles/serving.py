@@ -1,5 +1,4 @@
-"""
-The HA port of a node, for both roles: who is let in, and what is known of them.
+"""The HA port of a node, for both roles: who is let in, and what is known of them.
 
 A master serves the log it writes, a slave the log it holds and has verified; it is one
 code.  What differs is how much a log is worth to others
@@ -46,8 +45,7 @@ BACKLOG = 1024
 
 
 class HaPort(ServerFactory):
-    """
-    Holds the HA port from the start, and refuses connections while there is nothing to serve.
+    """Holds the HA port from the start, and refuses connections while there is nothing to serve.
 
     @ivar refused: How many found it closed.
     """
@@ -57,15 +55,11 @@ class HaPort(ServerFactory):
     refused = 0
 
     def logPrefix(self) -> str:
-        """
-        What Twisted says is listening.
-        """
+        """What Twisted says is listening."""
         return "HA port"
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """
-        Refuse, or let the factory decide.
-        """
+        """Refuse, or let the factory decide."""
         if self.inner is None or addr is None:
             self.refused += 1
             return None
@@ -74,8 +68,7 @@ class HaPort(ServerFactory):
 
 @define(eq=False, kw_only=True)
 class Serving:
-    """
-    What a node does for the slaves behind it.
+    """What a node does for the slaves behind it.
 
     @ivar reactor: Listens, and is the clock.
     @ivar shares: How many connections there may be.
@@ -124,16 +117,13 @@ class Serving:
         return self.in_thread(json_table.replace, self._slots_path, table)
 
     def read_slots(self) -> None:
-        """
-        Take over what was kept before, once the store is ours.
-        """
+        """Take over what was kept before, once the store is ours."""
         if not self._read:
             self.slots.read(self._slots_path)
             self._read = True
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Open the port, if it is wanted.
+        """Open the port, if it is wanted.
 
         @raise CannotListenError: If it is in use.
         """
@@ -146,17 +136,14 @@ class Serving:
         return [listen_now(endpoint, self.gate)]
 
     def allow(self, networks: tuple[Network, ...]) -> None:
-        """
-        Let only these connect from now on, or everybody; who may not any more goes.
-        """
+        """Let only these connect from now on, or everybody; who may not any more goes."""
         ha = evolve(self.settings.ha, allowed_peers=networks)
         self.settings = evolve(self.settings, ha=ha)
         if self.gate.inner is not None:
             self.gate.inner.door.allow(networks)
 
     def begin(self, store: Store) -> MasterFactory:
-        """
-        Begin an epoch of an open store's log, and let slaves in: on a full disk that has no room
+        """Begin an epoch of an open store's log, and let slaves in: on a full disk that has no room
         for the epoch once retention, or somebody, has made some.
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
@@ -208,16 +195,14 @@ class Serving:
         )
 
     def lend(self, factory: MasterFactory) -> None:
-        """
-        Let slaves in by a factory that an elected master made.  Its log has no epoch of ours: what
-        members hold is proven by labels.
+        """Let slaves in by a factory that an elected master made.  Its log has no epoch of ours:
+        what members hold is proven by labels.
         """
         self.read_slots()
         self.factory = self.gate.inner = factory
 
     def acknowledged(self) -> int | None:
-        """
-        Up to where as many replicas hold the log as a write waits for: -1 with too few
+        """Up to where as many replicas hold the log as a write waits for: -1 with too few
         replicas, C{None} if it waits for none.
         """
         needed = self._needed()
@@ -226,15 +211,11 @@ class Serving:
         return -1 if self.factory is None else self.factory.ledger.quorum(needed)
 
     def _needed(self) -> int:
-        """
-        How many replicas a write waits for.
-        """
+        """How many replicas a write waits for."""
         return replicas_needed(self.settings.broker.role, self.settings.ha.in_sync_replicas)
 
     def held_from(self) -> int | None:
-        """
-        The lowest offset a slave still needs, or one that is away; C{None} if none does.
-        """
+        """The lowest offset a slave still needs, or one that is away; C{None} if none does."""
         factory = self.factory or self.ending
         if factory is None:
             # Not serving yet: who was there before will be back.
@@ -243,8 +224,7 @@ class Serving:
         return factory.held_from()
 
     def end(self, *, gently: bool = True) -> Deferred[None]:
-        """
-        Refuse new connections, close all there are, end the epoch.
+        """Refuse new connections, close all there are, end the epoch.
 
         @param gently: Let slaves have what was written to them; without it the log
             is not read once this returns.
@@ -279,8 +259,7 @@ class Serving:
             )
 
     def ha_status(self, end: int) -> HaStatus:
-        """
-        The slaves, as request 907 tells of them.
+        """The slaves, as request 907 tells of them.
 
         @param end: Where the log ends.
         """
@@ -303,9 +282,8 @@ class Serving:
         )
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A C{SYNC_MASTER} that lacks the replicas its writes wait for, and replicas of a master that
-        were there and are away.
+        """A C{SYNC_MASTER} that lacks the replicas its writes wait for, and replicas of a master
+        that were there and are away.
         """
         if self.factory is None:
             return
@@ -322,16 +300,12 @@ class Serving:
             )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again, while anybody is let in.
-        """
+        """What is done again and again, while anybody is let in."""
         if self.factory is not None:
             yield from self.factory.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of the slaves.
-        """
+        """What C{/status} says of the slaves."""
         factory, epoch = self.factory, self.epoch
         # Those that are being sent away count until they are counted with the earlier ones.
         counting = factory or self.ending

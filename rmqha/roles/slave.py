@@ -1,5 +1,4 @@
-"""
-The slave: follows a master, never lets its log differ without saying so, and serves
+"""The slave: follows a master, never lets its log differ without saying so, and serves
 what it holds to further slaves (docs/architecture.rst, Cascades).
 """
 
@@ -47,8 +46,7 @@ TABLES_RETRY = 1.0
 
 
 class SlaveNode(TellingSlave):
-    """
-    A slave's service tree.
+    """A slave's service tree.
 
     @ivar policy_repair: What is done to a log that is not the master's.
     """
@@ -102,28 +100,21 @@ class SlaveNode(TellingSlave):
         )
 
     def opening(self) -> Opening:
-        """
-        A slave's log may always be cut at damage: its master has the bytes.
-        """
+        """A slave's log may always be cut at damage: its master has the bytes."""
         elected = self.settings.controller.enabled
         return Opening(master=False, repair=True, follows_confirm=elected)
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Listen for slaves behind this one.
-        """
+        """Listen for slaves behind this one."""
         return self.serving.listen()
 
     def serve(self, store: Store) -> Deferred[None]:
-        """
-        Begin to follow, or go on after a repair.
-        """
+        """Begin to follow, or go on after a repair."""
         self._let_in(store)
         return self.follow(store)
 
     def follow(self, store: Store) -> Deferred[None]:
-        """
-        Serve readers, and have the log follow a master's.
+        """Serve readers, and have the log follow a master's.
 
         @return: Fires when clients are let in.
         """
@@ -178,9 +169,7 @@ class SlaveNode(TellingSlave):
         upstream.begin()
 
     def _master(self) -> MasterReplica | None:
-        """
-        The master as one that has the bytes of our log: while it was compared, and follows.
-        """
+        """The master as one that has the bytes of our log: while it was compared, and follows."""
         follower = self.follower
         if follower is None or follower.endpoint is None or self.settings.controller.enabled:
             return None
@@ -195,9 +184,7 @@ class SlaveNode(TellingSlave):
         )
 
     def _compared_with(self) -> MasterReplica | None:
-        """
-        The master, while the log is known to be no more and no less than its.
-        """
+        """The master, while the log is known to be no more and no less than its."""
         master = self._master()
         if master is None or self.follower is None:
             return None
@@ -205,14 +192,11 @@ class SlaveNode(TellingSlave):
         return master if in_sync else None
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
-        """
-        A name server said where the master is.
-        """
+        """A name server said where the master is."""
         self.upstream.told(answer)
 
     def _ask_master(self) -> None:
-        """
-        Have the master's tables asked for soon, where its clients connect: a name server knows
+        """Have the master's tables asked for soon, where its clients connect: a name server knows
         best, for it is the master that said so.
         """
         broker, address = self.broker, self.upstream.client_port
@@ -225,9 +209,7 @@ class SlaveNode(TellingSlave):
         return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls.dialling)
 
     async def unserve(self) -> None:
-        """
-        Disconnect on both sides, and let a repair that is under way come to its end.
-        """
+        """Disconnect on both sides, and let a repair that is under way come to its end."""
         # Of a follower that was stopped nobody can say any more whether it was in sync.
         nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
         shutdown = Shutdown("serving", self.reactor)
@@ -257,56 +239,40 @@ class SlaveNode(TellingSlave):
         shutdown.finish()
 
     def leave(self) -> Deferred[None]:
-        """
-        End the lead of a node that may have it.
-        """
+        """End the lead of a node that may have it."""
         return succeed(None)
 
     def acknowledged(self) -> int | None:
-        """
-        Behind an elected master, up to where the set has the log.
-        """
+        """Behind an elected master, up to where the set has the log."""
         store = self.store_service.opened
         return None if store is None or not self.settings.controller.enabled else store.readable
 
     def settings_changed(self) -> None:
-        """
-        Some of the settings are others now; the HA port has a list too.
-        """
+        """Some of the settings are others now; the HA port has a list too."""
         super().settings_changed()
         self.serving.allow(self.settings.ha.allowed_peers)
 
     def held_from(self) -> int | None:
-        """
-        What the slaves behind this one still need.
-        """
+        """What the slaves behind this one still need."""
         return self.serving.held_from()
 
     def doubt(self, start: int, end: int) -> str:
-        """
-        While the logs differ nothing is served from the first difference on.
-        """
+        """While the logs differ nothing is served from the first difference on."""
         return "" if self.follower is None else self.follower.sync.doubt(end)
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep no files any more for a slave that is away.
-        """
+        """Keep no files any more for a slave that is away."""
         return self.serving.slots.drop(address)
 
     def bad_record(self, error: StoreError) -> None:
-        """
-        The master sent what is no record, or the disk changed it: the connection ends.
-        """
+        """The master sent what is no record, or the disk changed it: the connection ends."""
         if self.follower is not None:
             self.follower.bad_record(error)
 
     # --- slaves behind this one -----------------------------------------------------
 
     def _let_in(self, store: Store) -> None:
-        """
-        Serve a log, once it is no unfinished copy: its epoch begins there.
-        """
+        """Serve a log, once it is no unfinished copy: its epoch begins there."""
         if not self.settings.ha.listen_port or self.serving.factory is not None:
             return
         service = self.store_service
@@ -342,9 +308,8 @@ class SlaveNode(TellingSlave):
             self._let_in(self.store)
 
     def _keep_copied(self, log: CommitLog) -> None:
-        """
-        Write down that a record is damaged as it is on the master.  Without room it is found again
-        at the next start, and fetched again.
+        """Write down that a record is damaged as it is on the master.  Without room it is found
+        again at the next start, and fetched again.
         """
         self.environment.in_thread(
             copied_damage_file.save, self.settings.store.root, log.copied
@@ -356,9 +321,7 @@ class SlaveNode(TellingSlave):
         )
 
     def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
-        """
-        Hold the master's version of a place against ours, and keep both.
-        """
+        """Hold the master's version of a place against ours, and keep both."""
         root = self.settings.store.root
         judged = self._in_thread(keep_versions, root, log, at, theirs)
         return judged.addCallback(lambda found: f"{found[0].told()}; {found[1]}")
@@ -366,8 +329,7 @@ class SlaveNode(TellingSlave):
     # --- repairs ------------------------------------------------------------------
 
     def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> Deferred[str]:
-        """
-        Close the store, do something to its files, and open it again, done or not.  The
+        """Close the store, do something to its files, and open it again, done or not.  The
         slaves behind us are gone before.
 
         @param text: What to say when it is done.
@@ -415,9 +377,8 @@ class SlaveNode(TellingSlave):
         return text
 
     async def _read_tables_again(self) -> None:
-        """
-        Read the tables, as soon as there are file descriptors for that: others may have taken them
-        since this process has started.
+        """Read the tables, as soon as there are file descriptors for that: others may have taken
+        them since this process has started.
         """
         while True:
             try:

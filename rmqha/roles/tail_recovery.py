@@ -1,5 +1,4 @@
-"""
-What a master does after a crash, between the opening of its log and its first write.
+"""What a master does after a crash, between the opening of its log and its first write.
 
 It asks its replicas for the tail that it may have lost (L{rmqha.ha.tail_fetch}), makes what they
 gave its own, and decides whether it may serve: never with a loss that its own marks prove and
@@ -40,8 +39,7 @@ from rmqha.wire.log.delay_levels import DelayLevels
 
 @define(eq=False, kw_only=True)
 class TailRecovery:
-    """
-    One start's way to a log that may be written.
+    """One start's way to a log that may be written.
 
     @ivar repair: Whether an operator accepts what is missing (C{--repair}).
     @ivar replicas: Those of the runs before.
@@ -73,8 +71,7 @@ class TailRecovery:
     # --- whom to ask ----------------------------------------------------------
 
     def addresses(self) -> list[tuple[str, int]]:
-        """
-        The HA ports to ask: those that the configuration names, or else those of the replicas
+        """The HA ports to ask: those that the configuration names, or else those of the replicas
         there were.  One that has not told its port is taken to have ours.
         """
         ha = self.settings.ha
@@ -94,16 +91,13 @@ class TailRecovery:
         return host == self.settings.broker.ip1 or ip_address(host).is_loopback
 
     def can_ask(self) -> bool:
-        """
-        Whether there is anybody to ask, and the operator did not say no.
-        """
+        """Whether there is anybody to ask, and the operator did not say no."""
         return self.settings.ha.tail_fetch_timeout > 0 and bool(self.addresses())
 
     # --- the way ----------------------------------------------------------------
 
     async def run(self, store: Store) -> None:
-        """
-        Ask if a crash, or a loss that is proven, calls for it.
+        """Ask if a crash, or a loss that is proven, calls for it.
 
         @raise LogShortened: If bytes are missing that were on the disk, no replica gave them,
             and the operator has not accepted that; L{TailNotFetched} if any was asked.
@@ -145,9 +139,7 @@ class TailRecovery:
             await store.took_over()
 
     def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
-        """
-        Hold a replica's version of a place against ours.
-        """
+        """Hold a replica's version of a place against ours."""
         root = self.settings.store.root
 
         def told(found: tuple[TwoVersions, bytes, bytes]) -> str:
@@ -164,9 +156,7 @@ class TailRecovery:
         return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls)
 
     async def _settle(self, store: Store, lost: LostTail) -> None:
-        """
-        A loss was proven when the store was opened: is it made good?
-        """
+        """A loss was proven when the store was opened: is it made good?"""
         root, end = self.settings.store.root, store.log.confirmed
         if end >= lost.to:
             await self.in_thread(lost_tail.forget, root)
@@ -186,8 +176,7 @@ class TailRecovery:
             self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=each)
 
     def stop(self) -> Deferred[None]:
-        """
-        The node stops: ask no more.
+        """The node stops: ask no more.
 
         @return: Fires when nothing touches the log any longer.
         """
@@ -197,9 +186,7 @@ class TailRecovery:
 
     @property
     def reason(self) -> str:
-        """
-        What is under way, in words; empty if nothing is.
-        """
+        """What is under way, in words; empty if nothing is."""
         if not self.asking or self.fetch is None:
             return ""
         if self.fetch.state is not TailFetchState.FETCHING:
@@ -208,16 +195,12 @@ class TailRecovery:
         return f"asking replicas for a lost tail of the log: {', '.join(rows)}"
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again meanwhile.
-        """
+        """What is done again and again meanwhile."""
         if self.fetch is not None:
             yield from self.fetch.jobs()
 
     def status(self) -> dict[str, Any] | None:
-        """
-        C{tailFetch} of C{/status}; C{None} if nothing called for it.
-        """
+        """C{tailFetch} of C{/status}; C{None} if nothing called for it."""
         if self.fetch is not None:
             return self.fetch.status()
         return {"state": "skipped", "reason": self.skipped} if self.skipped else None

@@ -1,6 +1,4 @@
-"""
-C{twistd rmqha}: options to settings to a service.
-"""
+"""C{twistd rmqha}: options to settings to a service."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ ROLES = {
 
 
 class LogChoice:
-    """
-    What twistd is to log with, for it to find by name: there is one in a process.
+    """What twistd is to log with, for it to find by name: there is one in a process.
 
     @ivar made: Makes it, once a command line was read.
     """
@@ -49,9 +46,7 @@ class LogChoice:
 
 
 class Options(usage.Options):
-    """
-    The command line of C{twistd rmqha}.
-    """
+    """The command line of C{twistd rmqha}."""
 
     threshold: LogThreshold | None = None
     synopsis = "[--role master|slave|member|namesrv] [--conf FILE] [--set KEY=VALUE]..."
@@ -88,23 +83,18 @@ class Options(usage.Options):
         self._conf: Path | None = None
 
     def opt_set(self, assignment: str) -> None:
-        """
-        KEY=VALUE: set a configuration key; it wins over the file and may be repeated.
-        """
+        """KEY=VALUE: set a configuration key; it wins over the file and may be repeated."""
         self["set"].append(assignment)
 
     opt_s = opt_set
 
     def opt_version(self) -> None:
-        """
-        Display the version of rmqha and exit.
-        """
+        """Display the version of rmqha and exit."""
         sys.stdout.write(f"rmqha {version('rmqha')}\n")
         raise SystemExit(0)
 
     def read(self) -> Settings:
-        """
-        Read the configuration, now or once more.
+        """Read the configuration, now or once more.
 
         @raise ConfigProblems: With everything that is wrong.
         """
@@ -115,8 +105,7 @@ class Options(usage.Options):
         return settings
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """
-        Read the command line, and the configuration that it names.
+        """Read the command line, and the configuration that it names.
 
         @raise UsageError: With everything that is wrong, if nobody is there to be told.
         @raise SystemExit: Otherwise; twistd would show all options first, and end with 1.
@@ -131,9 +120,7 @@ class Options(usage.Options):
             raise SystemExit(FOR_A_PERSON) from error
 
     def postOptions(self) -> None:
-        """
-        Load the configuration, so that mistakes are told before anything starts.
-        """
+        """Load the configuration, so that mistakes are told before anything starts."""
         name = self["role"]
         if self["conf"] is not None:
             self._conf = Path(self["conf"])
@@ -156,9 +143,7 @@ class Options(usage.Options):
         self._log_as_configured()
 
     def _log_as_configured(self) -> None:
-        """
-        Have twistd log as the configuration says, unless its command line says how.
-        """
+        """Have twistd log as the configuration says, unless its command line says how."""
         twistd = self.parent
         # Of twist, or of a test, there is none to tell.
         if twistd is None or "logger" not in twistd or twistd["logger"] or twistd.get("syslog"):
@@ -173,8 +158,7 @@ class Options(usage.Options):
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:
-    """
-    The service tree of the chosen role.
+    """The service tree of the chosen role.
 
     @param reactor: Given by tests; twistd's own otherwise.
     @raise SystemExit: If what a store says of its last run cannot be read.

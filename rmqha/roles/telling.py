@@ -1,5 +1,4 @@
-"""
-What a node tells of itself: its health, its status, its metrics, and what happened to it.
+"""What a node tells of itself: its health, its status, its metrics, and what happened to it.
 
 How it comes to all that is in L{rmqha.roles.node}.
 """
@@ -35,8 +34,7 @@ LOOK_PATIENCE = 1.0
 
 
 class TellingNode(Node):
-    """
-    A node that is asked how it is.
+    """A node that is asked how it is.
 
     @ivar unready: States in which this role does not do what it promises its clients.
     """
@@ -49,9 +47,7 @@ class TellingNode(Node):
         self._looking = False
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong now: the node's own state, and what the store and the broker give.
-        """
+        """What is wrong now: the node's own state, and what the store and the broker give."""
         if self.state in UNHEALTHY:
             ready = HealthProbe.READY if self.state in self.unready else HealthProbe(0)
             yield HealthReason(
@@ -69,9 +65,7 @@ class TellingNode(Node):
         yield from super().health()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What the store, the client ports and the broker do again and again.
-        """
+        """What the store, the client ports and the broker do again and again."""
         yield from super().jobs()
         if self.store_service.opened is not None:
             yield from self.store_service.opened.jobs()
@@ -82,9 +76,7 @@ class TellingNode(Node):
             yield from self.broker.jobs()
 
     def facts(self) -> Facts:
-        """
-        A process's, the state, and what the log has lost and got.
-        """
+        """A process's, the state, and what the log has lost and got."""
         found = {"state": (self.state.value, self.reason), **super().facts()}
         fenced, store = self.epochs.journal.fenced_by, self.store_service.opened
         found["master epoch"] = str(self.epochs.number), ""
@@ -97,9 +89,7 @@ class TellingNode(Node):
         return found
 
     def metric_labels(self) -> dict[str, str]:
-        """
-        A broker's, by the names that RocketMQ has for them.
-        """
+        """A broker's, by the names that RocketMQ has for them."""
         broker = self.settings.broker
         return {
             "cluster": broker.cluster,
@@ -109,9 +99,7 @@ class TellingNode(Node):
         }
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        A process's, and those of the store and the broker.
-        """
+        """A process's, and those of the store and the broker."""
         yield from super().samples()
         store, broker = self.store_service.opened, self.broker
         if store is not None:
@@ -124,9 +112,7 @@ class TellingNode(Node):
         yield from of_broker(broker)
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
-        """
-        The consumer groups that have something to consume.
-        """
+        """The consumer groups that have something to consume."""
         broker = self.broker
         if broker is None:
             return
@@ -140,9 +126,7 @@ class TellingNode(Node):
             yield GroupRow(group=group, topic=topic, messages=lag.messages, seconds=seconds)
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says; docs/operations.rst, Status, lists the fields.
-        """
+        """What C{/status} says; docs/operations.rst, Status, lists the fields."""
         store = self.store_service.opened
         log = None if store is None else store.log
         lost = self.lost_tail()
@@ -177,8 +161,7 @@ class TellingNode(Node):
         }
 
     def looked(self) -> Deferred[None]:
-        """
-        Look at what L{status} tells and only a thread may read: the readers of the files.
+        """Look at what L{status} tells and only a thread may read: the readers of the files.
 
         @return: Fires when that is done, or takes too long: then what was seen last is told.
         """
@@ -205,14 +188,11 @@ class TellingNode(Node):
         return done
 
     def guarantee(self) -> str:
-        """
-        What an acknowledged write means here, in words.
-        """
+        """What an acknowledged write means here, in words."""
         return "none: a slave takes no writes"
 
     def _writes(self) -> dict[str, Any]:
-        """
-        How many writes were answered with which status, and how long those of the last minute or
+        """How many writes were answered with which status, and how long those of the last minute or
         two took.
         """
         if self.broker is None or self.broker.writer is None:

@@ -1,5 +1,4 @@
-"""
-What a slave tells of itself: how it stands to its master, and how its replicas stand to it.
+"""What a slave tells of itself: how it stands to its master, and how its replicas stand to it.
 
 How it follows is in L{rmqha.roles.slave}.
 """
@@ -25,8 +24,7 @@ from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 
 
 class TellingSlave(TellingNode):
-    """
-    A slave that is asked how it is.
+    """A slave that is asked how it is.
 
     @ivar follower: Replication, once C{ready} has fired.
     @ivar upstream: Where the master is.
@@ -43,9 +41,7 @@ class TellingSlave(TellingNode):
 
     @property
     def state(self) -> NodeState:
-        """
-        What the node can do: while a repair closes and opens the store it recovers.
-        """
+        """What the node can do: while a repair closes and opens the store it recovers."""
         state = super().state
         return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
 
@@ -56,9 +52,7 @@ class TellingSlave(TellingNode):
             self.follower.sync.fail(service.reason)
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A node's reasons, those of the HA port, and why the log does not follow the master's.
-        """
+        """A node's reasons, those of the HA port, and why the log does not follow the master's."""
         yield from super().health()
         yield from self.serving.health()
         if self.follower is not None:
@@ -68,9 +62,7 @@ class TellingSlave(TellingNode):
             yield from self.comparison.health()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        A node's, those of the HA port, and what follows the master.
-        """
+        """A node's, those of the HA port, and what follows the master."""
         yield from super().jobs()
         yield from self.serving.jobs()
         yield from self.upstream.jobs()
@@ -80,9 +72,7 @@ class TellingSlave(TellingNode):
             yield from self.comparison.jobs()
 
     def facts(self) -> Facts:
-        """
-        A node's, how it stands to its master, and what it was given back.
-        """
+        """A node's, how it stands to its master, and what it was given back."""
         found = dict(super().facts())
         if self.follower is not None:
             sync = self.follower.sync
@@ -92,9 +82,7 @@ class TellingSlave(TellingNode):
         return found
 
     def status(self) -> dict[str, Any]:
-        """
-        A node's status, the replicas, and the upstream.
-        """
+        """A node's status, the replicas, and the upstream."""
         status = super().status() | self.serving.status()
         store = self.store_service.opened if self.store_service.running else None
         stored = store.last_record_stored() if store is not None else 0
@@ -106,9 +94,7 @@ class TellingSlave(TellingNode):
         return status
 
     def lost_tail(self) -> LostTail | None:
-        """
-        What is missing, until it was fetched again, or the master was found to have no more.
-        """
+        """What is missing, until it was fetched again, or the master was found to have no more."""
         lost, follower = super().lost_tail(), self.follower
         if lost is None or self.store.log.confirmed >= lost.to:
             return None
@@ -116,9 +102,7 @@ class TellingSlave(TellingNode):
         return None if in_sync else lost
 
     def ha_status(self) -> HaStatus:
-        """
-        The master, as far as it is known here.
-        """
+        """The master, as far as it is known here."""
         log, follower = self.store.log, self.follower
         connection = None if follower is None else follower.sync.connection
         read, written = (0.0, 0.0) if connection is None else connection.last()
@@ -134,8 +118,6 @@ class TellingSlave(TellingNode):
         )
 
     def _milliseconds(self, moment: float) -> int:
-        """
-        A moment of the reactor's clock in milliseconds since 1970; 0 for none.
-        """
+        """A moment of the reactor's clock in milliseconds since 1970; 0 for none."""
         ago = self.reactor.seconds() - moment
         return self.environment.now_ms() - int(ago * 1000) if moment else 0

@@ -1,3 +1,1 @@
-"""
-The commit log and the files derived from it.
-"""
+"""The commit log and the files derived from it."""

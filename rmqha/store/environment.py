@@ -1,5 +1,4 @@
-"""
-What a node gives its stores: clock, threads, and what a store asks and tells the node.
+"""What a node gives its stores: clock, threads, and what a store asks and tells the node.
 
 A slave's repair closes one store and opens another on the same files.  Each is given the same
 environment when it is made, so that none can be open without the node's callbacks.
@@ -23,8 +22,7 @@ from rmqha.store.log.truncate import Step
 
 @frozen(kw_only=True)
 class StoreEnvironment:
-    """
-    The clock, the threads and the callbacks of a node's stores.
+    """The clock, the threads and the callbacks of a node's stores.
 
     @ivar in_thread: Runs long work in a thread.
     @ivar fsync: Makes the log's files durable.

@@ -1,5 +1,4 @@
-"""
-What is derived from the log, made durable, and the marks that say so.
+"""What is derived from the log, made durable, and the marks that say so.
 
 In this order: a mark that is on the disk before what it speaks of would have a start after a
 power cut believe queues that are not there.  Source: docs/protocol/store.rst, The store's folder.
@@ -26,8 +25,7 @@ def keep_derived(
     stored: int,
     durable: int,
 ) -> None:
-    """
-    Make queues and index durable up to a mark, and then the mark.  Blocking.
+    """Make queues and index durable up to a mark, and then the mark.  Blocking.
 
     @param stored: When the last record below the mark was stored, in milliseconds since 1970.
     @param durable: The end of a record up to which the log itself is on the disk.

@@ -1,5 +1,4 @@
-"""
-Bytes at a log's end that were on the disk once, and are gone: how a start knows, and remembers.
+"""Bytes at a log's end that were on the disk once, and are gone: how a start knows, and remembers.
 
 A crash takes what no fsync covered; that is no loss that a node could know of.  But a disk that
 lies or rots, or a hand that deletes the last file, takes more, and files of our own beside the
@@ -46,8 +45,7 @@ from rmqha.wire.store_layout import (
 
 @frozen
 class LostTail:
-    """
-    What is missing at a log's end.
+    """What is missing at a log's end.
 
     @ivar start: Where the log ends.
     @ivar to: Up to where it surely went, a physical offset above that.
@@ -60,31 +58,24 @@ class LostTail:
 
     @property
     def text(self) -> str:
-        """
-        The same in words.
-        """
+        """The same in words."""
         return (
             f"the log lacks the {self.to - self.start} bytes from {self.start} to {self.to}, which "
             f"were on the disk ({self.mark})"
         )
 
     def error(self, commitlog: Path, kind: type[LogShortened] = LogShortened) -> LogShortened:
-        """
-        The same as an error.
-        """
+        """The same as an error."""
         return kind(str(commitlog), self.start, self.to, self.mark)
 
 
 def mark_path(root: Path) -> Path:
-    """
-    Where a store keeps how far queues and index go.
-    """
+    """Where a store keeps how far queues and index go."""
     return root / OWN_FOLDER / DISPATCHED
 
 
 def find(root: Path, end: int, blank: int = 0) -> LostTail | None:
-    """
-    What a log that ends at C{end} lacks, as far as its store's own marks tell.
+    """What a log that ends at C{end} lacks, as far as its store's own marks tell.
 
     @param blank: Bytes of a blank behind that end which no file follows: a slave's log went
         to its file's end with it, and lacks nothing.
@@ -94,9 +85,7 @@ def find(root: Path, end: int, blank: int = 0) -> LostTail | None:
 
 
 def _durable(root: Path) -> Iterator[tuple[int, str]]:
-    """
-    Up to where the log was surely on the disk, and which file says so.
-    """
+    """Up to where the log was surely on the disk, and which file says so."""
     point = publish.load(root)
     if point is not None:
         yield point.durable, POINT
@@ -124,8 +113,7 @@ def _remembered(root: Path) -> int:
 
 
 def remember(root: Path, lost: LostTail) -> None:
-    """
-    Keep a loss for the next start: the log is about to be cut where it ends, and the marks that
+    """Keep a loss for the next start: the log is about to be cut where it ends, and the marks that
     prove it are lowered.  Durable on return.
     """
     (root / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -135,15 +123,12 @@ def remember(root: Path, lost: LostTail) -> None:
 
 
 def forget(root: Path) -> None:
-    """
-    The loss was made good, or an operator has accepted it.
-    """
+    """The loss was made good, or an operator has accepted it."""
     _remove(root / OWN_FOLDER / LOST_TAIL)
 
 
 def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
-    """
-    The log is about to be cut: from here on no mark says that it went further, and readers are
+    """The log is about to be cut: from here on no mark says that it went further, and readers are
     told.  Durable on return; may be repeated.
 
     @param now_ms: Tells the milliseconds since 1970.
@@ -158,9 +143,7 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
 
 
 def begin_anew(root: Path, now_ms: Callable[[], int]) -> None:
-    """
-    The whole log is about to go, for a new copy of the master's.
-    """
+    """The whole log is about to go, for a new copy of the master's."""
     publish.begin_anew(root, now_ms())
     record_checksums.remove(root)
     lower(root, 0, now_ms)

@@ -1,5 +1,4 @@
-"""
-Opening a store, in a thread: what it takes before a log can be handed out.
+"""Opening a store, in a thread: what it takes before a log can be handed out.
 
 In this order: an unfinished repair from a replica, an unfinished truncation, the log's end,
 queues and index, dispatch of what they lack.  Nothing else is changed before the log's end is
@@ -75,8 +74,7 @@ MUCH = 64 << 20
 
 @frozen(kw_only=True)
 class Opening:
-    """
-    How a store is to be opened.
+    """How a store is to be opened.
 
     @ivar master: Whether this node takes writes.
     @ivar repair: Whether a damaged log may be cut (C{--repair}); a slave's always may,
@@ -104,17 +102,14 @@ class Opening:
 
 
 def shortened(settings: StoreSettings, found: Recovery) -> LogShortened | None:
-    """
-    Whether a log ends before where it surely was on the disk.
-    """
+    """Whether a log ends before where it surely was on the disk."""
     lost = lost_tail.find(settings.root, found.end, found.blank)
     return None if lost is None else lost.error(settings.commitlog)
 
 
 @frozen(kw_only=True)
 class StoreParts:
-    """
-    The files of a store that is open.
+    """The files of a store that is open.
 
     @ivar recovery: What was found at the log's end.
     @ivar kept: The cut that was made, if one was.
@@ -144,9 +139,7 @@ class StoreParts:
     splits: SplitIndex
 
     def close(self) -> None:
-        """
-        Close the files; the log may still be read, and is never written again.
-        """
+        """Close the files; the log may still be read, and is never written again."""
         with ExitStack() as closing:
             closing.callback(self.log.close)
             if self.index is not None:
@@ -157,8 +150,7 @@ class StoreParts:
 
 @define(eq=False)
 class Opener:
-    """
-    Opens one store.
+    """Opens one store.
 
     @ivar wanted: Whether the store is still to be opened.
     @ivar recovery: What was found at the log's end, C{None} until that is known.
@@ -179,8 +171,7 @@ class Opener:
     _log = Logger()
 
     def open(self) -> StoreParts:
-        """
-        Do everything that takes time; blocking.
+        """Do everything that takes time; blocking.
 
         @return: The open files.  When dispatch was not wanted to the end, it goes on from
             where it is.  After an error it may be tried again.
@@ -265,9 +256,7 @@ class Opener:
         )
 
     def _arrived(self, log: CommitLog) -> float:
-        """
-        Since when the log is here; and tell what that means for its files.
-        """
+        """Since when the log is here; and tell what that means for its files."""
         settings, environment = self.settings, self.environment
         now = environment.now_ms() / 1000
         arrived = arrival.known(settings, now)
@@ -286,9 +275,7 @@ class Opener:
         return arrived
 
     def _write_begun_repair(self) -> RepairIntent | None:
-        """
-        Write what C{rmqha repair} was writing when it ended.
-        """
+        """Write what C{rmqha repair} was writing when it ended."""
         settings = self.settings
         intent = pending_repair(settings.root, settings.commitlog)
         if intent is not None:
@@ -303,9 +290,7 @@ class Opener:
     # --- the log's end --------------------------------------------------------
 
     def _finish_begun_cut(self, folder: LogFolder) -> None:
-        """
-        Cut where the last run was cutting when it ended.
-        """
+        """Cut where the last run was cutting when it ended."""
         root = self.settings.root
         try:
             intent = self._kept = believed(root, folder)
@@ -332,16 +317,13 @@ class Opener:
         self.environment.step("cut")
 
     def _tell_cut(self, at: int, end: int) -> None:
-        """
-        Tell how much was cut off; once, however often the store has to be opened for it.
-        """
+        """Tell how much was cut off; once, however often the store has to be opened for it."""
         if (at, end) not in self._told:
             self._told.add((at, end))
             self.environment.truncated(end - at)
 
     def _recover(self, folder: LogFolder, checkpoint: Checkpoint, crashed: bool) -> Recovery:
-        """
-        Find the log's end and cut what lies behind it.
+        """Find the log's end and cut what lies behind it.
 
         @raise LogCorrupt: If that is more than a torn tail, and not ours to decide.
         @raise LogShortened: If it lacks bytes that were on the disk, and that is not either.
@@ -399,8 +381,7 @@ class Opener:
         return recovery
 
     def _look_for_lost_tail(self, found: Recovery) -> None:
-        """
-        Say loudly if bytes are missing that were on the disk, and remember it: what proves it
+        """Say loudly if bytes are missing that were on the disk, and remember it: what proves it
         is lowered by the cut.
 
         @raise LogShortened: If this is a master's log, and nobody has said that it may go on, or
@@ -425,8 +406,7 @@ class Opener:
         lost_tail.remember(root, lost)
 
     def _keep_torn(self, folder: LogFolder, found: Recovery) -> None:
-        """
-        Keep the torn tail that is about to be cut: with no whole record in it, it may still
+        """Keep the torn tail that is about to be cut: with no whole record in it, it may still
         be all that is left of an acknowledged write.
 
         @raise DiskFull: If there is no room, on a master.
@@ -471,9 +451,7 @@ class Opener:
         *,
         crashed: bool,
     ) -> Dispatcher:
-        """
-        What goes on with queues and index where they end.
-        """
+        """What goes on with queues and index where they end."""
         root, settings = self.settings.root, self.settings
         queues.note_deleted(read_deleted_topics(root, log, log.confirmed))
         dispatcher = Dispatcher(
@@ -492,10 +470,9 @@ class Opener:
         return dispatcher
 
     def _hold_back(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> None:
-        """
-        Readers see what they saw before, until somebody says how far they may.  After a kill what
-        was written down is older than what is in the queues, where nothing comes that they may not
-        see.
+        """Readers see what they saw before, until somebody says how far they may.  After a kill
+        what was written down is older than what is in the queues, where nothing comes that they may
+        not see.
         """
         if not self.opening.follows_confirm:
             checkpoint.confirm = 0
@@ -508,8 +485,7 @@ class Opener:
         dispatcher.verified = None
 
     def _dispatch(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> DiskFull | None:
-        """
-        Bring queues and index to the log's end, while the store is wanted.  What takes long is
+        """Bring queues and index to the log's end, while the store is wanted.  What takes long is
         kept as it goes, so that a node that is killed again and again gets further each time.
 
         @return: Why that was impossible, if the disk has no room.
@@ -541,8 +517,7 @@ class Opener:
         )
 
     def _finish_cut(self, lookup: Lookup, *, whole: bool) -> None:
-        """
-        The queues are cut: if they are whole, no consumer's offset may be above them any more.
+        """The queues are cut: if they are whole, no consumer's offset may be above them any more.
         What waited, and was done with behind the cut, waits again.
         """
         root = self.settings.root
@@ -552,9 +527,7 @@ class Opener:
 
 
 def _explained(reason: Fault | None) -> str:
-    """
-    Why a log ends where it does, for a person.
-    """
+    """Why a log ends where it does, for a person."""
     if reason is None:
         return "its files end there"
     if reason is Fault.NOTHING:

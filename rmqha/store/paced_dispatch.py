@@ -1,5 +1,4 @@
-"""
-When dispatch works: in short slices of the reactor's turns, soon after records came.
+"""When dispatch works: in short slices of the reactor's turns, soon after records came.
 
 A write that comes waits for the slice that is under way, so slices are short while dispatch
 keeps up with short ones.  One run for many records costs much less than one for each, and a log
@@ -71,8 +70,7 @@ RETRY = 1.0
 
 @define(eq=False, kw_only=True)
 class PacedDispatch:
-    """
-    Keeps queues and index of one open store close behind its log.
+    """Keeps queues and index of one open store close behind its log.
 
     @ivar wanted: Whether queues and index are still to be written.
     @ivar disk_full: Told that they have no room.
@@ -95,24 +93,18 @@ class PacedDispatch:
     _log = Logger()
 
     def soon(self) -> None:
-        """
-        Records came: dispatch them soon.
-        """
+        """Records came: dispatch them soon."""
         if self._next is None:
             pause = BUSY_PAUSE if self._busy else LIVE_PAUSE
             self._next = self.environment.clock.callLater(pause, self._run)
 
     def starve(self, error: DiskFull) -> None:
-        """
-        Queues and index lack something, as there is no room: go on when there is.
-        """
+        """Queues and index lack something, as there is no room: go on when there is."""
         self.starved = True
         self.disk_full(error)
 
     def stop(self) -> None:
-        """
-        Dispatch nothing more.
-        """
+        """Dispatch nothing more."""
         if self._next is not None and self._next.active():
             self._next.cancel()
 
@@ -155,9 +147,7 @@ class PacedDispatch:
         )
 
     def _in_bulk(self) -> bool:
-        """
-        Whether the log comes faster than clients write: it is being copied.
-        """
+        """Whether the log comes faster than clients write: it is being copied."""
         end, now = self.log.end, self.environment.clock.seconds()
         came, seconds = end - self._seen[0], now - self._seen[1]
         self._seen = end, now

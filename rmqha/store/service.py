@@ -1,5 +1,4 @@
-"""
-One node's store as a Twisted service: lock, opening in a thread, clean stop.
+"""One node's store as a Twisted service: lock, opening in a thread, clean stop.
 
 The lock is taken at once, then L{rmqha.store.opening} works in a thread; only when it is done
 is the open L{Store<rmqha.store.store.Store>} handed out.  A stop flushes, waits for dispatch,
@@ -35,8 +34,7 @@ RETRY = 1.0
 
 @define(eq=False)
 class StoreService(Service):
-    """
-    Opens a store once, and closes it.
+    """Opens a store once, and closes it.
 
     @ivar ready: Fires with the open store; fails if it cannot be opened.
     @ivar opened: The same store, from when it is open, C{None} before.  It stays when it is
@@ -61,30 +59,23 @@ class StoreService(Service):
 
     @property
     def state(self) -> str:
-        """
-        Why writes are refused, C{""} while they are not.
-        """
+        """Why writes are refused, C{""} while they are not."""
         return self._state[0] if self.opened is None else self.opened.state
 
     @property
     def reason(self) -> str:
-        """
-        What explains the state, in words.
-        """
+        """What explains the state, in words."""
         return self._state[1] if self.opened is None else self.opened.reason
 
     @property
     def recovery(self) -> Recovery | None:
-        """
-        What the opening found; C{None} before it has.
-        """
+        """What the opening found; C{None} before it has."""
         return None if self._opener is None else self._opener.recovery
 
     # --- opening --------------------------------------------------------------
 
     def startService(self) -> None:
-        """
-        Take the lock and begin to open; L{ready} tells when that is done.
+        """Take the lock and begin to open; L{ready} tells when that is done.
 
         @raise StoreLocked: If a running node has the store.
         """
@@ -147,9 +138,7 @@ class StoreService(Service):
         self.ready.errback(failure)
 
     def _wait(self, reason: str) -> None:
-        """
-        There was no file descriptor: try again soon.
-        """
+        """There was no file descriptor: try again soon."""
         if not self._state[1]:
             self._log.warn(
                 "Cannot open the store again, trying every {retry} s: {error}",
@@ -173,8 +162,7 @@ class StoreService(Service):
     # --- closing --------------------------------------------------------------
 
     def stopService(self) -> Deferred[None]:
-        """
-        Flush everything and leave the store as a clean stop does.
+        """Flush everything and leave the store as a clean stop does.
 
         @return: Fires when the lock is given back; fails with L{ShutdownFailed} if a step of it
             failed: C{abort} is still there then, and the next start makes it good.

@@ -1,5 +1,4 @@
-"""
-One node's open store: the log, what is derived from it, and whether it takes writes.
+"""One node's open store: the log, what is derived from it, and whether it takes writes.
 
 It is made of files that L{rmqha.store.opening} has opened, and handed out by
 L{StoreService<rmqha.store.service.StoreService>}, which holds the lock.  Its stop leaves the
@@ -70,8 +69,7 @@ PRECEDENCE = ("stopped", "failed", "fenced", "disk-full", "read-only")
 
 @frozen
 class Receipt:
-    """
-    Where a message went.
+    """Where a message went.
 
     @ivar begin: Physical offset of its (first) record.
     @ivar end: Just past its (last) record.
@@ -86,8 +84,7 @@ class Receipt:
 
 
 class Store:
-    """
-    The log of one node and everything derived from it, open.
+    """The log of one node and everything derived from it, open.
 
     @ivar state: Why writes are refused, C{""} while they are not.
     @ivar reason: What explains it, in words.
@@ -191,9 +188,7 @@ class Store:
     # --- start and stop -----------------------------------------------------
 
     def start(self) -> None:
-        """
-        Begin to flush, to dispatch, to publish and to look after the disk.
-        """
+        """Begin to flush, to dispatch, to publish and to look after the disk."""
         log = self.log
         self.flusher.start()
         # What the opening has checked and dispatched is kept soon: a node that ends soon after
@@ -213,15 +208,12 @@ class Store:
             self._dispatch.soon()
 
     def change(self, settings: StoreSettings) -> None:
-        """
-        Flush and delete as these settings say from now on; in all else they are the same.
-        """
+        """Flush and delete as these settings say from now on; in all else they are the same."""
         self.settings = self.retention.settings = settings
         self.flusher.change(settings)
 
     def stop(self) -> Deferred[None]:
-        """
-        Take no more writes, flush everything and close the files.
+        """Take no more writes, flush everything and close the files.
 
         @return: Fires when that is done.  Fails with L{ShutdownFailed} when a step of it did: the
             files are closed then too, but C{abort} stays, and the next start makes it good.
@@ -246,9 +238,7 @@ class Store:
         shutdown.finish()
 
     def _close(self, *, clean: bool) -> None:
-        """
-        Leave the files as a clean stop does, if it is one, and close them; blocking.
-        """
+        """Leave the files as a clean stop does, if it is one, and close them; blocking."""
         try:
             if clean and self.flusher.failure is None:
                 self.dispatcher.run(CLOSING_SLICE)
@@ -265,9 +255,7 @@ class Store:
             self._parts.close()
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong with the files, beyond L{state}.
-        """
+        """What is wrong with the files, beyond L{state}."""
         self._note_latest()
         behind = (self._latest[0] - self.now_ms()) / 1000
         if behind * 1000 > STEP:
@@ -288,16 +276,12 @@ class Store:
             )
 
     def faults_from_master(self) -> dict[str, Any]:
-        """
-        Damaged records that are as the master had them: C{faultsFromMaster} of C{/status}.
-        """
+        """Damaged records that are as the master had them: C{faultsFromMaster} of C{/status}."""
         self.log.copied.keep_within(self.log.min_offset, self.log.end)
         return self.log.copied.status()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._room
         yield self._derived
         yield from self.flusher.jobs()
@@ -306,26 +290,21 @@ class Store:
 
     @property
     def most_open(self) -> int:
-        """
-        How many files of the store may be open: of the log each, and its map once more.
-        """
+        """How many files of the store may be open: of the log each, and its map once more."""
         derived = self.queues.descriptors.limit
         if self.index is not None:
             derived += self.index.descriptors.limit
         return derived + 2 * len(self.log.folder.files)
 
     def _whole_again(self) -> None:
-        """
-        Queues and index lack nothing any more for which there was no room.
-        """
+        """Queues and index lack nothing any more for which there was no room."""
         self._counting = True
         self._count_offsets().addErrback(
             lambda failure: self._log.failure("Cannot find the queues' next offsets", failure)
         )
 
     def _count_offsets(self) -> Deferred[None]:
-        """
-        Each queue goes on where dispatch found its end, once it has found it.  No message is put
+        """Each queue goes on where dispatch found its end, once it has found it.  No message is put
         meanwhile.
         """
 
@@ -338,8 +317,7 @@ class Store:
     # --- writing --------------------------------------------------------------
 
     def put(self, message: Message, *, batch: bool = False) -> Receipt:
-        """
-        Store a message: the one door for writes on a master.
+        """Store a message: the one door for writes on a master.
 
         @param message: What to store; with C{batch} its body is a client's batch.
         @return: Where it went; it is in the page cache, no more.
@@ -381,8 +359,7 @@ class Store:
         return Receipt(begin, offset, first, ",".join(ids))
 
     def put_run(self, run: RecordRun, born_host: bytes) -> tuple[int, int]:
-        """
-        Store the messages of a run, or as many of the first as fit into a file of the log.
+        """Store the messages of a run, or as many of the first as fit into a file of the log.
 
         @param run: What was read; it says then how many were stored.
         @param born_host: Address and port of who sent them, as a record has them.
@@ -401,8 +378,7 @@ class Store:
         return begin, self.log.end
 
     def _store_time(self) -> int:
-        """
-        When a record that is put now is stored.
+        """When a record that is put now is stored.
 
         Times fall by what clocks are set by, and by no more than that: one message of a moment
         when the clock was ahead would else give its time to all that follow.
@@ -427,8 +403,7 @@ class Store:
             self._latest = stored, offset
 
     def _no_room(self, error: DiskFull | FlushFailed, wanted: int) -> NotWritable:
-        """
-        Take note that the disk did not take what was put.
+        """Take note that the disk did not take what was put.
 
         @param wanted: In bytes.
         """
@@ -440,8 +415,7 @@ class Store:
         return NotWritable(self.state, self.reason)
 
     async def took_over(self) -> None:
-        """
-        The log has grown by what another node had written: bring queues, index and offsets to
+        """The log has grown by what another node had written: bring queues, index and offsets to
         its end, before anything is put behind it.
 
         What readers may not see yet gets no place in queues and index; the queue offsets that it
@@ -462,20 +436,15 @@ class Store:
 
     @property
     def knows_ends(self) -> bool:
-        """
-        Whether L{next_offset} is right: queues may lack what the log has.
-        """
+        """Whether L{next_offset} is right: queues may lack what the log has."""
         return not self.dispatcher.behind or self.log.confirmed == self._counted_to
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """
-        The queue offset that a new message gets.
-        """
+        """The queue offset that a new message gets."""
         return max(self.queues.end(topic, queue_id), self._next.get((topic, queue_id), 0))
 
     def begin(self, topic: str, queue_id: int, offset: int) -> int:
-        """
-        Let a queue that has no message go on where somebody counts on it, as in
+        """Let a queue that has no message go on where somebody counts on it, as in
         L{ConsumeQueues.begin}.  Where queues end must be known.
 
         @return: What L{next_offset} says then.
@@ -487,21 +456,16 @@ class Store:
         return end
 
     def fence(self, reason: str) -> None:
-        """
-        Refuse writes for the rest of the store's life: another master is the later one.
-        """
+        """Refuse writes for the rest of the store's life: another master is the later one."""
         self._refuse("fenced", reason)
 
     def disk_full(self, error: DiskFull) -> None:
-        """
-        Refuse writes until there is room again.
-        """
+        """Refuse writes until there is room again."""
         self._refuse("disk-full", str(error))
         self._room.start(DISK_LOOK)
 
     def with_room(self, action: Callable[[], None]) -> None:
-        """
-        Do what writes to the disk; if that is full, again and again until it succeeds, and no
+        """Do what writes to the disk; if that is full, again and again until it succeeds, and no
         writes are taken before.
 
         @param action: Raises L{DiskFull} if there is no room.
@@ -513,9 +477,7 @@ class Store:
             self.disk_full(error)
 
     def _written(self) -> bool:
-        """
-        Do what there was no room for; whether there is nothing left of it.
-        """
+        """Do what there was no room for; whether there is nothing left of it."""
         waiting, self._waiting = self._waiting, []
         for action in waiting:
             self.with_room(action)
@@ -542,16 +504,12 @@ class Store:
         self._refuse("failed", str(error))
 
     def _refuse(self, state: str, reason: str) -> None:
-        """
-        Take no writes; several causes may hold at once.
-        """
+        """Take no writes; several causes may hold at once."""
         self._causes[state] = reason
         self._settle()
 
     def _allow(self, state: str) -> None:
-        """
-        One cause to refuse writes is gone; they are taken again when no other is left.
-        """
+        """One cause to refuse writes is gone; they are taken again when no other is left."""
         self._causes.pop(state, None)
         self._settle()
 
@@ -563,32 +521,25 @@ class Store:
             self.environment.changed()
 
     def _stored_at(self, offset: int) -> int:
-        """
-        Store time of the record at C{offset}, in milliseconds; 0 for none.
-        """
+        """Store time of the record at C{offset}, in milliseconds; 0 for none."""
         if offset < self.log.min_offset or offset >= self.log.confirmed:
             return 0
         return stored_at(self.log.read(offset, 128), 0)
 
     def last_record_stored(self) -> int:
-        """
-        Store time of the last record held, in milliseconds since 1970; 0 for none.
-        """
+        """Store time of the last record held, in milliseconds since 1970; 0 for none."""
         return self._stored_at(self.log.last_record)
 
     # --- what readers may see -------------------------------------------------------
 
     @property
     def readable(self) -> int:
-        """
-        Up to which physical offset readers may see the log.
-        """
+        """Up to which physical offset readers may see the log."""
         return self.dispatcher.end
 
     def seen(self) -> int:
-        """
-        Just past the last record that readers may have seen: what they may see can end within the
-        next one, of which they see nothing.  Reads what is not dispatched of it.
+        """Just past the last record that readers may have seen: what they may see can end within
+        the next one, of which they see nothing.  Reads what is not dispatched of it.
         """
         end = self.dispatcher.position
         for _, block in scan(self.log, end, self.readable, crc=False):
@@ -596,9 +547,8 @@ class Store:
         return end
 
     def confirm(self, offset: int) -> None:
-        """
-        Every member of the set that counts has the log up to an offset: readers may see it.  What
-        they may see already stays.
+        """Every member of the set that counts has the log up to an offset: readers may see it.
+        What they may see already stays.
 
         @param offset: Physical; it may be beyond the log's end, of bytes that are about to come.
         """
@@ -610,9 +560,8 @@ class Store:
             self._dispatch.soon()
 
     def clamp_confirm(self) -> None:
-        """
-        Whoever wrote the log is not heard any more: what was confirmed beyond its end may come from
-        the next one as other bytes, which nobody has confirmed.
+        """Whoever wrote the log is not heard any more: what was confirmed beyond its end may come
+        from the next one as other bytes, which nobody has confirmed.
         """
         limit = self.dispatcher.limit
         if limit is not None:
@@ -621,8 +570,7 @@ class Store:
     # --- the checkpoint -----------------------------------------------------------
 
     def _note_flushed(self) -> None:
-        """
-        The log's time moves only over flushed records: over the last one if it is, else
+        """The log's time moves only over flushed records: over the last one if it is, else
         over the one that was last when the flush before this one ended.
         """
         log = self.log
@@ -643,16 +591,12 @@ class Store:
         )
 
     def _derived_not_flushed(self, failure: Failure) -> None:
-        """
-        Tried again soon, and made again after a crash: a full disk is no surprise here.
-        """
+        """Tried again soon, and made again after a crash: a full disk is no surprise here."""
         failure.trap(DiskFull)
         self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
 
     def _write_derived(self, changes: DispatchChanges, stored: int) -> None:
-        """
-        Make queues and index durable up to a mark, and then the mark; blocking.
-        """
+        """Make queues and index durable up to a mark, and then the mark; blocking."""
         if self.dispatcher.limit is not None:
             self.checkpoint.confirm = self.readable
         keep_derived(

@@ -1,3 +1,1 @@
-"""
-A planned change of roles in a classic pair: its steps, over the two client ports.
-"""
+"""A planned change of roles in a classic pair: its steps, over the two client ports."""

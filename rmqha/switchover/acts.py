@@ -1,5 +1,4 @@
-"""
-What has to be done on the machines of a pair: a command does it, or the operator.
+"""What has to be done on the machines of a pair: a command does it, or the operator.
 
 Ports can tell whether something was done, and no more; how nodes are started and stopped is the
 service manager's affair, which may be on another machine.
@@ -35,9 +34,7 @@ SHELL = 'echo $$ >"$0"; sh -c "$1"; exit'
 
 
 class Act(Enum):
-    """
-    What is done by hand, or by the command that an option gives.
-    """
+    """What is done by hand, or by the command that an option gives."""
 
     STOP = "--stop"
     PROMOTE = "--promote"
@@ -46,9 +43,7 @@ class Act(Enum):
 
 
 class _Ended(ProcessProtocol):
-    """
-    Tells how a command ended; it writes where we write.
-    """
+    """Tells how a command ended; it writes where we write."""
 
     def __init__(self, ended: Deferred[None], option: str) -> None:
         self.ended = ended
@@ -63,8 +58,7 @@ class _Ended(ProcessProtocol):
 
 @define(eq=False)
 class Hands:
-    """
-    Does it.
+    """Does it.
 
     @ivar commands: What to run in a shell for which act; the operator does the others.
     @ivar pid_file: Has the id of the last command's process.
@@ -80,14 +74,11 @@ class Hands:
     _interrupted: bool = field(default=False, init=False)
 
     def numbered(self, act: Act) -> bool:
-        """
-        Whether what does it is told the number of the change; a person is.
-        """
+        """Whether what does it is told the number of the change; a person is."""
         return NUMBER in self.commands.get(act, NUMBER)
 
     def do(self, act: Act, what: str, number: int) -> Deferred[bool]:
-        """
-        Have something done.
+        """Have something done.
 
         @param what: It, as a person is told to do it.
         @param number: That of the change.
@@ -116,8 +107,7 @@ class Hands:
         return Failure(Interrupted()) if self._interrupted and result is None else result
 
     def interrupt(self) -> bool:
-        """
-        Somebody wants to end this.
+        """Somebody wants to end this.
 
         @return: Whether nothing is to be waited for: no command runs, or it is to be left.
         """
@@ -131,9 +121,7 @@ class Hands:
         return False
 
     async def busy(self) -> str:
-        """
-        Whether a command still runs that somebody began, in words.
-        """
+        """Whether a command still runs that somebody began, in words."""
         try:
             pid = int(self.pid_file.read_text(encoding="ascii"))
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -143,7 +131,5 @@ class Hands:
         return f"process {pid} still runs" if ours else ""
 
     def leave(self) -> None:
-        """
-        Remove the file.
-        """
+        """Remove the file."""
         self.pid_file.unlink(missing_ok=True)

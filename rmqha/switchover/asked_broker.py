@@ -1,5 +1,4 @@
-"""
-One broker of a pair as its client port shows it; a stock one as well as one of ours.
+"""One broker of a pair as its client port shows it; a stock one as well as one of ours.
 
 Source: docs/protocol/remoting.md, Administration and Runtime information.
 """
@@ -47,8 +46,7 @@ Offsets = dict[str, dict[int, int]]
 
 @frozen(kw_only=True)
 class BrokerLook:
-    """
-    What a broker is at one moment.
+    """What a broker is at one moment.
 
     @ivar role: Its C{brokerRole}.
     @ivar permission: Its C{brokerPermission}.
@@ -77,23 +75,18 @@ class BrokerLook:
 
     @property
     def is_master(self) -> bool:
-        """
-        Whether it takes writes, if its permission lets it.
-        """
+        """Whether it takes writes, if its permission lets it."""
         return self.role.is_master
 
     @property
     def writable(self) -> bool:
-        """
-        Whether producers may send to it.
-        """
+        """Whether producers may send to it."""
         return self.is_master and bool(self.permission & WRITE)
 
 
 @frozen(kw_only=True)
 class BrokerTables:
-    """
-    What consumers of a broker rely on.
+    """What consumers of a broker rely on.
 
     @ivar topics: Their names.
     @ivar groups: Theirs.
@@ -104,18 +97,14 @@ class BrokerTables:
     offsets: Offsets = field(factory=dict)
 
     def lacks(self, other: BrokerTables) -> list[str]:
-        """
-        What another broker has and this one does not, in words.
-        """
+        """What another broker has and this one does not, in words."""
         rows = [f"topic {name}" for name in sorted(other.topics - self.topics)]
         rows += [f"group {name}" for name in sorted(other.groups - self.groups)]
         return rows + lower_offsets(self.offsets, other.offsets)
 
 
 def lower_offsets(here: Offsets, there: Offsets) -> list[str]:
-    """
-    Offsets that are lower in one table than in the other, or missing there; in words.
-    """
+    """Offsets that are lower in one table than in the other, or missing there; in words."""
     rows = []
     for key, queues in sorted(there.items()):
         topic, _, group = key.partition("@")
@@ -129,8 +118,7 @@ def lower_offsets(here: Offsets, there: Offsets) -> list[str]:
 
 @define(eq=False)
 class AskedBroker:
-    """
-    Asks one broker.
+    """Asks one broker.
 
     @ivar address: C{host:port} of its client port.
     @ivar said: Why it was not seen when it was looked for last, or what it was.
@@ -141,8 +129,7 @@ class AskedBroker:
     said: str = field(default="", init=False)
 
     async def look(self) -> BrokerLook:
-        """
-        What it is.
+        """What it is.
 
         @raise RemotingUnreachable: If nothing listens there.
         @raise RequestRefused: If it does not answer that yet, or not to us.
@@ -170,9 +157,7 @@ class AskedBroker:
         )
 
     async def seen(self) -> BrokerLook | None:
-        """
-        The same, or C{None} while it does not answer.
-        """
+        """The same, or C{None} while it does not answer."""
         try:
             look = await self.look()
         except (RemotingUnreachable, *NOT_NOW) as error:
@@ -182,9 +167,7 @@ class AskedBroker:
         return look
 
     async def gone(self) -> bool:
-        """
-        Whether nothing listens there.
-        """
+        """Whether nothing listens there."""
         try:
             self.said = f"{self.address} is {await self.look()}"
         except RemotingUnreachable:
@@ -194,8 +177,7 @@ class AskedBroker:
         return False
 
     async def tables(self) -> BrokerTables:
-        """
-        Its topics, groups and consumer offsets.
+        """Its topics, groups and consumer offsets.
 
         @raise RequestRefused: If it does not answer that.
         @raise BodyInvalid: If it answers something else.
@@ -209,15 +191,12 @@ class AskedBroker:
         )
 
     async def offsets(self) -> Offsets:
-        """
-        Its consumer offsets.
-        """
+        """Its consumer offsets."""
         answer = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         return read(ConsumerOffsets, answer.body).offset_table
 
     async def permit(self, permission: int) -> None:
-        """
-        Change its C{brokerPermission}; it tells its name servers.  A stock broker writes it into
+        """Change its C{brokerPermission}; it tells its name servers.  A stock broker writes it into
         its file.
 
         @raise RequestRefused: If it may not be changed by us.

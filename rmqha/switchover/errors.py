@@ -1,6 +1,4 @@
-"""
-Why a change of roles does not go on.
-"""
+"""Why a change of roles does not go on."""
 
 from __future__ import annotations
 
@@ -10,15 +8,12 @@ from rmqha.errors import RmqhaError
 
 
 class SwitchoverError(RmqhaError):
-    """
-    A change of roles cannot begin, or stands still.
-    """
+    """A change of roles cannot begin, or stands still."""
 
 
 @frozen
 class PairUnfit(SwitchoverError):
-    """
-    Two brokers cannot change their roles.
+    """Two brokers cannot change their roles.
 
     @ivar reason: Why not, with the numbers.
     """
@@ -31,8 +26,7 @@ class PairUnfit(SwitchoverError):
 
 @frozen
 class NotSeen(SwitchoverError):
-    """
-    What a step is for did not come in time.
+    """What a step is for did not come in time.
 
     @ivar wanted: What was waited for.
     @ivar seconds: How long.
@@ -49,8 +43,7 @@ class NotSeen(SwitchoverError):
 
 @frozen
 class ActFailed(SwitchoverError):
-    """
-    A command that was given for a step failed.
+    """A command that was given for a step failed.
 
     @ivar option: Its option.
     @ivar ended: How it ended.
@@ -65,9 +58,7 @@ class ActFailed(SwitchoverError):
 
 @frozen
 class Interrupted(SwitchoverError):
-    """
-    Somebody ended a change of roles while a command ran, which was waited for.
-    """
+    """Somebody ended a change of roles while a command ran, which was waited for."""
 
     def __str__(self) -> str:
         return "interrupted: run this again to go on, or with --back"
@@ -75,8 +66,7 @@ class Interrupted(SwitchoverError):
 
 @frozen
 class OffsetsLowered(SwitchoverError):
-    """
-    The new master has lower consumer offsets than the old one had.
+    """The new master has lower consumer offsets than the old one had.
 
     @ivar rows: One a queue, in words.
     """

@@ -1,5 +1,5 @@
-"""
-How far a change of roles is, in a file: whoever runs the command again goes on from there, or back.
+"""How far a change of roles is, in a file: whoever runs the command again goes on from there, or
+back.
 
 It is written before each step, so what it names may not have been done yet; each step looks first
 whether it was.
@@ -21,9 +21,7 @@ from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 class Phase(IntEnum):
-    """
-    What was begun last.
-    """
+    """What was begun last."""
 
     CLOSING = 1
     STOPPING = 2
@@ -33,8 +31,7 @@ class Phase(IntEnum):
 
 @frozen(kw_only=True)
 class UnderWay:
-    """
-    A change of roles that has begun.
+    """A change of roles that has begun.
 
     @ivar master: The client address of the broker that was master.
     @ivar slave: That of the one that is to be it.
@@ -60,8 +57,7 @@ class UnderWay:
 
     @property
     def number(self) -> int:
-        """
-        The master epoch of the change, for the new master and for the old one that is restored
+        """The master epoch of the change, for the new master and for the old one that is restored
         alike: of two with one number the second refuses to start beside the first, whichever that
         is, and a slave that follows the first is not promoted to that number any more.
         """
@@ -70,15 +66,12 @@ class UnderWay:
 
 @frozen
 class SwitchoverJournal:
-    """
-    The file.
-    """
+    """The file."""
 
     path: Path
 
     def read(self) -> UnderWay | None:
-        """
-        What is under way; C{None} if nothing is.
+        """What is under way; C{None} if nothing is.
 
         @raise TableUnreadable: If the file makes no sense.
         """
@@ -92,16 +85,12 @@ class SwitchoverJournal:
             raise TableUnreadable(str(self.path), f"it is no switchover's: {error}") from error
 
     def write(self, under_way: UnderWay) -> None:
-        """
-        Make it what is under way; durable on return.
-        """
+        """Make it what is under way; durable on return."""
         table = asdict(under_way) | {"phase": int(under_way.phase)}
         json_table.replace(self.path, dict(table.items()))
 
     def remove(self) -> None:
-        """
-        Nothing is under way any more.
-        """
+        """Nothing is under way any more."""
         # In this order: without the first, the second would count.
         for path in (self.path.with_name(self.path.name + BACKUP_SUFFIX), self.path):
             path.unlink(missing_ok=True)

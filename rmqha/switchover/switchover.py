@@ -1,5 +1,4 @@
-"""
-The steps of a planned change of roles in a classic pair.
+"""The steps of a planned change of roles in a classic pair.
 
 Everything is asked of, and seen at, the two client ports, so stock brokers and ours change roles
 with each other.  Before a step the journal names it; the step itself first looks whether it was
@@ -32,8 +31,7 @@ NEAR = 64 << 20
 
 @define(eq=False, kw_only=True)
 class Switchover:
-    """
-    Changes the roles of two brokers, or back.
+    """Changes the roles of two brokers, or back.
 
     @ivar old: The master.
     @ivar new: The slave, which is to be master.
@@ -52,8 +50,7 @@ class Switchover:
     now_ms: Callable[[], int]
 
     async def run(self) -> None:
-        """
-        Change the roles, or go on with it.
+        """Change the roles, or go on with it.
 
         @raise SwitchoverError: If that cannot be, or stands still.
         """
@@ -77,16 +74,14 @@ class Switchover:
             raise OffsetsLowered(tuple(lowered))
 
     async def check(self) -> None:
-        """
-        Look whether the roles can be changed, and change nothing.
+        """Look whether the roles can be changed, and change nothing.
 
         @raise PairUnfit: If they cannot.
         """
         await self._check()
 
     async def back(self) -> None:
-        """
-        Have the old master be master again.
+        """Have the old master be master again.
 
         @raise SwitchoverError: If that cannot be, or stands still.
         """
@@ -117,9 +112,7 @@ class Switchover:
         return found
 
     async def _check(self) -> UnderWay | None:
-        """
-        @return: What is about to begin; C{None} if the roles are changed already.
-        """
+        """@return: What is about to begin; C{None} if the roles are changed already."""
         # In this order: the master goes on.
         new, old = await self.new.look(), await self.old.look()
         if new.is_master and not old.is_master:
@@ -143,15 +136,11 @@ class Switchover:
         )
 
     async def _stopped(self, under_way: UnderWay) -> bool:
-        """
-        Whether the old master was stopped by us, and is.
-        """
+        """Whether the old master was stopped by us, and is."""
         return under_way.phase is Phase.STOPPING and await self.old.gone()
 
     async def _close(self, under_way: UnderWay) -> UnderWay:
-        """
-        Have the old master take no more writes, and wait until the slave has all.
-        """
+        """Have the old master take no more writes, and wait until the slave has all."""
         old = await self.old.look()
         if not old.is_master:
             raise PairUnfit(f"{self.old.address} was to be stopped as a master, and is {old}")
@@ -167,9 +156,7 @@ class Switchover:
             raise
 
     async def _reopen(self, under_way: UnderWay) -> None:
-        """
-        Have the old master, which was not stopped, take writes again.
-        """
+        """Have the old master, which was not stopped, take writes again."""
         try:
             await self.old.permit(under_way.permission)
         except RmqhaError as error:
@@ -179,9 +166,7 @@ class Switchover:
             self.say(f"{self.old.address} takes writes again, as before")
 
     async def _drain(self, under_way: UnderWay) -> UnderWay:
-        """
-        Wait for the last byte, and for the last offsets.
-        """
+        """Wait for the last byte, and for the last offsets."""
         held = under_way
 
         async def all_there() -> str:
@@ -202,9 +187,7 @@ class Switchover:
         return held
 
     async def _stop(self, under_way: UnderWay) -> None:
-        """
-        Have the old master stopped.
-        """
+        """Have the old master stopped."""
         if under_way.phase is Phase.CLOSING:
             self.journal.write(evolve(under_way, phase=Phase.STOPPING))
         self._way_back(
@@ -219,8 +202,7 @@ class Switchover:
         self.say(f"{self.old.address} is stopped: there is no master now")
 
     async def _promote(self, under_way: UnderWay) -> UnderWay:
-        """
-        Have the slave become master.
+        """Have the slave become master.
 
         @return: What is under way, with what was seen of it.
         """
@@ -260,9 +242,7 @@ class Switchover:
         return under_way
 
     async def _let_write(self, under_way: UnderWay) -> None:
-        """
-        See that the new master takes writes, and has what the old one had.
-        """
+        """See that the new master takes writes, and has what the old one had."""
         look = await self.new.look()
         if not look.writable:
             # A stock broker that was master before, and was told so then.
@@ -275,9 +255,7 @@ class Switchover:
         self.say(f"writes were refused for {(self.now_ms() - under_way.closed) / 1000:.1f} s")
 
     async def _follow(self, under_way: UnderWay) -> None:
-        """
-        Have the old master become a slave.
-        """
+        """Have the old master become a slave."""
         self.journal.write(evolve(under_way, phase=Phase.FOLLOWING))
         self._way_back(
             f"end this first, then run `rmqha switchover {self.new.address} {self.old.address}`"
@@ -307,8 +285,7 @@ class Switchover:
     async def _done(
         self, under_way: UnderWay, act: Act, what: str, missing: Missing, wanted: str
     ) -> None:
-        """
-        Have something done on a machine, and see that it was.
+        """Have something done on a machine, and see that it was.
 
         @param what: It, as a person is told to do it.
         """
@@ -324,9 +301,7 @@ class Switchover:
 
 
 def _unfit(old: BrokerLook, new: BrokerLook) -> str:
-    """
-    Why two brokers cannot change their roles; empty if they can.
-    """
+    """Why two brokers cannot change their roles; empty if they can."""
     if old.elected or new.elected:
         return "controllers choose their roles: `rmqha controller elect` has a member elected"
     if not old.is_master or new.is_master:

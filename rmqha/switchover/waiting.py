@@ -1,5 +1,5 @@
-"""
-What is waited for between the steps of a change of roles, as it can be seen at the client ports.
+"""What is waited for between the steps of a change of roles, as it can be seen at the client
+ports.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ Missing = Callable[[], Awaitable[str]]
 
 
 def is_gone(broker: AskedBroker) -> Missing:
-    """
-    Nothing listens where a broker did.
-    """
+    """Nothing listens where a broker did."""
 
     async def missing() -> str:
         return "" if await broker.gone() else broker.said
@@ -35,9 +33,7 @@ def is_gone(broker: AskedBroker) -> Missing:
 
 
 def is_master(broker: AskedBroker) -> Missing:
-    """
-    A broker answers, and is a master.
-    """
+    """A broker answers, and is a master."""
 
     async def missing() -> str:
         look = await broker.seen()
@@ -47,8 +43,7 @@ def is_master(broker: AskedBroker) -> Missing:
 
 
 def follows(slave: AskedBroker, master: AskedBroker, epoch: int = 0) -> Missing:
-    """
-    A slave has what its master has.  Twice: by chance a log that stands still may once end where
+    """A slave has what its master has.  Twice: by chance a log that stands still may once end where
     another is just now, and the second time that one has gone on.
 
     @param epoch: The master epoch that a slave of ours has to know.
@@ -80,8 +75,7 @@ def follows(slave: AskedBroker, master: AskedBroker, epoch: int = 0) -> Missing:
 
 @define(eq=False, kw_only=True)
 class Patience:
-    """
-    Waits.
+    """Waits.
 
     @ivar say: Tells the operator what is waited for.
     @ivar timeout: Seconds that anything may take but what a person does.
@@ -92,8 +86,7 @@ class Patience:
     timeout: float = 120.0
 
     async def until(self, missing: Missing, wanted: str, *, patient: bool = False) -> None:
-        """
-        Wait until nothing is missing.
+        """Wait until nothing is missing.
 
         @param wanted: What is waited for.
         @param patient: Whether a person has to do something: that takes as long as it takes.

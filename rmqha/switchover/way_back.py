@@ -1,5 +1,4 @@
-"""
-The way back of a change of roles that was interrupted.
+"""The way back of a change of roles that was interrupted.
 
 What a command of C{--promote} has begun on the new master's machine may go on after all that is
 seen from here: behind a connection that broke, detached, or in a thread of somebody's tool.  So the
@@ -29,8 +28,7 @@ from rmqha.wire.remoting.bodies.tables import WRITE
 
 @frozen
 class WayBack:
-    """
-    Has the old master be master again.
+    """Has the old master be master again.
 
     @ivar old: That one.
     @ivar new: The slave that was to be master.
@@ -43,8 +41,7 @@ class WayBack:
     waiting: Patience
 
     async def go(self, under_way: UnderWay) -> None:
-        """
-        Until the old one is master, and the new one follows it if it might have become one.
+        """Until the old one is master, and the new one follows it if it might have become one.
 
         @raise SwitchoverError: If that cannot be, or stands still.
         """
@@ -73,9 +70,7 @@ class WayBack:
             await self._followed(under_way)
 
     def _what(self, under_way: UnderWay, *, late: bool) -> str:
-        """
-        What a person is told to do.
-        """
+        """What a person is told to do."""
         start = f"start {self.old.address} as a master, with the configuration that it had"
         if not late:
             return start
@@ -86,9 +81,7 @@ class WayBack:
         )
 
     def _refuse_unsafe(self, under_way: UnderWay) -> None:
-        """
-        A command restores the old master only if a new one that comes late refuses to start.
-        """
+        """A command restores the old master only if a new one that comes late refuses to start."""
         if Act.RESTORE not in self.hands.commands:
             return
         old, new = self.old.address, self.new.address
@@ -108,8 +101,8 @@ class WayBack:
             )
 
     async def _followed(self, under_way: UnderWay) -> None:
-        """
-        Wait until the new one follows, so that it cannot be promoted to the same number any more.
+        """Wait until the new one follows, so that it cannot be promoted to the same number any
+        more.
         """
         old, new = self.old.address, self.new.address
         look = await self.old.look()
@@ -132,8 +125,7 @@ class WayBack:
         await self.waiting.until(missing, f"{new} follows", patient=True)
 
     async def refuse_two(self, under_way: UnderWay, *, served: bool) -> None:
-        """
-        There is no way back beside a new master; and of two masters one takes no more writes.
+        """There is no way back beside a new master; and of two masters one takes no more writes.
 
         @param served: Whether the old one is known to have been master before the new one.
         @raise PairUnfit: If there is a new one.
@@ -155,8 +147,7 @@ class WayBack:
         raise self._none(f"two masters: {closed}, stop it; ")
 
     async def _close(self, broker: AskedBroker, under_way: UnderWay) -> str:
-        """
-        Have one that should be no master take no more writes.
+        """Have one that should be no master take no more writes.
 
         @return: What became of that, in words.
         """

@@ -1,6 +1,4 @@
-"""
-Errors of a log's files in an object store.
-"""
+"""Errors of a log's files in an object store."""
 
 from __future__ import annotations
 
@@ -10,15 +8,12 @@ from rmqha.errors import RmqhaError
 
 
 class TierError(RmqhaError):
-    """
-    What is wrong with a tier, or with the way to it.
-    """
+    """What is wrong with a tier, or with the way to it."""
 
 
 @frozen
 class TierPlaceInvalid(TierError):
-    """
-    A URL is of no file system or object store.
+    """A URL is of no file system or object store.
 
     @ivar url: The URL, without what is secret in it.
     @ivar reason: Why not.
@@ -33,8 +28,7 @@ class TierPlaceInvalid(TierError):
 
 @frozen
 class TierMissing(TierError):
-    """
-    There is no tier where one is to be read.
+    """There is no tier where one is to be read.
 
     @ivar url: Where, without what is secret in it.
     """
@@ -50,8 +44,7 @@ class TierMissing(TierError):
 
 @frozen
 class TierUnreachable(TierError):
-    """
-    The object store does not do what it is asked for: it does not answer, or does not let us.
+    """The object store does not do what it is asked for: it does not answer, or does not let us.
 
     @ivar object: What was asked for.
     @ivar reason: Its words.
@@ -66,8 +59,7 @@ class TierUnreachable(TierError):
 
 @frozen
 class TierManifestInvalid(TierError):
-    """
-    What says what a file in a tier must be cannot be read.
+    """What says what a file in a tier must be cannot be read.
 
     @ivar object: The manifest.
     @ivar reason: Why not.
@@ -82,8 +74,7 @@ class TierManifestInvalid(TierError):
 
 @frozen
 class TierObjectSize(TierError):
-    """
-    An object has not the size of the log file that it was: it was cut, replaced or removed.
+    """An object has not the size of the log file that it was: it was cut, replaced or removed.
 
     @ivar object: The object.
     @ivar size: Bytes that it has; -1 if it is not there.
@@ -101,8 +92,7 @@ class TierObjectSize(TierError):
 
 @frozen
 class TierBytesChanged(TierError):
-    """
-    Bytes of an object are others than those that were uploaded.
+    """Bytes of an object are others than those that were uploaded.
 
     @ivar object: The object.
     @ivar start: Physical offset of the first byte of the block that is not right.
@@ -126,8 +116,7 @@ class TierBytesChanged(TierError):
 
 @frozen
 class TierOfAnotherLog(TierError):
-    """
-    A tier and a store have not the same log.
+    """A tier and a store have not the same log.
 
     @ivar object: The tier's file, or its manifest.
     @ivar path: The store's, or the store.
@@ -151,8 +140,7 @@ class TierOfAnotherLog(TierError):
 
 @frozen
 class LogFileShort(TierError):
-    """
-    A full log file of a store lacks bytes at its end.
+    """A full log file of a store lacks bytes at its end.
 
     @ivar path: The file.
     @ivar size: Bytes that it has.
@@ -169,8 +157,7 @@ class LogFileShort(TierError):
 
 @frozen
 class LogCutMeanwhile(TierError):
-    """
-    A log was cut back while one of its files was uploaded.
+    """A log was cut back while one of its files was uploaded.
 
     @ivar path: The file.
     @ivar end: Just past the file, a physical offset.

@@ -1,5 +1,4 @@
-"""
-HDFS as pyarrow sees it, by the client that C{deltalake} has: pyarrow's own needs a library of
+"""HDFS as pyarrow sees it, by the client that C{deltalake} has: pyarrow's own needs a library of
 Hadoop's, and Java in each process.
 """
 
@@ -19,9 +18,7 @@ SCHEME = "hdfs"
 
 @frozen
 class _Bytes:
-    """
-    A file that is being written, for who gives it more than the bytes that it takes.
-    """
+    """A file that is being written, for who gives it more than the bytes that it takes."""
 
     _file: Any
 
@@ -40,9 +37,7 @@ class _Bytes:
 
 
 class _Hdfs(DeltaStorageHandler):
-    """
-    What pyarrow asks for, where C{deltalake} takes HDFS for an object store.
-    """
+    """What pyarrow asks for, where C{deltalake} takes HDFS for an object store."""
 
     def get_type_name(self) -> str:
         return SCHEME
@@ -53,9 +48,7 @@ class _Hdfs(DeltaStorageHandler):
         return pa.PythonFile(_Bytes(self._handler.open_output_stream(path, metadata)), mode="w")
 
     def delete_dir(self, path: str) -> None:
-        """
-        Remove a folder, and the folders in it too.
-        """
+        """Remove a folder, and the folders in it too."""
         super().delete_dir(path)
         below = self.get_file_info_selector(FileSelector(path, recursive=True))
         folders = [each.path for each in below if each.type == FileType.Directory]
@@ -65,8 +58,7 @@ class _Hdfs(DeltaStorageHandler):
 
 
 def hdfs_at(url: SplitResult) -> tuple[FileSystem, str]:
-    """
-    A cluster's files, and where a URL is among them.
+    """A cluster's files, and where a URL is among them.
 
     @param url: Of a name node, C{hdfs://host:port/folder}, or of a service that is told in the
         folder C{HADOOP_CONF_DIR}.

@@ -1,5 +1,4 @@
-"""
-Whose log a tier has: said before its first file is there, and compared by all who come later.
+"""Whose log a tier has: said before its first file is there, and compared by all who come later.
 
 Object stores replace what is there, and not all can be told to refuse.  So what says whose log it
 is has a name that follows from what it says, and never takes another one's place: who finds that
@@ -37,8 +36,7 @@ _NAME = re.compile(r"[0-9a-f]{16}\.json", re.ASCII)
 
 @frozen(kw_only=True)
 class TierIdentity:
-    """
-    What a store said when it began a tier.
+    """What a store said when it began a tier.
 
     @ivar log: Whose log it was.
     @ivar begin: The first byte that it had then, a physical offset.
@@ -51,22 +49,17 @@ class TierIdentity:
 
     @property
     def name(self) -> str:
-        """
-        The object's name.
-        """
+        """The object's name."""
         return f"{LOGS}/{hashlib.sha256(self.render()).hexdigest()[:_DIGITS]}.json"
 
     def render(self) -> bytes:
-        """
-        As it is put there.
-        """
+        """As it is put there."""
         table = {"version": VERSION, "firstOffset": self.begin, "identity": self.log.to_json()}
         return json.dumps(table).encode() + b"\n"
 
     @classmethod
     def parse(cls, raw: bytes, where: str) -> Self:
-        """
-        Read one.
+        """Read one.
 
         @raise TierManifestInvalid: If it is none.
         """
@@ -80,8 +73,7 @@ class TierIdentity:
             raise TierManifestInvalid(where, f"{type(error).__name__}: {error}") from error
 
     def require(self, log: LogIdentity, files: LogFiles, where: str) -> None:
-        """
-        Refuse a log that is not this one.
+        """Refuse a log that is not this one.
 
         @param files: Its files.
         @param where: It, for people.
@@ -97,8 +89,8 @@ class TierIdentity:
 
 
 def identities(folder: ObjectFolder) -> tuple[TierIdentity, ...]:
-    """
-    What a tier says of whose log it has; nothing, if it was begun by a version before identities.
+    """What a tier says of whose log it has; nothing, if it was begun by a version before
+    identities.
 
     @raise TierOfAnotherLog: If two logs were begun there.
     @raise TierError: If it cannot be read.
@@ -112,9 +104,7 @@ def identities(folder: ObjectFolder) -> tuple[TierIdentity, ...]:
 
 
 def _require_one(one: TierIdentity, two: TierIdentity) -> None:
-    """
-    Compare two that are in one tier: replicas of one log may have begun it together.
-    """
+    """Compare two that are in one tier: replicas of one log may have begun it together."""
     same_place = one.log.first == two.log.first
     if not one.log.is_named_as(two.log) or (same_place and one.log.sum != two.log.sum):
         raise TierOfAnotherLog(
@@ -128,8 +118,7 @@ def _require_one(one: TierIdentity, two: TierIdentity) -> None:
 
 
 def claim(folder: ObjectFolder, log: LogIdentity, begin: int) -> tuple[TierIdentity, ...]:
-    """
-    Say whose log a tier has that does not say it yet.
+    """Say whose log a tier has that does not say it yet.
 
     @param begin: The first byte that the tier has, or will have.
     @return: What it says then; nothing, if the log has no record yet.
@@ -150,8 +139,7 @@ def claim(folder: ObjectFolder, log: LogIdentity, begin: int) -> tuple[TierIdent
 def require_all(
     found: Iterable[TierIdentity], log: LogIdentity, files: LogFiles, where: str
 ) -> None:
-    """
-    Refuse a log that is not the one that all of these are of.
+    """Refuse a log that is not the one that all of these are of.
 
     @raise TierOfAnotherLog: If it is another.
     """

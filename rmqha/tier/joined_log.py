@@ -1,5 +1,4 @@
-"""
-A store's files and those of its tier as one log.
+"""A store's files and those of its tier as one log.
 
 This is the one place where the two meet: what reads a log asks here which files there are, and
 each file knows how it is opened.  What the store still has is read there; the tier has what
@@ -39,8 +38,7 @@ file stays in its store for hours after it was uploaded."""
 
 
 def list_tier(url: str) -> tuple[TieredFile, ...]:
-    """
-    The files of a tier, by their manifests, in the order of the log.
+    """The files of a tier, by their manifests, in the order of the log.
 
     @raise TierError: If the tier cannot be read.
     """
@@ -55,8 +53,7 @@ _Local = TypeVar("_Local", bound=LogFile)
 
 @frozen
 class _Listing:
-    """
-    What a tier had some time ago.
+    """What a tier had some time ago.
 
     @ivar time: When, by the monotonic clock.
     @ivar identities: Whose log it has.
@@ -74,8 +71,7 @@ looked at again as soon as the store loses another one."""
 
 
 def _listed(url: str, *, anew: bool = False) -> _Listing:
-    """
-    @raise TierMissing: If there is no tier.
+    """@raise TierMissing: If there is no tier.
     @raise TierOfAnotherLog: If it is of two logs.
     """
     key, now = (url, os.getpid()), time.monotonic()
@@ -90,8 +86,7 @@ def _listed(url: str, *, anew: bool = False) -> _Listing:
 
 
 def _tell_lost_begin(url: str, found: _Listing, before: _Listing | None) -> None:
-    """
-    Say once that the first files of a tier went, since nothing else would: what is read from the
+    """Say once that the first files of a tier went, since nothing else would: what is read from the
     earliest place begins where the tier does.
     """
     begin = min((each.begin for each in found.identities), default=0)
@@ -108,15 +103,12 @@ def _tell_lost_begin(url: str, found: _Listing, before: _Listing | None) -> None
 
 
 def only_tier(url: str) -> Path:
-    """
-    What stands for the root of a store that is not there: all there is is its tier.
-    """
+    """What stands for the root of a store that is not there: all there is is its tier."""
     return Path(url)
 
 
 def find_log(path: Path, tier: str = "") -> LogFiles:
-    """
-    List the files of a log.
+    """List the files of a log.
 
     @param path: The store's root or its C{commitlog} folder, or what L{only_tier} gives.
     @param tier: The tier's URL, C{""} for none.
@@ -133,8 +125,7 @@ def find_log(path: Path, tier: str = "") -> LogFiles:
 
 
 def find_raw_log(path: Path, tier: str = "") -> RawLog:
-    """
-    The same for who reads all bytes, whatever they are.
+    """The same for who reads all bytes, whatever they are.
 
     @raise NotAStore: As L{RawLog.open}.
     @raise TierError: As L{find_log}.
@@ -159,8 +150,7 @@ def find_raw_log(path: Path, tier: str = "") -> RawLog:
 def join(
     root: Path | None, local: tuple[_Local, ...], tier: str
 ) -> tuple[_Local | TieredFile, ...]:
-    """
-    The files of a store, and of its tier those that the store has no more.
+    """The files of a store, and of its tier those that the store has no more.
 
     @param root: The store's root, C{None} if it is not known.
     @param local: The store's files, in the order of the log.
@@ -185,9 +175,7 @@ def join(
 
 
 def _older(tiered: tuple[TieredFile, ...], local: tuple[LogFile, ...]) -> list[TieredFile]:
-    """
-    The files of a tier that a store does not have, and that lie below its last one.
-    """
+    """The files of a tier that a store does not have, and that lie below its last one."""
     if not local:
         return list(tiered)
     here = LogFiles(Path(), local)
@@ -200,8 +188,7 @@ def _older(tiered: tuple[TieredFile, ...], local: tuple[LogFile, ...]) -> list[T
 
 
 def require_same_log(log: LogIdentity, local: LogFiles, tiered: tuple[TieredFile, ...]) -> None:
-    """
-    Compare the last file that a store and a tier both have; without one, the broker's name.
+    """Compare the last file that a store and a tier both have; without one, the broker's name.
 
     @param log: Whose log the store has.
     @param local: Its files.
@@ -226,8 +213,7 @@ def require_same_log(log: LogIdentity, local: LogFiles, tiered: tuple[TieredFile
 
 
 def require_same_file(manifest: FileManifest, file: LogFile, where: str) -> None:
-    """
-    Compare a store's file with the one in a tier, by the last block that has more than the zeros
+    """Compare a store's file with the one in a tier, by the last block that has more than the zeros
     of a blank: logs that part in a file differ in all that follows.
 
     @param where: Where the tier's is, for people.
@@ -253,8 +239,7 @@ def require_same_file(manifest: FileManifest, file: LogFile, where: str) -> None
 
 
 def tiered_splits(files: LogFiles, start: int, end: int) -> Iterator[Split]:
-    """
-    The split index of those files of C{[start, end)} that are in a tier, ascending.
+    """The split index of those files of C{[start, end)} that are in a tier, ascending.
 
     @raise TierError: If a manifest cannot be read.
     """

@@ -1,5 +1,4 @@
-"""
-What a file of a log in a tier must be, as it was when it was put there.
+"""What a file of a log in a tier must be, as it was when it was put there.
 
 It is written last: what has none is not in the tier.  Its name has the file's range, so that one
 listing tells what there is.
@@ -35,38 +34,29 @@ _NAME = re.compile(r"(\d{20})-(\d{20})\.json", re.ASCII)
 
 
 def object_name(start: int) -> str:
-    """
-    The name of the file that begins at a physical offset.
-    """
+    """The name of the file that begins at a physical offset."""
     return f"{COMMITLOG}/{file_name(start)}"
 
 
 def manifest_name(start: int, end: int) -> str:
-    """
-    The name of its manifest.
-    """
+    """The name of its manifest."""
     return f"{MANIFESTS}/{file_name(start)}-{file_name(end)}.json"
 
 
 def range_of(name: str) -> tuple[int, int] | None:
-    """
-    The range that a manifest's name tells, C{None} if it is none.
-    """
+    """The range that a manifest's name tells, C{None} if it is none."""
     found = _NAME.fullmatch(Path(name).name)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def sums_of(data: memoryview, block: int) -> list[int]:
-    """
-    The CRC-32 of each block of some bytes; the last one may be shorter.
-    """
+    """The CRC-32 of each block of some bytes; the last one may be shorter."""
     return [crc32(data[place : place + block]) for place in range(0, len(data), block)]
 
 
 @frozen
 class Before:
-    """
-    The file before one, as its manifest was when the other one was written: so manifests are a
+    """The file before one, as its manifest was when the other one was written: so manifests are a
     chain, and one of another log does not fit in.
 
     @ivar start: Where it begins, a physical offset.
@@ -79,8 +69,7 @@ class Before:
 
 @frozen(kw_only=True)
 class FileManifest:
-    """
-    One of them.
+    """One of them.
 
     @ivar start: Physical offset of the file's first byte.
     @ivar end: Just past its last.
@@ -103,9 +92,7 @@ class FileManifest:
 
     @property
     def crc(self) -> int:
-        """
-        CRC-32 of its checksums.
-        """
+        """CRC-32 of its checksums."""
         return crc32(self._sums)
 
     @property
@@ -114,15 +101,11 @@ class FileManifest:
 
     @property
     def size(self) -> int:
-        """
-        Bytes of the file.
-        """
+        """Bytes of the file."""
         return self.end - self.start
 
     def render(self) -> bytes:
-        """
-        As it is put there.
-        """
+        """As it is put there."""
         table = {
             "version": VERSION,
             "firstOffset": self.start,
@@ -138,8 +121,7 @@ class FileManifest:
 
     @classmethod
     def parse(cls, raw: bytes, shown: str) -> Self:
-        """
-        Read one.
+        """Read one.
 
         @param shown: Where it is, for people.
         @raise TierManifestInvalid: If it is none, or of another file than its name says.

@@ -1,5 +1,4 @@
-"""
-A folder of objects: in S3, in HDFS, in whatever else pyarrow knows, or on a mounted file system.
+"""A folder of objects: in S3, in HDFS, in whatever else pyarrow knows, or on a mounted file system.
 
 An object store puts an object there as a whole; on a file system it is written aside and renamed.
 So who reads sees none that is being written.
@@ -36,9 +35,7 @@ _NOISE = re.compile(r"\x1b\[[0-9;]*m|^\s*at .*", re.MULTILINE)
 
 
 def shown_url(url: str) -> str:
-    """
-    A URL without what may be secret: its user, its password, its options.
-    """
+    """A URL without what may be secret: its user, its password, its options."""
     parts = urlsplit(url)
     if not parts.scheme:
         return parts.path
@@ -46,16 +43,13 @@ def shown_url(url: str) -> str:
 
 
 def words_of(error: Exception) -> str:
-    """
-    What a library says of an error, on one line.
-    """
+    """What a library says of an error, on one line."""
     return " ".join(_NOISE.sub("", str(error)).split()).replace(" ↳", ":")
 
 
 @frozen
 class ObjectFolder:
-    """
-    A folder of objects, with names that may have slashes.
+    """A folder of objects, with names that may have slashes.
 
     @ivar url: Where it is.
     """
@@ -66,8 +60,7 @@ class ObjectFolder:
 
     @classmethod
     def at(cls, url: str) -> Self:
-        """
-        The folder at a URL; it need not exist.
+        """The folder at a URL; it need not exist.
 
         @raise TierPlaceInvalid: If pyarrow knows no such place.
         @raise TierUnreachable: If it cannot find out.
@@ -77,14 +70,11 @@ class ObjectFolder:
         return cls(url, *_file_system(url, os.getpid()))
 
     def shown(self, name: str = "") -> str:
-        """
-        The URL of an object, for people.
-        """
+        """The URL of an object, for people."""
         return f"{shown_url(self.url)}/{name}".rstrip("/")
 
     def names(self, folder: str) -> list[str]:
-        """
-        What is in a folder below this one, sorted; nothing, if it does not exist.
+        """What is in a folder below this one, sorted; nothing, if it does not exist.
 
         @raise TierUnreachable: If that cannot be found out.
         """
@@ -95,8 +85,7 @@ class ObjectFolder:
             return sorted(found.base_name for found in self._files.get_file_info(selector))
 
     def has(self, name: str) -> bool:
-        """
-        Whether an object is there, or a folder with any.
+        """Whether an object is there, or a folder with any.
 
         @raise TierUnreachable: If that cannot be found out.
         """
@@ -107,8 +96,7 @@ class ObjectFolder:
         return bool(kind != FileType.NotFound)
 
     def walk(self, folder: str = "") -> dict[str, int]:
-        """
-        All objects of a folder and of those below it: their names, and their sizes in bytes.
+        """All objects of a folder and of those below it: their names, and their sizes in bytes.
 
         @raise TierUnreachable: If that cannot be found out.
         """
@@ -121,8 +109,7 @@ class ObjectFolder:
         return {each.path[len(self._base) + 1 :]: each.size for each in every if each.is_file}
 
     def size(self, name: str) -> int:
-        """
-        Bytes of an object, -1 if it is not there.
+        """Bytes of an object, -1 if it is not there.
 
         @raise TierUnreachable: If that cannot be found out.
         """
@@ -131,8 +118,7 @@ class ObjectFolder:
         return int(found.size) if found.is_file else -1
 
     def open(self, name: str) -> Any:
-        """
-        Open an object to be read from anywhere in it.
+        """Open an object to be read from anywhere in it.
 
         @return: One of C{pyarrow.NativeFile}.
         @raise FileNotFoundError: If it is not there.
@@ -142,8 +128,7 @@ class ObjectFolder:
             return self._files.open_input_file(f"{self._base}/{name}")
 
     def read(self, name: str) -> bytes:
-        """
-        All of an object.
+        """All of an object.
 
         @raise FileNotFoundError: If it is not there.
         @raise TierUnreachable: If it cannot be read.
@@ -153,8 +138,7 @@ class ObjectFolder:
         return data
 
     def read_at(self, name: str, file: Any, place: int, size: int) -> memoryview:
-        """
-        Bytes of an object that is open, fewer only where it ends.
+        """Bytes of an object that is open, fewer only where it ends.
 
         @raise TierUnreachable: If they cannot be had.
         """
@@ -162,8 +146,7 @@ class ObjectFolder:
             return memoryview(file.read_at(size, place))
 
     def write(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
-        """
-        Put an object there, in the place of one that is.
+        """Put an object there, in the place of one that is.
 
         Should it end half way, there may be an object with what was written so far: pyarrow
         cannot take that back.  So who writes more than one part says elsewhere that it is whole.
@@ -182,9 +165,8 @@ class ObjectFolder:
                 self._files.move(place, final)
 
     def show(self, waiting: str, name: str) -> None:
-        """
-        Let an object be seen under another name, as a whole: it is renamed or, in an object store,
-        copied by the store itself.
+        """Let an object be seen under another name, as a whole: it is renamed or, in an object
+        store, copied by the store itself.
 
         @raise FileNotFoundError: If it is not there.
         @raise TierUnreachable: If that is not possible.
@@ -203,8 +185,7 @@ class ObjectFolder:
                 raise
 
     def remove(self, name: str) -> None:
-        """
-        Remove an object, if it is there.
+        """Remove an object, if it is there.
 
         @raise TierUnreachable: If that is not possible.
         """
@@ -212,8 +193,7 @@ class ObjectFolder:
             self._files.delete_file(f"{self._base}/{name}")
 
     def remove_folder(self, name: str) -> None:
-        """
-        Remove a folder with all that is in it, if it is there.
+        """Remove a folder with all that is in it, if it is there.
 
         @raise TierUnreachable: If that is not possible.
         """
@@ -235,8 +215,7 @@ class ObjectFolder:
 
 
 def put_file(path: Path, url: str, name: str) -> None:
-    """
-    Put a file into a folder of objects, and make sure that all of it is there.
+    """Put a file into a folder of objects, and make sure that all of it is there.
 
     @param url: The folder's.
     @raise TierUnreachable: If that is not possible.
@@ -252,9 +231,7 @@ def put_file(path: Path, url: str, name: str) -> None:
 
 @lru_cache(maxsize=256)
 def _file_system(url: str, process: int) -> tuple[FileSystem, str]:
-    """
-    @param process: Whose connections they are.
-    """
+    """@param process: Whose connections they are."""
     try:
         from pyarrow.fs import FileSystem
     except ModuleNotFoundError as error:

@@ -1,5 +1,4 @@
-"""
-A log's file that lies in a tier: read by ranges, each block of which is checked.
+"""A log's file that lies in a tier: read by ranges, each block of which is checked.
 
 What is in an object store can be replaced by anybody who may write there.  So the object's size
 and every byte that is read is compared with what its manifest says, and what differs is damage
@@ -35,8 +34,7 @@ AT_ONCE = 8 << 20
 
 @frozen
 class TieredFile(FoundFile):
-    """
-    A file of a log in a tier.  Nothing is at C{path} on this machine.
+    """A file of a log in a tier.  Nothing is at C{path} on this machine.
 
     @ivar tier: The tier's URL.
     """
@@ -45,9 +43,7 @@ class TieredFile(FoundFile):
 
     @classmethod
     def of(cls, tier: str, start: int, end: int) -> Self:
-        """
-        The file of a range.
-        """
+        """The file of a range."""
         where = ObjectFolder.at(tier).shown(object_name(start))
         return cls(Path(where), start, end, 0, end - start, tier)
 
@@ -57,8 +53,7 @@ class TieredFile(FoundFile):
 
     @property
     def manifest(self) -> FileManifest:
-        """
-        What the file must be.
+        """What the file must be.
 
         @raise FileNotFoundError: If it was removed from the tier.
         @raise TierOfAnotherLog: If it is of another broker than the tier, or does not follow on
@@ -68,8 +63,7 @@ class TieredFile(FoundFile):
         return _manifest(self.tier, self.start, self.end, os.getpid())
 
     def open(self) -> OpenLogFile:
-        """
-        Open it to be read.
+        """Open it to be read.
 
         @raise FileNotFoundError: If it was removed from the tier, and its manifest first.
         @raise TierObjectSize: If it was cut, replaced or removed.
@@ -92,9 +86,7 @@ class TieredFile(FoundFile):
 
 @lru_cache(maxsize=4096)
 def _manifest(tier: str, start: int, end: int, process: int) -> FileManifest:
-    """
-    One that fits in with the others.
-    """
+    """One that fits in with the others."""
     made = _read(tier, start, end, process)
     where = ObjectFolder.at(tier).shown(manifest_name(start, end))
     whose = _broker(tier, process)
@@ -127,9 +119,7 @@ def _read(tier: str, start: int, end: int, process: int) -> FileManifest:
 
 @lru_cache(maxsize=256)
 def _broker(tier: str, process: int) -> str:
-    """
-    Of which broker a tier is, as it says; if it does not, as the manifest of its last file.
-    """
+    """Of which broker a tier is, as it says; if it does not, as the manifest of its last file."""
     folder = ObjectFolder.at(tier)
     names = [each.log.broker for each in identities(folder)]
     ranges = [found for name in folder.names(MANIFESTS) if (found := range_of(name)) is not None]
@@ -139,18 +129,14 @@ def _broker(tier: str, process: int) -> str:
 
 
 def forget_manifests() -> None:
-    """
-    Read again what manifests say.
-    """
+    """Read again what manifests say."""
     for each in (_manifest, _read, _broker):
         each.cache_clear()
 
 
 @define(eq=False)
 class OpenTieredFile:
-    """
-    One that is open.
-    """
+    """One that is open."""
 
     _folder: ObjectFolder
     _name: str
@@ -164,8 +150,7 @@ class OpenTieredFile:
         return self._manifest.size
 
     def read_into(self, buffer: memoryview, place: int) -> int:
-        """
-        Read bytes that were checked; fewer than there is room for where others must be fetched.
+        """Read bytes that were checked; fewer than there is room for where others must be fetched.
 
         @raise TierBytesChanged: If a block of them is not as it was uploaded.
         @raise TierObjectSize: If the object ends before its end.
@@ -180,9 +165,7 @@ class OpenTieredFile:
         return len(found)
 
     def _fetch(self, place: int, stop: int) -> None:
-        """
-        Hold the blocks that have bytes of C{[place, stop)}.
-        """
+        """Hold the blocks that have bytes of C{[place, stop)}."""
         block = self._manifest.block
         start = place - place % block
         end = min(self.size, -(-stop // block) * block)
@@ -195,9 +178,7 @@ class OpenTieredFile:
         self._start, self._held = start, data
 
     def extents(self, start: int, end: int) -> list[tuple[int, int]]:
-        """
-        All of it: an object has no holes.
-        """
+        """All of it: an object has no holes."""
         return [(start, min(end, self.size))] if start < min(end, self.size) else []
 
     def close(self) -> None:
@@ -205,8 +186,7 @@ class OpenTieredFile:
 
 
 def check(manifest: FileManifest, start: int, data: memoryview, shown: str) -> None:
-    """
-    Compare bytes of a file with its manifest.
+    """Compare bytes of a file with its manifest.
 
     @param start: Where in the file they begin, at a block's begin.
     @param shown: The object, for people.

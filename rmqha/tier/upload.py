@@ -1,5 +1,4 @@
-"""
-Put a store's full files into a tier.
+"""Put a store's full files into a tier.
 
 A file goes there when it never changes again: it is full, and below the published point, or in a
 log without a point another file with records follows it.  The object first, then it is read back
@@ -54,8 +53,7 @@ Progress = Callable[[int, int], None]
 
 @frozen(kw_only=True)
 class TierUpload:
-    """
-    What one run did.
+    """What one run did.
 
     @ivar files: How many files were uploaded.
     @ivar bytes: How many bytes they have.
@@ -74,8 +72,7 @@ class TierUpload:
 
 
 def full_files(root: Path) -> list[LogFile]:
-    """
-    The files of a store that never change again.
+    """The files of a store that never change again.
 
     @raise NotAStore: If there is no log.
     @raise Refused: If the published point is not of this log any more.
@@ -90,8 +87,7 @@ def full_files(root: Path) -> list[LogFile]:
 
 
 def final_end(files: LogFiles) -> int:
-    """
-    Up to where no byte of a log changes any more, as far as anybody can say.
+    """Up to where no byte of a log changes any more, as far as anybody can say.
 
     @raise Refused: If the published point is not of this log any more.
     """
@@ -113,8 +109,7 @@ def final_end(files: LogFiles) -> int:
 
 
 def is_in(tiered: tuple[TieredFile, ...], file: LogFile) -> bool:
-    """
-    Whether a tier has a file by now.
+    """Whether a tier has a file by now.
 
     @raise TierOfAnotherLog: If what it has there is not this file: a manifest vouches for it.
     """
@@ -135,8 +130,7 @@ def is_in(tiered: tuple[TieredFile, ...], file: LogFile) -> bool:
 
 @frozen(kw_only=True)
 class Uploader:
-    """
-    Puts the files of one store into one tier.
+    """Puts the files of one store into one tier.
 
     @ivar root: The store's root.
     @ivar url: The tier's URL.
@@ -154,8 +148,7 @@ class Uploader:
         object.__setattr__(self, "_folder", ObjectFolder.at(self.url))
 
     def run(self, progress: Progress | None = None) -> TierUpload:
-        """
-        Upload what is full and not there yet.  Blocking.
+        """Upload what is full and not there yet.  Blocking.
 
         @raise NotAStore: If the store has no log.
         @raise Refused: If its published point is not of this log any more.
@@ -205,8 +198,7 @@ class Uploader:
     def _upload(
         self, file: LogFile, tiered: tuple[TieredFile, ...], told: Callable[[int], None]
     ) -> None:
-        """
-        Put one file there that no manifest speaks of, and its manifest when all is.
+        """Put one file there that no manifest speaks of, and its manifest when all is.
 
         @param tiered: The files that the tier has.
         """
@@ -236,8 +228,7 @@ class Uploader:
             yield data
 
     def _pieces(self, file: LogFile, told: Callable[[int], None]) -> Iterator[memoryview]:
-        """
-        The bytes of a file, without a trace in the page cache: its broker needs that.
+        """The bytes of a file, without a trace in the page cache: its broker needs that.
 
         @raise LogFileShort: If there are fewer than there should be.
         """
@@ -274,8 +265,7 @@ class Uploader:
         )
 
     def _read_back(self, manifest: FileManifest) -> None:
-        """
-        Read an object as it is there now.
+        """Read an object as it is there now.
 
         @raise TierObjectSize: If it has another size.
         @raise TierBytesChanged: If it has other bytes.
@@ -304,8 +294,7 @@ class Uploader:
             deque(readers.map(same, range(0, manifest.size, STEP)), 0)
 
     def _require_uncut(self, file: LogFile, manifest: FileManifest) -> None:
-        """
-        @raise LogCutMeanwhile: If the log was cut below a file's end since it was found full.
+        """@raise LogCutMeanwhile: If the log was cut below a file's end since it was found full.
         @raise TierOfAnotherLog: If it was cut, and has grown again.
         """
         final = final_end(LogFiles.find(self.root))

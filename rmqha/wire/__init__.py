@@ -1,3 +1,1 @@
-"""
-Sans-IO codecs: bytes in, events out.
-"""
+"""Sans-IO codecs: bytes in, events out."""

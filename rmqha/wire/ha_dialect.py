@@ -1,5 +1,4 @@
-"""
-How one connection of a slave speaks, in the classic protocol or in that of controller mode.
+"""How one connection of a slave speaks, in the classic protocol or in that of controller mode.
 
 Both ask for bytes by a first report and are answered with frames; in controller mode a handshake
 comes before, and frames say more.  What both say is given as the classic protocol's events.
@@ -40,8 +39,7 @@ Said = HaHeartbeat | BodyPart | HandshakeAnswer | TransferHeader
 
 @frozen
 class FrameHeaders:
-    """
-    What stands before the frames of a stream, for a reader that takes only frames.
+    """What stands before the frames of a stream, for a reader that takes only frames.
 
     @ivar size: Bytes of each.
     @ivar read: Reads a whole one, by where it begins in some bytes: gives the physical offset of
@@ -57,8 +55,7 @@ CLASSIC_HEADERS = FrameHeaders(ha_frame.TRANSFER_HEADER.size, ha_frame.TRANSFER_
 
 
 class SlaveDialect(Protocol):
-    """
-    One connection's way to speak.
+    """One connection's way to speak.
 
     @ivar admitted: Whether reports may be sent.
     """
@@ -66,33 +63,26 @@ class SlaveDialect(Protocol):
     admitted: bool
 
     def opening(self, report: int, *, onlooker: bool) -> bytes:
-        """
-        What is said first.
+        """What is said first.
 
         @param report: The first report, which is part of it unless an answer comes before.
         @param onlooker: Whether it only compares.
         """
 
     def report(self, offset: int) -> bytes:
-        """
-        A report that the slave holds everything below C{offset}.
-        """
+        """A report that the slave holds everything below C{offset}."""
 
     def receive(self, data: bytes) -> Iterator[Said]:
-        """
-        Decode a chunk.
+        """Decode a chunk.
 
         @raise ProtocolViolation: At what no master says.
         """
 
     def handover(self) -> Handover | None:
-        """
-        Where the stream stands, for another reader to go on from; C{None} if none can.
-        """
+        """Where the stream stands, for another reader to go on from; C{None} if none can."""
 
     def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
-        """
-        What that reader meets before bodies.
+        """What that reader meets before bodies.
 
         @param hear: Is told what else than offset and size a header says, before the frame is.
         """
@@ -100,44 +90,33 @@ class SlaveDialect(Protocol):
 
 @define(eq=False)
 class ClassicSlaveDialect:
-    """
-    The classic protocol: no handshake.
-    """
+    """The classic protocol: no handshake."""
 
     admitted: bool = field(default=True, init=False)
     _decoder: TransferDecoder = field(init=False, factory=lambda: TransferDecoder(MAX_BODY))
 
     def opening(self, report: int, *, onlooker: bool) -> bytes:
-        """
-        The first report.
-        """
+        """The first report."""
         before = ha_frame.encode_report(ONLOOKER) if onlooker else b""
         return before + ha_frame.encode_report(report)
 
     def report(self, offset: int) -> bytes:
-        """
-        A report.
-        """
+        """A report."""
         return ha_frame.encode_report(offset)
 
     def receive(self, data: bytes) -> Iterator[Said]:
-        """
-        Decode a chunk.
+        """Decode a chunk.
 
         @raise FrameSizeOutOfRange: If a header announces an impossible body.
         """
         return self._decoder.receive(data)
 
     def handover(self) -> Handover | None:
-        """
-        Where the stream stands.
-        """
+        """Where the stream stands."""
         return self._decoder.handover()
 
     def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
-        """
-        Offset and size, and nothing else.
-        """
+        """Offset and size, and nothing else."""
         return CLASSIC_HEADERS
 
 
@@ -149,8 +128,7 @@ LEARNER = SlaveHandshake(id=LEARNER_ID, learner=True)
 
 @define(eq=False)
 class SetSlaveDialect:
-    """
-    Controller mode.
+    """Controller mode.
 
     One handshake is sent, and no second: a stock master answers every one that it notices.
 
@@ -164,20 +142,15 @@ class SetSlaveDialect:
     _decoder: MasterMessages = field(init=False, factory=MasterMessages)
 
     def opening(self, report: int, *, onlooker: bool) -> bytes:
-        """
-        The handshake; the first report follows its answer.
-        """
+        """The handshake; the first report follows its answer."""
         return ha_v2.encode_handshake(self.handshake)
 
     def report(self, offset: int) -> bytes:
-        """
-        A report.
-        """
+        """A report."""
         return ha_v2.encode_report(offset)
 
     def receive(self, data: bytes) -> Iterator[Said]:
-        """
-        Decode a chunk.  A transfer's header is given, then the parts of its body or a heartbeat.
+        """Decode a chunk.  A transfer's header is given, then the parts of its body or a heartbeat.
 
         @raise HandshakeUnexpected: If a transfer comes before the answer, or a second answer.
         @raise EpochLabelWentBack: If labels of the answer do not ascend; or if one is below that
@@ -223,15 +196,11 @@ class SetSlaveDialect:
         self._label = now
 
     def handover(self) -> Handover | None:
-        """
-        Where the stream stands, once the handshake is answered.
-        """
+        """Where the stream stands, once the handshake is answered."""
         return self._decoder.handover() if self.admitted else None
 
     def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
-        """
-        Those of transfers, checked as L{receive} does; nothing else may come.
-        """
+        """Those of transfers, checked as L{receive} does; nothing else may come."""
 
         def read(data: Bytes, at: int) -> tuple[int, int]:
             try:

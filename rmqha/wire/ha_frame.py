@@ -1,5 +1,4 @@
-"""
-The two directions of the HA port, sans-IO.
+"""The two directions of the HA port, sans-IO.
 
 A slave sends offset reports of 8 bytes, a master frames: a header of 12 bytes and a
 body, which is passed on as it arrives and never collected.  Source: docs/protocol/ha.rst,
@@ -35,31 +34,23 @@ the bytes end, and holds nothing for us.  A stock broker takes it for no report 
 
 
 def encode_report(offset: int) -> bytes:
-    """
-    A slave's report that it holds everything below C{offset}.
-    """
+    """A slave's report that it holds everything below C{offset}."""
     return OFFSET_REPORT.pack(offset)
 
 
 @define
 class OffsetReports:
-    """
-    Decode what a slave sends.
-    """
+    """Decode what a slave sends."""
 
     _rest: bytes = field(init=False, default=b"")
 
     @property
     def pending(self) -> int:
-        """
-        Bytes of a report that has not come whole.
-        """
+        """Bytes of a report that has not come whole."""
         return len(self._rest)
 
     def receive(self, data: bytes) -> list[int]:
-        """
-        @return: The reports completed by C{data}, in order; any 64-bit number.
-        """
+        """@return: The reports completed by C{data}, in order; any 64-bit number."""
         if self._rest:
             data = self._rest + data
         whole = len(data) & ~7
@@ -69,8 +60,7 @@ class OffsetReports:
 
 @frozen
 class HaHeartbeat:
-    """
-    An empty frame.
+    """An empty frame.
 
     @ivar offset: The next offset the master would send.
     """
@@ -80,8 +70,7 @@ class HaHeartbeat:
 
 @frozen
 class BodyPart:
-    """
-    Some bytes of a frame's body, as they arrived.
+    """Some bytes of a frame's body, as they arrived.
 
     @ivar offset: Physical offset of the first of them.
     @ivar data: The bytes; only good until the decoder is fed again.
@@ -97,8 +86,7 @@ class BodyPart:
 
 @define
 class TransferDecoder:
-    """
-    Decode what a master sends, without ever holding a body.
+    """Decode what a master sends, without ever holding a body.
 
     @ivar max_body: The largest body accepted, in bytes.
     """
@@ -111,8 +99,7 @@ class TransferDecoder:
     _dead: FrameSizeOutOfRange | None = field(init=False, default=None)
 
     def receive(self, data: bytes) -> Iterator[HaHeartbeat | BodyPart]:
-        """
-        Decode a chunk.  State moves before each event is given, so a consumer may stop
+        """Decode a chunk.  State moves before each event is given, so a consumer may stop
         early and read L{handover}, but not feed this decoder again.
 
         @raise FrameSizeOutOfRange: If a header announces an impossible body.  What comes
@@ -143,8 +130,7 @@ class TransferDecoder:
                     yield HaHeartbeat(self._offset)
 
     def handover(self) -> tuple[bytes, int, int, int]:
-        """
-        Where the stream stands, for another reader to go on from.
+        """Where the stream stands, for another reader to go on from.
 
         @return: Header bytes so far, offset of the next body byte, bytes of that body
             still to come, size of that body.

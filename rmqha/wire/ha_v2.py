@@ -1,5 +1,4 @@
-"""
-The two directions of the HA port in controller mode (HA protocol v2), sans-IO.
+"""The two directions of the HA port in controller mode (HA protocol v2), sans-IO.
 
 A slave sends a handshake and offset reports; a master answers the handshake with the epoch labels
 of its log, and sends transfers, whose bodies are passed on as they arrive and never collected.
@@ -49,8 +48,7 @@ MAX_LABELS = (BUFFER - ANSWER_HEADER.size) // LABEL.size
 
 @frozen
 class EpochLabel:
-    """
-    From where on a log's bytes are filed under a number.
+    """From where on a log's bytes are filed under a number.
 
     @ivar label: The number, 32 bits: as a rule the epoch of the master that wrote them.
     @ivar start: Physical offset of the first of them.
@@ -62,8 +60,7 @@ class EpochLabel:
 
 @frozen(kw_only=True)
 class SlaveHandshake:
-    """
-    What a slave says first.
+    """What a slave says first.
 
     @ivar id: Its controller id; L{LEARNER_ID} for a learner.
     @ivar learner: Whether it is never to be one of the SyncStateSet.
@@ -77,17 +74,14 @@ class SlaveHandshake:
 
 @frozen
 class Report:
-    """
-    A slave's report that its log ends at C{offset}.
-    """
+    """A slave's report that its log ends at C{offset}."""
 
     offset: int
 
 
 @frozen
 class HandshakeAnswer:
-    """
-    What a master answers.
+    """What a master answers.
 
     @ivar end: Where its log ends.
     @ivar labels: Of its log, oldest first.
@@ -101,8 +95,7 @@ class HandshakeAnswer:
 
 @frozen
 class TransferHeader:
-    """
-    The head of a transfer; one without a body is a heartbeat.
+    """The head of a transfer; one without a body is a heartbeat.
 
     @ivar size: Bytes of the body.
     @ivar offset: Physical offset of its first byte; in a heartbeat of the next one that would be
@@ -121,8 +114,7 @@ class TransferHeader:
 
 @frozen
 class TransferPart:
-    """
-    Some bytes of a transfer's body, as they arrived.
+    """Some bytes of a transfer's body, as they arrived.
 
     @ivar header: That of the transfer.
     @ivar offset: Physical offset of the first of them.
@@ -137,24 +129,19 @@ class TransferPart:
 
 
 def encode_handshake(handshake: SlaveHandshake) -> bytes:
-    """
-    A slave's first message.
-    """
+    """A slave's first message."""
     return SLAVE_HANDSHAKE.pack(
         HANDSHAKE, handshake.from_last_file, handshake.learner, handshake.id
     )
 
 
 def encode_report(offset: int) -> bytes:
-    """
-    A slave's report that its log ends at C{offset}.
-    """
+    """A slave's report that its log ends at C{offset}."""
     return REPORT.pack(TRANSFER, offset)
 
 
 def encode_answer(end: int, labels: Sequence[EpochLabel]) -> bytes:
-    """
-    A master's answer to a handshake.
+    """A master's answer to a handshake.
 
     @param end: Where its log ends.
     @param labels: Oldest first, L{MAX_LABELS} at most.
@@ -170,8 +157,7 @@ def encode_answer(end: int, labels: Sequence[EpochLabel]) -> bytes:
 def read_transfer_header(
     data: bytes | bytearray | memoryview, at: int = 0, max_body: int = MAX_BODY
 ) -> TransferHeader:
-    """
-    What stands before a transfer's body.
+    """What stands before a transfer's body.
 
     @param data: Holds all of it, from C{at} on.
     @param max_body: The largest body accepted, in bytes.
@@ -187,9 +173,7 @@ def read_transfer_header(
 
 
 def encode_transfer_header(header: TransferHeader) -> bytes:
-    """
-    What stands before a transfer's body.
-    """
+    """What stands before a transfer's body."""
     return TRANSFER_HEADER.pack(
         TRANSFER, header.size, header.offset, header.label, header.start, header.confirm
     )
@@ -197,23 +181,18 @@ def encode_transfer_header(header: TransferHeader) -> bytes:
 
 @define
 class SlaveMessages:
-    """
-    Decode what a slave sends.
-    """
+    """Decode what a slave sends."""
 
     _rest: bytes = field(init=False, default=b"")
     _dead: HaStateUnexpected | None = field(init=False, default=None)
 
     @property
     def pending(self) -> int:
-        """
-        Bytes of a message that has not come whole.
-        """
+        """Bytes of a message that has not come whole."""
         return len(self._rest)
 
     def receive(self, data: bytes) -> list[SlaveHandshake | Report]:
-        """
-        @return: The messages completed by C{data}, in order.
+        """@return: The messages completed by C{data}, in order.
         @raise HaStateUnexpected: If one begins with anything else than a state in which a slave
             speaks.  What comes behind it cannot be read, so every later call raises it again; what
             the same call completed before is lost with the connection.
@@ -248,8 +227,7 @@ class SlaveMessages:
 
 @define
 class MasterMessages:
-    """
-    Decode what a master sends, without ever holding a body.
+    """Decode what a master sends, without ever holding a body.
 
     @ivar max_body: The largest body accepted, in bytes.
     """
@@ -264,8 +242,8 @@ class MasterMessages:
     )
 
     def receive(self, data: bytes) -> Iterator[HandshakeAnswer | TransferHeader | TransferPart]:
-        """
-        Decode a chunk.  A transfer's header is given when it is whole, then the parts of its body.
+        """Decode a chunk.  A transfer's header is given when it is whole, then the parts of its
+        body.
 
         @raise FrameSizeOutOfRange: If a header announces an impossible size.
         @raise EpochLabelsMisshapen: If labels do not fill what an answer announces.
@@ -298,8 +276,7 @@ class MasterMessages:
                 yield message
 
     def handover(self) -> tuple[bytes, int, int, int] | None:
-        """
-        Where the stream stands, for another reader of transfers to go on from.
+        """Where the stream stands, for another reader of transfers to go on from.
 
         @return: Header bytes so far, offset of the next body byte, bytes of that body still to
             come, size of that body.  C{None} in the midst of an answer.
@@ -312,9 +289,7 @@ class MasterMessages:
         return head, header.offset + header.size - left, left, header.size
 
     def _whole(self) -> HandshakeAnswer | TransferHeader | None:
-        """
-        Read what has come, or find out how much more is needed.
-        """
+        """Read what has come, or find out how much more is needed."""
         head = self._head
         (state,) = _STATE.unpack_from(head)
         if state == TRANSFER:

@@ -1,5 +1,4 @@
-"""
-RocketMQ's own names: topics, consumer groups, and properties of messages.
+"""RocketMQ's own names: topics, consumer groups, and properties of messages.
 
 A name means the same on the wire, in a log and in a table, so all who know one take it from
 here; what a broker or a reader does about it is its own affair.
@@ -60,9 +59,7 @@ BROKERS_TOPIC_PREFIX = "RMQ_SYS_"
 
 
 def is_system_topic(topic: str) -> bool:
-    """
-    Whether a topic is a broker's own.
-    """
+    """Whether a topic is a broker's own."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 

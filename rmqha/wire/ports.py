@@ -1,5 +1,4 @@
-"""
-How RocketMQ counts its ports from one another, where nobody says which they are.
+"""How RocketMQ counts its ports from one another, where nobody says which they are.
 
 Source: docs/protocol/remoting.md, Ports; docs/protocol/ha.rst, Ports.
 """

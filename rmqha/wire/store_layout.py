@@ -1,5 +1,4 @@
-"""
-What lies where below a store's root.
+"""What lies where below a store's root.
 
 RocketMQ's folders and tables keep its names; all that only rmqha knows lies in a folder of its
 own, so that a stock broker can open the store.  Nodes, offline commands and readers take the

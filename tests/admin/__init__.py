@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/admin.
-"""
+"""Tests of rmqha/admin."""

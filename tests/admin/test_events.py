@@ -1,6 +1,4 @@
-"""
-What happened to a node.
-"""
+"""What happened to a node."""
 
 from __future__ import annotations
 
@@ -16,23 +14,17 @@ from rmqha.event_file import Event, append, read
 
 
 class EventsTests(SynchronousTestCase):
-    """
-    L{Events}.
-    """
+    """L{Events}."""
 
     def setUp(self) -> None:
-        """
-        A node that is looked at.
-        """
+        """A node that is looked at."""
         self.clock = Clock()
         self.facts: dict[str, tuple[str, str]] = {"state": ("recovering", "reading")}
         self.events = self.made()
         self.path = Path(self.mktemp()) / "events.jsonl"
 
     def made(self, in_thread: Any = maybeDeferred) -> Events:
-        """
-        Events of the node.
-        """
+        """Events of the node."""
         return Events(
             lambda: self.facts,
             self.clock,
@@ -41,14 +33,12 @@ class EventsTests(SynchronousTestCase):
         )
 
     def told(self) -> list[tuple[str, str]]:
-        """
-        Their kinds and texts.
-        """
+        """Their kinds and texts."""
         return [(row["kind"], row["text"]) for row in self.events.rows()]
 
     def test_edges(self) -> None:
-        """
-        A state that changes is an event, with what it was before; a reason that changes is none.
+        """A state that changes is an event, with what it was before; a reason that changes is
+        none.
         """
         self.events.start()
         for facts in (
@@ -77,18 +67,14 @@ class EventsTests(SynchronousTestCase):
         self.assertEqual(self.events.rows()[0]["time"], 2000)
 
     def test_bounded(self) -> None:
-        """
-        Memory has the latest.
-        """
+        """Memory has the latest."""
         for n in range(2 * MOST):
             self.events.note("repair", str(n))
         self.assertEqual(len(self.told()), MOST)
         self.assertEqual(self.told()[-1], ("repair", str(2 * MOST - 1)))
 
     def test_restart(self) -> None:
-        """
-        A restart keeps what was before it, and what happened before the store was open.
-        """
+        """A restart keeps what was before it, and what happened before the store was open."""
         append(self.path, [Event(-5, "promotion", "by a command")])
         self.events.note("start", "first")
         self.successResultOf(self.events.keep_in(self.path))
@@ -102,9 +88,7 @@ class EventsTests(SynchronousTestCase):
         self.assertEqual(self.told(), before)
 
     def test_one_write_at_a_time(self) -> None:
-        """
-        What happens during a write is in the next one, and leaving waits for that.
-        """
+        """What happens during a write is in the next one, and leaving waits for that."""
         jobs: list[Any] = []
 
         def in_thread(function: Any, *args: Any) -> Deferred[Any]:
@@ -130,9 +114,7 @@ class EventsTests(SynchronousTestCase):
         self.assertEqual([event.text for event in read(self.path)], ["0", "1", "2"])
 
     def test_no_room(self) -> None:
-        """
-        A disk that takes nothing costs only what a restart would have kept.
-        """
+        """A disk that takes nothing costs only what a restart would have kept."""
         self.path.mkdir(parents=True)
         self.successResultOf(self.events.keep_in(self.path))
         self.events.note("state", "disk-full")

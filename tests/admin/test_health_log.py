@@ -1,6 +1,4 @@
-"""
-The edges of a node's health in its log.
-"""
+"""The edges of a node's health in its log."""
 
 from __future__ import annotations
 
@@ -13,14 +11,10 @@ from rmqha.health import HealthProbe, HealthReason
 
 
 class HealthLogTests(SynchronousTestCase):
-    """
-    What is logged when reasons come, stay and go.
-    """
+    """What is logged when reasons come, stay and go."""
 
     def setUp(self) -> None:
-        """
-        A node that is well, and is looked at.
-        """
+        """A node that is well, and is looked at."""
         self.clock = Clock()
         self.wrong: list[HealthReason] = []
         self.lines: list[tuple[str, str]] = []
@@ -30,17 +24,13 @@ class HealthLogTests(SynchronousTestCase):
         self.log.start()
 
     def note(self, event: LogEvent) -> None:
-        """
-        Keep what is said of health.
-        """
+        """Keep what is said of health."""
         line = formatEvent(event)
         if "ealthy" in line:
             self.lines.append((event["log_level"].name, line))
 
     def told(self, *wrong: HealthReason, looks: int = 1) -> list[tuple[str, str]]:
-        """
-        @return: What is logged while this is wrong.
-        """
+        """@return: What is logged while this is wrong."""
         self.wrong = list(wrong)
         self.lines = []
         for _ in range(looks):
@@ -48,8 +38,7 @@ class HealthLogTests(SynchronousTestCase):
         return self.lines
 
     def test_edges(self) -> None:
-        """
-        One line when a reason begins and one when it is over, and none between, however its
+        """One line when a reason begins and one when it is over, and none between, however its
         numbers change.
         """
         self.assertEqual(self.told(looks=3), [])
@@ -62,9 +51,7 @@ class HealthLogTests(SynchronousTestCase):
         self.assertEqual(self.told(looks=3), [])
 
     def test_several(self) -> None:
-        """
-        Each reason has its own lines.
-        """
+        """Each reason has its own lines."""
         twin = HealthReason("twin", "b")
         self.told(HealthReason("no-master", "a"))
         self.assertEqual(
@@ -73,8 +60,8 @@ class HealthLogTests(SynchronousTestCase):
         self.assertEqual(self.told(twin), [("info", "Healthy again: no-master is over after 2 s")])
 
     def test_told_elsewhere(self) -> None:
-        """
-        What has lines of its own has none here, and what only the other probes fail for has none.
+        """What has lines of its own has none here, and what only the other probes fail for has
+        none.
         """
         told = HealthReason("failed", "a", told=True)
         unready = HealthReason("first-copy", "b", fails=HealthProbe.READY)
@@ -82,8 +69,6 @@ class HealthLogTests(SynchronousTestCase):
         self.assertEqual(self.told(), [])
 
     def test_stopped(self) -> None:
-        """
-        A node that stops says nothing more.
-        """
+        """A node that stops says nothing more."""
         self.log.stop()
         self.assertEqual(self.told(HealthReason("no-master", "a"), looks=3), [])

@@ -1,6 +1,4 @@
-"""
-The admin port, through a real HTTP client and server in memory.
-"""
+"""The admin port, through a real HTTP client and server in memory."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ from rmqha.net.allowed_peers import Allowed
 
 @define
 class Node:
-    """
-    A node that says what the test wants.
-    """
+    """A node that says what the test wants."""
 
     wrong: list[HealthReason] = field(factory=list)
     described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
@@ -40,50 +36,36 @@ class Node:
     kept: set[str] = field(factory=lambda: {"10.0.0.5", "fe80::1"})
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} shows.
-        """
+        """What C{/status} shows."""
         return self.described
 
     def looked(self) -> Deferred[None]:
-        """
-        Looking takes as long as the test wants.
-        """
+        """Looking takes as long as the test wants."""
         return self.looking
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        What C{/events} shows.
-        """
+        """What C{/events} shows."""
         return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
 
     def metrics(self) -> Deferred[bytes]:
-        """
-        What C{/metrics} shows.
-        """
+        """What C{/metrics} shows."""
         answer: Deferred[bytes] = Deferred()
         self.scraping.append(answer)
         return answer
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What the probes complain of.
-        """
+        """What the probes complain of."""
         return iter(self.wrong)
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep nothing any more.
-        """
+        """Keep nothing any more."""
         known = address in self.kept
         self.kept.discard(address)
         return known
 
 
 class AdminTests(SynchronousTestCase):
-    """
-    What each path and method answers.
-    """
+    """What each path and method answers."""
 
     def setUp(self) -> None:
         self.node = Node()
@@ -91,9 +73,7 @@ class AdminTests(SynchronousTestCase):
         self.treq = StubTreq(self.site)
 
     def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[int, Any, Any]:
-        """
-        @return: Code, JSON content (C{None} without any) and headers.
-        """
+        """@return: Code, JSON content (C{None} without any) and headers."""
         response = self.successResultOf(self.treq.request(method, f"http://{host}{path}"))
         body = self.successResultOf(response.content())
         content = self.successResultOf(response.json()) if body else None
@@ -103,16 +83,12 @@ class AdminTests(SynchronousTestCase):
         return response.code, content, response.headers
 
     def test_healthy(self) -> None:
-        """
-        A node that does its work is 200.
-        """
+        """A node that does its work is 200."""
         code, content, _ = self.ask("/healthz")
         self.assertEqual((code, content), (200, {"healthy": True}))
 
     def test_unhealthy(self) -> None:
-        """
-        One that does not is 503 and says everything that is wrong.
-        """
+        """One that does not is 503 and says everything that is wrong."""
         self.node.wrong = [
             HealthReason("disk-full", "no space for 1048576 bytes"),
             HealthReason("no-master", "nothing heard for 61 s"),
@@ -133,9 +109,7 @@ class AdminTests(SynchronousTestCase):
         )
 
     def test_probes(self) -> None:
-        """
-        Each probe fails for what concerns it, and tells no more than that.
-        """
+        """Each probe fails for what concerns it, and tells no more than that."""
         for path, probe in (
             ("/livez", HealthProbe.LIVE),
             ("/readyz", HealthProbe.READY),
@@ -148,9 +122,7 @@ class AdminTests(SynchronousTestCase):
             self.assertEqual((code, content["reason"]), (503, "own"), path)
 
     def test_status(self) -> None:
-        """
-        The status is what the node says at that moment, in any alphabet, and is not cached.
-        """
+        """The status is what the node says at that moment, in any alphabet, and is not cached."""
         for role in ("master", "スレーブ"):
             self.node.described = {"role": role, "lagBytes": None, "replicas": [{"acked": 1 << 62}]}
             code, content, headers = self.ask("/status")
@@ -158,9 +130,7 @@ class AdminTests(SynchronousTestCase):
             self.assertEqual(headers.getRawHeaders(b"cache-control"), [b"no-store"])
 
     def test_status_takes_a_moment(self) -> None:
-        """
-        What a node has to look at first is waited for, but not by a client that left.
-        """
+        """What a node has to look at first is waited for, but not by a client that left."""
         self.node.looking = Deferred()
         asked = [self.treq.request("GET", "http://node/status") for _ in range(2)]
         self.treq.flush()
@@ -176,9 +146,7 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(response.json()), {"role": "slave"})
 
     def test_metrics(self) -> None:
-        """
-        Monitors get Prometheus' text, those that wait for it.
-        """
+        """Monitors get Prometheus' text, those that wait for it."""
         asked = [self.treq.request("GET", "http://node/metrics") for _ in range(2)]
         self.treq.flush()
         self.assertNoResult(asked[0])
@@ -196,9 +164,7 @@ class AdminTests(SynchronousTestCase):
         )
 
     def test_no_metrics(self) -> None:
-        """
-        While a node's parts cannot be read a monitor is told so, and the node goes on.
-        """
+        """While a node's parts cannot be read a monitor is told so, and the node goes on."""
         asked = self.treq.request("GET", "http://node/metrics")
         self.node.scraping[0].errback(OSError("closed"))
         self.treq.flush()
@@ -208,23 +174,17 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(error, "the metrics cannot be read now: closed")
 
     def test_queries_and_slashes(self) -> None:
-        """
-        A query or a closing slash makes no difference.
-        """
+        """A query or a closing slash makes no difference."""
         for path in ("/status?pretty=1", "/status/", "/healthz?a=b&a=%00"):
             self.assertEqual(self.ask(path)[0], 200, path)
 
     def test_head(self) -> None:
-        """
-        C{HEAD} is C{GET} without the content.
-        """
+        """C{HEAD} is C{GET} without the content."""
         code, content, _ = self.ask("/status", "HEAD")
         self.assertEqual((code, content), (200, None))
 
     def test_other_methods(self) -> None:
-        """
-        What is shown cannot be changed: other methods are 405 and told which there are.
-        """
+        """What is shown cannot be changed: other methods are 405 and told which there are."""
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
             for path in ("/status", "/healthz", "/readyz", "/livez", "/metrics"):
                 code, content, headers = self.ask(path, method)
@@ -233,8 +193,8 @@ class AdminTests(SynchronousTestCase):
                 self.assertIn("error", content)
 
     def test_drop_a_slot(self) -> None:
-        """
-        A slot is dropped once; an address without one is 404, and no other method does anything.
+        """A slot is dropped once; an address without one is 404, and no other method does
+        anything.
         """
         for address in ("10.0.0.5", "fe80::1"):
             for method in ("GET", "POST", "PUT", "HEAD"):
@@ -246,8 +206,7 @@ class AdminTests(SynchronousTestCase):
             self.assertEqual(self.ask(path, "DELETE")[0], 404)
 
     def test_drop_from_elsewhere(self) -> None:
-        """
-        Only who is on the node's machine may, and has not been sent by a web page: its request
+        """Only who is on the node's machine may, and has not been sent by a web page: its request
         names the host that the page came from.
         """
         for host in ("evil.example", "192.0.2.7", "127.0.0.1.evil.example"):
@@ -260,17 +219,14 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
 
     def connected(self, port: AdminPort) -> tuple[Any, StringTransport]:
-        """
-        One more connection to a port.
-        """
+        """One more connection to a port."""
         channel, transport = port.buildProtocol(None), StringTransport()
         channel.makeConnection(transport)
         return channel, transport
 
     def test_few_connections(self) -> None:
-        """
-        Where there are as many connections as there may be, the one that has waited longest for a
-        request makes room; one that waits for an answer stays.
+        """Where there are as many connections as there may be, the one that has waited longest for
+        a request makes room; one that waits for an answer stays.
         """
         port = AdminPort(self.site, clock=Clock())
         busy, idle, *others = (self.connected(port) for _ in range(MOST_CONNECTIONS))
@@ -289,9 +245,8 @@ class AdminTests(SynchronousTestCase):
         self.assertIsNotNone(port.buildProtocol(None))
 
     def test_slow_requests(self) -> None:
-        """
-        A request has to be whole in time, however often a little of it comes; the next one on the
-        same connection has as long.
+        """A request has to be whole in time, however often a little of it comes; the next one on
+        the same connection has as long.
         """
         clock = Clock()
         channel, transport = self.connected(AdminPort(self.site, clock=clock))
@@ -306,9 +261,7 @@ class AdminTests(SynchronousTestCase):
         self.assertTrue(transport.disconnecting)
 
     def test_body(self) -> None:
-        """
-        Nothing of a request's body is read, and the answer says that it is not wanted.
-        """
+        """Nothing of a request's body is read, and the answer says that it is not wanted."""
         for method, header in (
             ("GET", "Content-Length: 900000000"),
             ("POST", "Content-Length: 3"),
@@ -323,18 +276,14 @@ class AdminTests(SynchronousTestCase):
             channel.connectionLost(Failure(ConnectionDone()))
 
     def test_allowed(self) -> None:
-        """
-        With a list only its peers are let in.
-        """
+        """With a list only its peers are let in."""
         allowed = Allowed(Networks().parse("10.0.0.0/24"))
         port = AdminPort(self.site, allowed=allowed, clock=Clock())
         self.assertIsNotNone(port.buildProtocol(IPv4Address("TCP", "10.0.0.7", 40000)))
         self.assertIsNone(port.buildProtocol(IPv4Address("TCP", "10.0.1.7", 40000)))
 
     def answered(self, host: str) -> int:
-        """
-        The code of an answer to who asks for a host.
-        """
+        """The code of an answer to who asks for a host."""
         names = OwnNames(frozenset({"node.example.com"}))
         port = AdminPort(self.site, names=names, clock=Clock())
         channel = port.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000))
@@ -346,8 +295,7 @@ class AdminTests(SynchronousTestCase):
         return code
 
     def test_host(self) -> None:
-        """
-        It is asked by an address, by a name without a dot, or by a name of its own; the name of
+        """It is asked by an address, by a name without a dot, or by a name of its own; the name of
         another one, which a web page may have given this address, gets nothing.
         """
         for host in (
@@ -368,9 +316,7 @@ class AdminTests(SynchronousTestCase):
             self.assertEqual(403, self.answered(host), host)
 
     def test_unknown_paths(self) -> None:
-        """
-        Other paths are 404, in JSON, wherever they are, and nothing of them is echoed.
-        """
+        """Other paths are 404, in JSON, wherever they are, and nothing of them is echoed."""
         for path in (
             "/",
             "",
@@ -386,9 +332,7 @@ class AdminTests(SynchronousTestCase):
             self.assertNotIn("script", str(content))
 
     def test_no_access_log(self) -> None:
-        """
-        Polls leave no line in the log and failures no traceback for the client.
-        """
+        """Polls leave no line in the log and failures no traceback for the client."""
         port = AdminPort(self.site)
         self.assertIsNone(port.log(Request(DummyChannel())))  # type: ignore[func-returns-value]
         self.assertFalse(port.displayTracebacks)

@@ -1,6 +1,4 @@
-"""
-How the lines of the log look.
-"""
+"""How the lines of the log look."""
 
 from __future__ import annotations
 
@@ -19,14 +17,10 @@ from rmqha.config.settings import LogFormat, LogLevelName, LogSettings
 
 
 class LogOutputTests(SynchronousTestCase):
-    """
-    L{written_to} and the file.
-    """
+    """L{written_to} and the file."""
 
     def lines(self, **settings: object) -> list[str]:
-        """
-        What four events come to.
-        """
+        """What four events come to."""
         out = io.StringIO()
         to: ILogObserver = written_to(out, LogSettings(**settings), "broker-a/0")
         log = Logger("rmqha.roles.node.MasterNode", observer=to)
@@ -41,8 +35,8 @@ class LogOutputTests(SynchronousTestCase):
         return out.getvalue().splitlines()
 
     def test_threshold(self) -> None:
-        """
-        Another level is in force at once; the change to one that hides more is told before it.
+        """Another level is in force at once; the change to one that hides more is told before
+        it.
         """
         out = io.StringIO()
         threshold = LogThreshold(LogLevelName.INFO)
@@ -68,8 +62,7 @@ class LogOutputTests(SynchronousTestCase):
         )
 
     def test_text(self) -> None:
-        """
-        A line says when, how bad, on which node and about what, without a class; what follows in
+        """A line says when, how bad, on which node and about what, without a class; what follows in
         other lines is indented.
         """
         first, second, rest, *trace, last = self.lines()
@@ -88,9 +81,7 @@ class LogOutputTests(SynchronousTestCase):
         self.assertIn("[twisted.application] Server Shut Down.", last)
 
     def test_json(self) -> None:
-        """
-        For programs each event is one object, a traceback with it.
-        """
+        """For programs each event is one object, a traceback with it."""
         rows = [json.loads(line) for line in self.lines(format=LogFormat.JSON)]
         self.assertEqual(
             [(row["level"], row["topic"]) for row in rows],
@@ -106,17 +97,13 @@ class LogOutputTests(SynchronousTestCase):
         self.assertIn("ValueError: a bug", rows[2]["text"])
 
     def test_level(self) -> None:
-        """
-        Below the level nothing is written.
-        """
+        """Below the level nothing is written."""
         self.assertEqual(len(self.lines(level=LogLevelName.DEBUG, format=LogFormat.JSON)), 5)
         self.assertEqual(len(self.lines(level=LogLevelName.WARN, format=LogFormat.JSON)), 2)
         self.assertEqual(len(self.lines(level=LogLevelName.CRITICAL, format=LogFormat.JSON)), 1)
 
     def test_bounded(self) -> None:
-        """
-        A file is turned over when it is full, and only so many old ones stay.
-        """
+        """A file is turned over when it is full, and only so many old ones stay."""
         folder = Path(self.mktemp())
         folder.mkdir()
         settings = LogSettings(file_size=1000, old_files=2)
@@ -131,9 +118,7 @@ class LogOutputTests(SynchronousTestCase):
         self.assertLess(sum(path.stat().st_size for path in folder.iterdir()), 3300)
 
     def test_signal(self) -> None:
-        """
-        C{SIGUSR1} turns the file over before its next line.
-        """
+        """C{SIGUSR1} turns the file over before its next line."""
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
         signal.signal(signal.SIGUSR1, signal.SIG_DFL)
         path = Path(self.mktemp())
@@ -146,9 +131,7 @@ class LogOutputTests(SynchronousTestCase):
         self.assertEqual(path.with_name(path.name + ".1").read_text(), "one\n")
 
     def test_to_a_file(self) -> None:
-        """
-        The file is the one that twistd was given.
-        """
+        """The file is the one that twistd was given."""
         path = Path(self.mktemp())
         self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
         to = observer(LogSettings(), "a/0", str(path))

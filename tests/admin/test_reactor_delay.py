@@ -1,6 +1,4 @@
-"""
-How late the reactor is.
-"""
+"""How late the reactor is."""
 
 from __future__ import annotations
 
@@ -11,14 +9,10 @@ from rmqha.admin.reactor_delay import LOOK, ReactorDelay
 
 
 class ReactorDelayTests(SynchronousTestCase):
-    """
-    L{ReactorDelay}.
-    """
+    """L{ReactorDelay}."""
 
     def test_late(self) -> None:
-        """
-        A turn that took a second is seen as that, and the next look is at its time again.
-        """
+        """A turn that took a second is seen as that, and the next look is at its time again."""
         clock = Clock()
         delay = ReactorDelay(clock)
         delay.start()
@@ -29,9 +23,7 @@ class ReactorDelayTests(SynchronousTestCase):
         self.assertEqual(delay.late.longest, 1.0)
 
     def test_stopped(self) -> None:
-        """
-        A stop leaves nothing on the reactor, and stopping before a start is no error.
-        """
+        """A stop leaves nothing on the reactor, and stopping before a start is no error."""
         clock = Clock()
         delay = ReactorDelay(clock)
         delay.stop()

@@ -1,6 +1,4 @@
-"""
-Looks at a node that are repeated.
-"""
+"""Looks at a node that are repeated."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from rmqha.periodic import rows_of
 
 @define(eq=False)
 class Seen(Watch):
-    """
-    Remembers when it looked.
-    """
+    """Remembers when it looked."""
 
     clock: IReactorTime
     times: list[float] = field(factory=list)
@@ -26,21 +22,16 @@ class Seen(Watch):
     every = 2.0
 
     def look(self) -> None:
-        """
-        Look, and fail.
-        """
+        """Look, and fail."""
         self.times.append(self.clock.seconds())
         raise ValueError("nothing to see")
 
 
 class WatchTests(SynchronousTestCase):
-    """
-    L{Watch}.
-    """
+    """L{Watch}."""
 
     def test_watch(self) -> None:
-        """
-        It looks at once and then each time, whatever it meets, until it is stopped; its node's
+        """It looks at once and then each time, whatever it meets, until it is stopped; its node's
         status names it as long.
         """
         clock = Clock()

@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.archive}.
-"""
+"""Tests of L{rmqha.archive}."""

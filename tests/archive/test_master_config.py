@@ -1,6 +1,4 @@
-"""
-What a broker tells of its configuration.
-"""
+"""What a broker tells of its configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from rmqha.wire.remoting.command import Command
 
 
 class FakeClient:
-    """
-    A client that gets one answer.
-    """
+    """A client that gets one answer."""
 
     def __init__(self, answer: Deferred[Command]) -> None:
         self.answer = answer
@@ -25,9 +21,7 @@ class FakeClient:
         self.headers: list[object] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Ask.
-        """
+        """Ask."""
         self.asked.append((address, command.code))
         self.headers.append(command.ext)
         return self.answer
@@ -35,9 +29,7 @@ class FakeClient:
 
 class TellTests(SynchronousTestCase):
     def test_no_port(self) -> None:
-        """
-        A master of ours learns that nothing listens here; who cannot be told is not.
-        """
+        """A master of ours learns that nothing listens here; who cannot be told is not."""
         for answer in (
             succeed(Command(code=ResponseCode.SUCCESS, body=b"{}")),
             fail(RemotingUnreachable("10.0.0.1:10911", "refused")),
@@ -50,27 +42,21 @@ class TellTests(SynchronousTestCase):
 
 class AskTests(SynchronousTestCase):
     def ask(self, body: bytes, code: int = ResponseCode.SUCCESS) -> Deferred[MasterConfig]:
-        """
-        Ask a broker that answers so.
-        """
+        """Ask a broker that answers so."""
         client = FakeClient(succeed(Command(code=code, body=body, remark="no permission")))
         asked = ensureDeferred(ask_config(client, "10.0.0.1:10911"))
         self.assertEqual(client.asked, [("10.0.0.1:10911", 26)])
         return asked
 
     def test_told(self) -> None:
-        """
-        Both keys, among others, and as brokers before 4.8 wrote the first.
-        """
+        """Both keys, among others, and as brokers before 4.8 wrote the first."""
         for key in ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"):
             body = f"brokerName=broker-a\nx=a=b\n{key}=1048576\nrubbish\n".encode()
             found = self.successResultOf(self.ask(body))
             self.assertEqual(found, MasterConfig(1 << 20, "broker-a"))
 
     def test_not_told(self) -> None:
-        """
-        What is missing, no size, or refused: a person has to say it.
-        """
+        """What is missing, no size, or refused: a person has to say it."""
         for body in (b"", b"brokerName=a\n", b"mappedFileSizeCommitLog=1GiB\n", b"\xff\xff"):
             error = self.failureResultOf(self.ask(body), FileSizeUnknown).value
             self.assertIn("give --file-size", str(error))
@@ -78,9 +64,7 @@ class AskTests(SynchronousTestCase):
         self.assertIn("no permission", str(error.value))
 
     def test_unreachable(self) -> None:
-        """
-        The same when it cannot be asked.
-        """
+        """The same when it cannot be asked."""
         client = FakeClient(fail(RemotingUnreachable("10.0.0.1:10911", "refused")))
         asked = ensureDeferred(ask_config(client, "10.0.0.1:10911"))
         error = self.failureResultOf(asked, FileSizeUnknown).value

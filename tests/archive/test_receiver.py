@@ -1,6 +1,4 @@
-"""
-A receiver of archives behind the real master, over transports in memory.
-"""
+"""A receiver of archives behind the real master, over transports in memory."""
 
 from __future__ import annotations
 
@@ -41,14 +39,10 @@ DELAY = 30.0
 
 
 class ReceiverCase(Pair):
-    """
-    A master of some files, and an archive.
-    """
+    """A master of some files, and an archive."""
 
     def setUp(self) -> None:
-        """
-        Nothing was received yet.
-        """
+        """Nothing was received yet."""
         super().setUp()
         self.patch(os, "fdatasync", lambda fd: None)
         self.root = self.folder() / "archive"
@@ -57,9 +51,7 @@ class ReceiverCase(Pair):
         self.addCleanup(self.end)
 
     def manifest(self, file_size: int = FILE_SIZE) -> ArchiveManifest:
-        """
-        What a command would make.
-        """
+        """What a command would make."""
         return ArchiveManifest(
             source="10.0.0.1:10912",
             broker="broker-a",
@@ -71,17 +63,13 @@ class ReceiverCase(Pair):
         )
 
     def opened(self, trusted: str = "") -> Archive:
-        """
-        The archive, open.
-        """
+        """The archive, open."""
         return Archive.open(self.root, self.manifest(), now, trusted)
 
     def receive(
         self, *, in_flush_thread: InThread = now, trusted: str = "", **more: Any
     ) -> Receiver:
-        """
-        Open the archive, and start to receive.
-        """
+        """Open the archive, and start to receive."""
         settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
         given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5, "bounds": None}
         self.archive = self.opened(trusted)
@@ -103,9 +91,7 @@ class ReceiverCase(Pair):
         return self.receiver
 
     def end(self) -> None:
-        """
-        Stop it, as a signal does.
-        """
+        """Stop it, as a signal does."""
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             stopped = receiver.stopService()
@@ -114,23 +100,18 @@ class ReceiverCase(Pair):
             receiver.ended.addErrback(lambda _: None)
 
     def kill(self) -> None:
-        """
-        Leave the archive as it is at this moment, and go on with that.
-        """
+        """Leave the archive as it is at this moment, and go on with that."""
         copy = self.folder() / "archive"
         shutil.copytree(self.root, copy)
         self.end()
         self.root = copy
 
     def names(self) -> list[str]:
-        """
-        The archive's log files.
-        """
+        """The archive's log files."""
         return sorted(path.name for path in (self.root / "commitlog").iterdir())
 
     def named(self, *partial: int, first: int = 0, count: int = 5) -> list[str]:
-        """
-        Names of log files.
+        """Names of log files.
 
         @param partial: Numbers of those that are not finished.
         """
@@ -138,9 +119,7 @@ class ReceiverCase(Pair):
         return [f"{n * FILE_SIZE:020d}" + ".partial" * (n in partial) for n in numbers]
 
     def assertArchived(self) -> None:
-        """
-        The archive has the master's log, byte for byte, as its readers see it.
-        """
+        """The archive has the master's log, byte for byte, as its readers see it."""
         log = OfflineLog(self.root)
         self.addCleanup(log.close)
         self.assertEqual(log.end, self.theirs.end)
@@ -148,29 +127,21 @@ class ReceiverCase(Pair):
         self.assertEqual(log.findings, [])
 
     def stopped(self) -> ReceiveStopped:
-        """
-        Why it has ended.
-        """
+        """Why it has ended."""
         assert self.receiver is not None, "it was started"
         return self.failureResultOf(self.receiver.ended, ReceiveStopped).value
 
     def grow(self, size: int = 300) -> Deferred[PutStatus]:
-        """
-        A SYNC write.
-        """
+        """A SYNC write."""
         begin = self.theirs.put([encoded(size)], [0], STORED)
         return self.transfer.wait(begin, self.theirs.end)
 
 
 class ArchiveTests(ReceiverCase):
-    """
-    What is in an archive.
-    """
+    """What is in an archive."""
 
     def test_whole(self) -> None:
-        """
-        It has everything that the master has; what is not finished has a name that says so.
-        """
+        """It has everything that the master has; what is not finished has a name that says so."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -178,9 +149,7 @@ class ArchiveTests(ReceiverCase):
         self.assertArchived()
 
     def test_grows(self) -> None:
-        """
-        It grows with the master's log, and a file is finished once the next one is begun.
-        """
+        """It grows with the master's log, and a file is finished once the next one is begun."""
         self.serve()
         self.receive()
         for _ in range(40):
@@ -191,9 +160,7 @@ class ArchiveTests(ReceiverCase):
         self.assertArchived()
 
     def test_finished_when_durable(self) -> None:
-        """
-        A file has its name only when it is on the disk.
-        """
+        """A file has its name only when it is on the disk."""
         held = Held()
         self.serve()
         self.receive(in_flush_thread=held)
@@ -207,9 +174,7 @@ class ArchiveTests(ReceiverCase):
         receiver.stopService()
 
     def test_manifest(self) -> None:
-        """
-        It says whose log it is and how far it goes, as of the last file and of the end.
-        """
+        """It says whose log it is and how far it goes, as of the last file and of the end."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -223,16 +188,12 @@ class ArchiveTests(ReceiverCase):
         self.assertEqual(ArchiveManifest.read(self.root).end, self.theirs.end)
 
     def told(self, number: int) -> MasterBounds:
-        """
-        What the client port of a master with a master epoch says.
-        """
+        """What the client port of a master with a master epoch says."""
         starts = (EpochStart(number, 100),) if number else ()
         return MasterBounds(0, self.theirs.end, 1, BrokerIdentity(epoch=number, starts=starts))
 
     def test_master_epoch(self) -> None:
-        """
-        It has the master epochs that its master tells, and does not follow a lower one.
-        """
+        """It has the master epochs that its master tells, and does not follow a lower one."""
         for number, wanted in ((3, 3), (0, 3), (4, 4)):
             self.serve()
             self.receive(bounds=lambda number=number: succeed(self.told(number)))
@@ -247,9 +208,7 @@ class ArchiveTests(ReceiverCase):
             self.assertEqual((journal.number, journal.starts), (wanted, (EpochStart(wanted, 100),)))
 
     def test_trusted(self) -> None:
-        """
-        A lower one is followed if the operator says so.
-        """
+        """A lower one is followed if the operator says so."""
         for number, trusted in ((3, ""), (1, "10.0.0.1:10912")):
             self.serve()
             self.receive(bounds=lambda number=number: succeed(self.told(number)), trusted=trusted)
@@ -259,9 +218,7 @@ class ArchiveTests(ReceiverCase):
             self.assertEqual(EpochJournal.read(self.root).number, number)
 
     def test_begins_above_zero(self) -> None:
-        """
-        A master that deleted its first files is archived from the first byte it has.
-        """
+        """A master that deleted its first files is archived from the first byte it has."""
         self.theirs.drop_first().remove()
         self.theirs.drop_first().remove()
         self.serve()
@@ -271,9 +228,7 @@ class ArchiveTests(ReceiverCase):
         self.assertArchived()
 
     def test_progress(self) -> None:
-        """
-        It shows what it has of what there is.
-        """
+        """It shows what it has of what there is."""
         bounds = MasterBounds(0, self.theirs.end, 1)
         self.serve()
         self.receive(bounds=lambda: succeed(bounds))
@@ -281,9 +236,7 @@ class ArchiveTests(ReceiverCase):
         self.assertEqual(self.shown[-1], (self.theirs.end, self.theirs.end))
 
     def test_stop_leaves_nothing(self) -> None:
-        """
-        A stop flushes, finishes what is full, and gives the folder back.
-        """
+        """A stop flushes, finishes what is full, and gives the folder back."""
         self.serve()
         self.receive(fsync_interval=1000.0)
         self.passes(1)
@@ -296,14 +249,10 @@ class ArchiveTests(ReceiverCase):
 
 
 class ResumeTests(ReceiverCase):
-    """
-    A receiver that was killed or stopped goes on where the archive ends.
-    """
+    """A receiver that was killed or stopped goes on where the archive ends."""
 
     def test_random_kills(self) -> None:
-        """
-        Whenever it is killed, in the middle of a frame too, its archive is the master's log.
-        """
+        """Whenever it is killed, in the middle of a frame too, its archive is the master's log."""
         for seed in range(tries(10)):
             dice = random.Random(seed)
             self.root = self.folder() / "archive"
@@ -323,9 +272,7 @@ class ResumeTests(ReceiverCase):
             self.unserve()
 
     def test_torn(self) -> None:
-        """
-        What a power cut left behind the last whole record is received again.
-        """
+        """What a power cut left behind the last whole record is received again."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -341,8 +288,8 @@ class ResumeTests(ReceiverCase):
         self.assertFalse((self.root / "rmqha" / "quarantine").exists())
 
     def test_damaged(self) -> None:
-        """
-        Where valid records follow a damaged one they go to quarantine before all is received again.
+        """Where valid records follow a damaged one they go to quarantine before all is received
+        again.
         """
         self.serve()
         self.receive()
@@ -360,9 +307,7 @@ class ResumeTests(ReceiverCase):
         self.assertArchived()
 
     def test_only_finished_files(self) -> None:
-        """
-        An archive of which only the finished files were kept goes on behind them.
-        """
+        """An archive of which only the finished files were kept goes on behind them."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -375,9 +320,7 @@ class ResumeTests(ReceiverCase):
         self.assertArchived()
 
     def test_old_files_taken_away(self) -> None:
-        """
-        Its first files may be taken away: it goes on.
-        """
+        """Its first files may be taken away: it goes on."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -391,9 +334,7 @@ class ResumeTests(ReceiverCase):
         self.assertArchived()
 
     def test_tells_the_master(self) -> None:
-        """
-        Each time that a master lets it in, its owner is told.
-        """
+        """Each time that a master lets it in, its owner is told."""
         told: list[float] = []
         self.serve()
         self.receive(connected=lambda: told.append(self.clock.seconds()))
@@ -403,9 +344,7 @@ class ResumeTests(ReceiverCase):
         self.assertEqual(len(told), 2)
 
     def test_master_away(self) -> None:
-        """
-        It connects again by itself when the master is back.
-        """
+        """It connects again by itself when the master is back."""
         self.receive()
         self.passes(5)
         self.serve()
@@ -418,13 +357,11 @@ class ResumeTests(ReceiverCase):
 
 
 class AcknowledgeTests(ReceiverCase):
-    """
-    What the master makes of it.
-    """
+    """What the master makes of it."""
 
     def test_nothing_is_acknowledged(self) -> None:
-        """
-        No SYNC write is ever acknowledged by an archive, however often it connects and starts anew.
+        """No SYNC write is ever acknowledged by an archive, however often it connects and starts
+        anew.
         """
         self.patch(probe, "PROBE_WINDOW", 500)
         for seed in range(tries(6)):
@@ -452,8 +389,7 @@ class AcknowledgeTests(ReceiverCase):
             self.unserve()
 
     def test_reported_late(self) -> None:
-        """
-        What it has is reported when no write waits for it any more: the master need not keep its
+        """What it has is reported when no write waits for it any more: the master need not keep its
         files for longer.
         """
         factory = self.serve()
@@ -470,9 +406,7 @@ class AcknowledgeTests(ReceiverCase):
         self.assertEqual(factory.ledger.held_from(), self.theirs.end)
 
     def test_synchronous(self) -> None:
-        """
-        When it is asked to, it acknowledges what is on its disk, and nothing else.
-        """
+        """When it is asked to, it acknowledges what is on its disk, and nothing else."""
         held = Held()
         self.serve()
         self.receive(synchronous=True, in_flush_thread=held)
@@ -490,9 +424,7 @@ class AcknowledgeTests(ReceiverCase):
         receiver.stopService()
 
     def test_settled(self) -> None:
-        """
-        After a restart it reports no file whose first record may still be waited for.
-        """
+        """After a restart it reports no file whose first record may still be waited for."""
         self.theirs = self.log()
         starts = {}
         for number in range(40):
@@ -512,13 +444,10 @@ class AcknowledgeTests(ReceiverCase):
 
 
 class EndTests(ReceiverCase):
-    """
-    Where the master's log does not continue the archive.
-    """
+    """Where the master's log does not continue the archive."""
 
     def archived(self) -> CommitLog:
-        """
-        Receive all there is, and stop.
+        """Receive all there is, and stop.
 
         @return: The master's log.
         """
@@ -530,15 +459,11 @@ class EndTests(ReceiverCase):
         return self.theirs
 
     def before(self) -> list[bytes]:
-        """
-        What is in the archive.
-        """
+        """What is in the archive."""
         return [path.read_bytes() for path in sorted((self.root / "commitlog").iterdir())]
 
     def test_gap(self) -> None:
-        """
-        A master that deleted what comes next: the gap is told, and never filled.
-        """
+        """A master that deleted what comes next: the gap is told, and never filled."""
         end = self.archived().end
         for _ in range(60):
             self.theirs.put([encoded(900)], [0], STORED)
@@ -561,9 +486,7 @@ class EndTests(ReceiverCase):
         self.assertEqual(self.before(), before)
 
     def test_diverged(self) -> None:
-        """
-        Other bytes at the same offsets: both are told, nothing is cut.
-        """
+        """Other bytes at the same offsets: both are told, nothing is cut."""
         end = self.archived().end
         before = self.before()
         self.theirs = self.part(700, 700, end=3 * FILE_SIZE)
@@ -576,17 +499,13 @@ class EndTests(ReceiverCase):
         self.assertIdle()
 
     def assertIdle(self) -> None:
-        """
-        It does not connect again.
-        """
+        """It does not connect again."""
         made = self.wire.made
         self.passes(30)
         self.assertEqual(self.wire.made, made)
 
     def test_ahead(self) -> None:
-        """
-        A master that lost its end: told when that has not passed.
-        """
+        """A master that lost its end: told when that has not passed."""
         end = self.archived().end
         self.theirs = self.part(end=3 * FILE_SIZE)
         self.serve()
@@ -600,9 +519,7 @@ class EndTests(ReceiverCase):
         self.assertIdle()
 
     def test_ahead_for_a_moment(self) -> None:
-        """
-        What it lacked comes back before that is concluded: it goes on.
-        """
+        """What it lacked comes back before that is concluded: it goes on."""
         whole = self.archived()
         self.theirs = self.part(end=3 * FILE_SIZE)
         self.serve()
@@ -619,8 +536,7 @@ class EndTests(ReceiverCase):
         self.assertArchived()
 
     def damage(self, position: int, row: int = 2) -> int:
-        """
-        A byte of one of the master's files changes.
+        """A byte of one of the master's files changes.
 
         @param position: Counted from the begin of the file's second record.
         @return: Where that record begins.
@@ -631,9 +547,8 @@ class EndTests(ReceiverCase):
         return file.start + size
 
     def test_damaged_record(self) -> None:
-        """
-        An old record whose body is damaged at the master: fetched again, then copied as it is, and
-        said; it is no damage of the archive's.
+        """An old record whose body is damaged at the master: fetched again, then copied as it is,
+        and said; it is no damage of the archive's.
         """
         for row in (2, 4):
             self.theirs, self.root = self.filled(*SIZES), self.folder() / "archive"
@@ -641,9 +556,7 @@ class EndTests(ReceiverCase):
             self.unserve()
 
     def copied_damage(self, row: int) -> None:
-        """
-        Of a file that is finished, or of the last.
-        """
+        """Of a file that is finished, or of the last."""
         at = self.damage(150, row)
         self.serve()
         self.receive()
@@ -672,9 +585,7 @@ class EndTests(ReceiverCase):
         self.assertEqual(content(log), content(self.theirs))
 
     def bad_record(self, position: int, **settings: object) -> ReceiveStopped:
-        """
-        A record that is damaged and cannot pass: fetched again, then told with its place.
-        """
+        """A record that is damaged and cannot pass: fetched again, then told with its place."""
         at = self.damage(position)
         self.serve()
         self.receive(settings=settings)
@@ -688,22 +599,16 @@ class EndTests(ReceiverCase):
         return error
 
     def test_stops_before_it(self) -> None:
-        """
-        With that policy a damaged record is the end.
-        """
+        """With that policy a damaged record is the end."""
         error = self.bad_record(150, bad_record=BadRecordPolicy.STOP)
         self.assertIn("haBadRecordPolicy=stop", error.reason)
 
     def test_no_record(self) -> None:
-        """
-        What cannot be followed is the end in any case.
-        """
+        """What cannot be followed is the end in any case."""
         self.bad_record(4)
 
     def test_disk_full(self) -> None:
-        """
-        It waits for room.
-        """
+        """It waits for room."""
         disk = Disk(full=True).install(self)
         self.serve()
         self.receive()
@@ -716,9 +621,7 @@ class EndTests(ReceiverCase):
         self.assertArchived()
 
     def test_fsync_fails(self) -> None:
-        """
-        What is not surely on the disk ends it at once.
-        """
+        """What is not surely on the disk ends it at once."""
 
         def sync(fd: int) -> None:
             raise OSError(5, "Input/output error")
@@ -734,14 +637,10 @@ class EndTests(ReceiverCase):
 
 
 class OpenTests(ReceiverCase):
-    """
-    Folders that are no archives.
-    """
+    """Folders that are no archives."""
 
     def test_a_store(self) -> None:
-        """
-        A node's store is not written into.
-        """
+        """A node's store is not written into."""
         (self.root / "consumequeue").mkdir(parents=True)
         (self.root / "commitlog").mkdir()
         with self.assertRaises(Refused) as caught:
@@ -750,27 +649,21 @@ class OpenTests(ReceiverCase):
         self.assertIn("no rmqha/archive.json", str(caught.exception))
 
     def test_another_size(self) -> None:
-        """
-        A size that its files do not have is refused with both.
-        """
+        """A size that its files do not have is refused with both."""
         self.opened().close()
         with self.assertRaises(Refused) as caught:
             Archive.open(self.root, self.manifest(8192), now)
         self.assertIn("files of 4096 bytes, not of 8192", str(caught.exception))
 
     def test_twice(self) -> None:
-        """
-        Two receivers cannot have one archive.
-        """
+        """Two receivers cannot have one archive."""
         archive = self.opened()
         self.addCleanup(archive.close)
         with self.assertRaises(StoreLocked):
             self.opened()
 
     def test_a_file_is_missing(self) -> None:
-        """
-        A file missing in its middle is named; the folder is free again.
-        """
+        """A file missing in its middle is named; the folder is free again."""
         self.serve()
         self.receive()
         self.passes(1)
@@ -782,9 +675,7 @@ class OpenTests(ReceiverCase):
         self.assertEqual(caught.exception.expected, FILE_SIZE)
 
     def test_bad_manifest(self) -> None:
-        """
-        What cannot be read is not taken for an archive that begins.
-        """
+        """What cannot be read is not taken for an archive that begins."""
         self.opened().close()
         path = self.root / "rmqha" / "archive.json"
         path.with_name("archive.json.bak").unlink(missing_ok=True)
@@ -794,9 +685,7 @@ class OpenTests(ReceiverCase):
                 ArchiveManifest.read(self.root)
 
     def test_shortened(self) -> None:
-        """
-        An archive that lost what its manifest says is told, and received again.
-        """
+        """An archive that lost what its manifest says is told, and received again."""
         self.serve()
         self.receive()
         self.passes(1)

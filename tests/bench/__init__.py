@@ -1,3 +1,1 @@
-"""
-Tests for L{lab.bench}.
-"""
+"""Tests for L{lab.bench}."""

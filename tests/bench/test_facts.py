@@ -1,6 +1,4 @@
-"""
-Tests for L{lab.bench.facts} and for the options of L{lab.bench.beside}.
-"""
+"""Tests for L{lab.bench.facts} and for the options of L{lab.bench.beside}."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ from lab.stock import jars
 
 
 class DiskTests(SynchronousTestCase):
-    """
-    Where a file that is flushed goes to a disk.
-    """
+    """Where a file that is flushed goes to a disk."""
 
     def test_file_system(self) -> None:
-        """
-        The longest mount that a path is below counts, not one whose name only begins so.
-        """
+        """The longest mount that a path is below counts, not one whose name only begins so."""
         with TemporaryDirectory() as folder:
             base = Path(folder).resolve()
             inner = base / "a b"
@@ -43,28 +37,20 @@ class DiskTests(SynchronousTestCase):
             self.assertEqual(facts.file_system(inner / "deeper", mounts), "tmpfs")
 
     def test_later_mount(self) -> None:
-        """
-        Of two file systems at one place, the one that was mounted last is there.
-        """
+        """Of two file systems at one place, the one that was mounted last is there."""
         mounts = "tmpfs / tmpfs rw 0 0\noverlay / overlay rw 0 0\n"
         self.assertEqual(facts.file_system(Path("/"), mounts), "overlay")
 
     def test_no_room(self) -> None:
-        """
-        A disk without enough room is none.
-        """
+        """A disk without enough room is none."""
         self.assertIsNone(facts.disk_folder(1 << 80))
 
 
 class OptionTests(SynchronousTestCase):
-    """
-    L{Bench.main}
-    """
+    """L{Bench.main}"""
 
     def run_parts(self, *arguments: str) -> list[str]:
-        """
-        Which parts are measured when a bench of three is started so.
-        """
+        """Which parts are measured when a bench of three is started so."""
         ran: list[str] = []
 
         def part(name: str) -> beside.Part:
@@ -94,29 +80,21 @@ class OptionTests(SynchronousTestCase):
         return ran
 
     def test_only(self) -> None:
-        """
-        Some parts are measured by their names, in the bench's order.
-        """
+        """Some parts are measured by their names, in the bench's order."""
         self.assertEqual(self.run_parts("--only", "three", "one"), ["one", "three"])
 
     def test_quick(self) -> None:
-        """
-        A quick run measures all parts, less of each.
-        """
+        """A quick run measures all parts, less of each."""
         self.assertEqual(self.run_parts("--quick"), ["one quick", "two quick", "three quick"])
 
     def test_unknown(self) -> None:
-        """
-        A part that is not there is told at once.
-        """
+        """A part that is not there is told at once."""
         with redirect_stderr(io.StringIO()) as said:
             self.assertRaises(SystemExit, self.run_parts, "--only", "four")
         self.assertIn("four", said.getvalue())
 
     def test_parts(self) -> None:
-        """
-        The two benches beside stock RocketMQ have the parts that the goals name.
-        """
+        """The two benches beside stock RocketMQ have the parts that the goals name."""
         wanted = {"sync", "async", "flush", "topics", "consume", "idle", "slave-reads"}
         self.assertLessEqual(wanted, set(clients.BENCH.parts))
         self.assertLessEqual({"catchup", "sync"}, set(java.BENCH.parts))

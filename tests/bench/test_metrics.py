@@ -1,6 +1,4 @@
-"""
-Tests for L{lab.bench.metrics}: a node that is said to count nothing counts nothing.
-"""
+"""Tests for L{lab.bench.metrics}: a node that is said to count nothing counts nothing."""
 
 from __future__ import annotations
 
@@ -10,14 +8,11 @@ from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
 
 class UncountedTests(BrokerTestCase):
-    """
-    L{REPLACED}
-    """
+    """L{REPLACED}"""
 
     def counted(self) -> tuple[int, int, int]:
-        """
-        Writes that were timed, messages that came, and kinds of requests that were timed, after a
-        write and another request.
+        """Writes that were timed, messages that came, and kinds of requests that were timed, after
+        a write and another request.
         """
         serving = self.broker()
         serving.counts.watch(serving.store.dispatcher, serving.store.queues)
@@ -31,15 +26,11 @@ class UncountedTests(BrokerTestCase):
         return counts.puts_took.all().count, len(counts.each("TOPIC_PUT_NUMS")), len(calls.took)
 
     def test_nothing(self) -> None:
-        """
-        Writes are stored and answered as ever, and leave no trace in what monitors are told.
-        """
+        """Writes are stored and answered as ever, and leave no trace in what monitors are told."""
         for owner, name, instead in REPLACED:
             self.patch(owner, name, instead)
         self.assertEqual(self.counted(), (0, 0, 0))
 
     def test_as_it_is(self) -> None:
-        """
-        A broker as it is counts all of these.
-        """
+        """A broker as it is counts all of these."""
         self.assertTrue(all(self.counted()))

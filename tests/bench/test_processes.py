@@ -1,6 +1,4 @@
-"""
-Tests for L{lab.bench.processes}.
-"""
+"""Tests for L{lab.bench.processes}."""
 
 from __future__ import annotations
 
@@ -35,33 +33,23 @@ sys.stdin.read()
 
 
 class TicksTests(SynchronousTestCase):
-    """
-    L{ticks}
-    """
+    """L{ticks}"""
 
     def test_user_and_system(self) -> None:
-        """
-        The process's own time in user mode and in the kernel counts, its children's does not.
-        """
+        """The process's own time in user mode and in the kernel counts, its children's does not."""
         self.assertEqual(ticks(STAT.format(name="java")), 1801)
 
     def test_name(self) -> None:
-        """
-        A name with blanks and parentheses moves no field.
-        """
+        """A name with blanks and parentheses moves no field."""
         for name in ("my (odd) name", ") S 1 2", "a b c", ""):
             self.assertEqual(ticks(STAT.format(name=name)), 1801, name)
 
 
 class SpanTests(SynchronousTestCase):
-    """
-    L{Span}
-    """
+    """L{Span}"""
 
     def test_own(self) -> None:
-        """
-        What a process used since the span began is its own, to a few ticks.
-        """
+        """What a process used since the span began is its own, to a few ticks."""
         span = Span({"we": os.getpid()})
         begun = time.process_time()
         while time.process_time() - begun < 0.2:
@@ -72,9 +60,7 @@ class SpanTests(SynchronousTestCase):
         self.assertLessEqual(used["we"], time.process_time() - begun + 0.05)
 
     def test_threads_of_another(self) -> None:
-        """
-        All threads of another process count, those that have ended too.
-        """
+        """All threads of another process count, those that have ended too."""
         child = subprocess.Popen(
             [sys.executable, "-c", BUSY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -86,38 +72,28 @@ class SpanTests(SynchronousTestCase):
             child.stdin.close()
 
     def test_ended(self) -> None:
-        """
-        A process that is not there is an error, not one that costs nothing.
-        """
+        """A process that is not there is an error, not one that costs nothing."""
         child = subprocess.Popen([sys.executable, "-c", ""])
         child.wait()
         self.assertRaises(OSError, Span, {"child": child.pid})
 
 
 class KernelTests(SynchronousTestCase):
-    """
-    What else the kernel says.
-    """
+    """What else the kernel says."""
 
     def test_memory(self) -> None:
-        """
-        Memory is in bytes, and its parts are not larger than the whole.
-        """
+        """Memory is in bytes, and its parts are not larger than the whole."""
         whole, anonymous = (memory(os.getpid(), kind) for kind in ("VmRSS", "RssAnon"))
         self.assertGreater(anonymous, 1 << 20)
         self.assertGreaterEqual(whole, anonymous)
 
     def test_seconds(self) -> None:
-        """
-        Processor time is in seconds.
-        """
+        """Processor time is in seconds."""
         span = abs(processor_seconds(os.getpid()) - time.process_time())
         self.assertLess(span, 0.1 + time.process_time() / 5)
 
     def test_descriptors(self) -> None:
-        """
-        As many descriptors as allowed are for a while only.
-        """
+        """As many descriptors as allowed are for a while only."""
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(1000, before[0]), before[1]))
         lowered = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,5 +1,4 @@
-"""
-Tests for L{lab.bench.sends}, L{lab.bench.report} and L{lab.bench.topics}: what is made of what
+"""Tests for L{lab.bench.sends}, L{lab.bench.report} and L{lab.bench.topics}: what is made of what
 stock producers and the kernel tell.
 """
 
@@ -26,9 +25,7 @@ from rmqha.wire.remoting.command import Command
 def seen(
     count: int, seconds: float, used: tuple[float, float, float] = (0.0, 0.0, 0.0), each: int = 1
 ) -> Sends:
-    """
-    So many sends, which took one microsecond, two, three...
-    """
+    """So many sends, which took one microsecond, two, three..."""
     micros = [float(micros) for micros in range(1, count + 1)]
     return Sends(
         seconds=seconds, micros=micros, each=each, used=dict(zip(ROLES, used, strict=True))
@@ -36,9 +33,7 @@ def seen(
 
 
 class Here(Process):
-    """
-    A process that is this one, and logs nothing.
-    """
+    """A process that is this one, and logs nothing."""
 
     @property
     def pid(self) -> int:
@@ -49,9 +44,7 @@ class Here(Process):
 
 
 class Answer:
-    """
-    A command that has been answered.
-    """
+    """A command that has been answered."""
 
     def __init__(self, said: dict[str, Any]) -> None:
         self.said = said
@@ -61,8 +54,7 @@ class Answer:
 
 
 class Producers:
-    """
-    Stands for the JVM: each send takes a second of the clock.
+    """Stands for the JVM: each send takes a second of the clock.
 
     @ivar asked: What was to be sent; C{made} the topics.
     """
@@ -90,39 +82,29 @@ class Producers:
 
 
 class SendsTests(SynchronousTestCase):
-    """
-    L{Sends}
-    """
+    """L{Sends}"""
 
     def test_rate_and_times(self) -> None:
-        """
-        A rate is sends a second, p50 and p99 are theirs.
-        """
+        """A rate is sends a second, p50 and p99 are theirs."""
         found = seen(200, 4.0)
         self.assertEqual((found.rate, found.p50, found.p99), (50.0, 100.5, 199.0))
 
     def test_costs(self) -> None:
-        """
-        Processor time is told in microseconds a message, of which a send may have many.
-        """
+        """Processor time is told in microseconds a message, of which a send may have many."""
         used = (0.5, 0.25, 1.0)
         costs = {"master": 500.0, "slave": 250.0, "producer": 1000.0}
         self.assertEqual(seen(1000, 1.0, used).costs, costs)
         self.assertEqual(seen(10, 1.0, used, each=100).costs, costs)
 
     def test_told(self) -> None:
-        """
-        Who watches a run sees all three.
-        """
+        """Who watches a run sees all three."""
         told = str(Round(seen(100, 1.0, (0.001, 0.002, 0.003)), seen(200, 1.0, (0.004, 0, 0))))
         self.assertIn("one p50 50 us, p99 100 us, processor us master 10.0, slave 20.0", told)
         self.assertIn("many 200/s, p99 199 us, processor us master 20.0, slave 0.0", told)
         self.assertNotIn("batches", told)
 
     def test_by_rounds(self) -> None:
-        """
-        Numbers and sends of all rounds are taken apart, where there were any.
-        """
+        """Numbers and sends of all rounds are taken apart, where there were any."""
         first = Round(seen(100, 1.0), seen(200, 1.0), seen(10, 1.0))
         second = Round(seen(300, 1.0), seen(400, 1.0))
         self.assertEqual(of("one.rate", [first, second], [second]), ([100.0, 300.0], [300.0]))
@@ -130,14 +112,10 @@ class SendsTests(SynchronousTestCase):
 
 
 class TargetTestCase(SynchronousTestCase):
-    """
-    Makes targets.
-    """
+    """Makes targets."""
 
     def target(self, clock: Clock, status: str = "SEND_OK") -> tuple[Target, Producers]:
-        """
-        One whose processes are all this one.
-        """
+        """One whose processes are all this one."""
         producers = Producers(clock, status)
         path = os.devnull
         here = [Here(name, cast(Any, path)) for name in ("master", "slave")]
@@ -152,14 +130,10 @@ class TargetTestCase(SynchronousTestCase):
 
 
 class TargetTests(TargetTestCase):
-    """
-    L{Target}
-    """
+    """L{Target}"""
 
     def test_send(self) -> None:
-        """
-        Producers are asked for what is to be sent, and each process is watched meanwhile.
-        """
+        """Producers are asked for what is to be sent, and each process is watched meanwhile."""
         target, producers = self.target(Clock())
         found = target.send(10, 2, 5, topics=7)
         (asked,) = producers.asked
@@ -169,18 +143,14 @@ class TargetTests(TargetTestCase):
         self.assertEqual(set(found.used), set(ROLES))
 
     def test_refused(self) -> None:
-        """
-        A send that does not keep the whole promise is an error, with the master's log.
-        """
+        """A send that does not keep the whole promise is an error, with the master's log."""
         target, _ = self.target(Clock(), "FLUSH_SLAVE_TIMEOUT")
         error = self.assertRaises(AssertionError, target.send, 10, 2)
         self.assertIn("{'FLUSH_SLAVE_TIMEOUT': 10}\nits log", str(error))
         self.assertFalse(target.answered())
 
     def test_warm_up(self) -> None:
-        """
-        A warm-up is so many messages of many threads.
-        """
+        """A warm-up is so many messages of many threads."""
         target, producers = self.target(Clock())
         target.warm_up(2 * WARM_PIECE + 10, 3)
         counts = [(asked["count"], asked["threads"], asked["topics"]) for asked in producers.asked]
@@ -188,22 +158,17 @@ class TargetTests(TargetTestCase):
         self.assertEqual(counts, [(piece, MANY, 3) for piece in pieces])
 
     def test_slow_warm_up(self) -> None:
-        """
-        A warm-up is over after half a minute, however slow the brokers are.
-        """
+        """A warm-up is over after half a minute, however slow the brokers are."""
         target, producers = self.target(Clock())
         target.warm_up(1000 * WARM_PIECE)
         self.assertEqual(len(producers.asked), 30)
 
 
 class MakeTests(TargetTestCase):
-    """
-    L{Target.make}
-    """
+    """L{Target.make}"""
 
     def names(self, *answers: tuple[int, list[str]]) -> list[int]:
-        """
-        Have a name server give these answers, one after the other.
+        """Have a name server give these answers, one after the other.
 
         @return: How often it was asked, when all is done.
         """
@@ -232,9 +197,7 @@ class MakeTests(TargetTestCase):
         return asked
 
     def test_one(self) -> None:
-        """
-        One topic has the name alone.
-        """
+        """One topic has the name alone."""
         target, producers = self.target(Clock())
         asked = self.names((0, ["TBW102"]), (0, ["TBW102", "Bench"]))
         target.make("127.0.0.1:2", 8)
@@ -242,9 +205,7 @@ class MakeTests(TargetTestCase):
         self.assertEqual(asked, [1])
 
     def test_many(self) -> None:
-        """
-        The name server has to know all of them.
-        """
+        """The name server has to know all of them."""
         target, producers = self.target(Clock())
         self.names((0, ["Bench0", "Bench1"]), (0, ["Bench0", "Bench1", "Bench2"]))
         target.make("127.0.0.1:2", 4, 3)
@@ -252,32 +213,24 @@ class MakeTests(TargetTestCase):
         self.assertEqual(producers.made, [("127.0.0.1:2", name, 4) for name in names])
 
     def test_refused(self) -> None:
-        """
-        A name server that does not tell its topics is an error.
-        """
+        """A name server that does not tell its topics is an error."""
         target, _ = self.target(Clock())
         self.names((1, []))
         self.assertRaises(AssertionError, target.make, "127.0.0.1:2", 8)
 
 
 class SamplerTests(SynchronousTestCase):
-    """
-    L{Sampler}
-    """
+    """L{Sampler}"""
 
     def test_other_news(self) -> None:
-        """
-        Only the span's begin and end are looked at.
-        """
+        """Only the span's begin and end are looked at."""
         sampler = Sampler({"we": os.getpid()})
         for said in ({"done": True}, {"span": "begin"}, {"status": "SEND_OK"}, {"span": "end"}):
             sampler.heard(said)
         self.assertEqual(set(sampler.result()), {"we"})
 
     def test_never_ended(self) -> None:
-        """
-        A span without an end has no result.
-        """
+        """A span without an end has no result."""
         sampler = Sampler({"we": os.getpid()})
         sampler.heard({"span": "end"})
         self.assertRaises(AssertionError, sampler.result)
@@ -285,9 +238,7 @@ class SamplerTests(SynchronousTestCase):
         self.assertRaises(AssertionError, sampler.result)
 
     def test_process_has_ended(self) -> None:
-        """
-        A process that is not there fails the result, not the thread that listens.
-        """
+        """A process that is not there fails the result, not the thread that listens."""
         sampler = Sampler({"nobody": (1 << 22) + 1})
         sampler.heard({"span": "begin"})
         sampler.heard({"span": "end"})
@@ -296,17 +247,13 @@ class SamplerTests(SynchronousTestCase):
 
 
 class RowTests(SynchronousTestCase):
-    """
-    L{cost_row}, L{compared} and the rows of many topics.
-    """
+    """L{cost_row}, L{compared} and the rows of many topics."""
 
     OURS = (seen(1000, 1.0, (0.01, 0.006, 0.02)), seen(1000, 1.0, (0.012, 0.006, 0.02)))
     JAVA = (seen(1000, 1.0, (0.022, 0.003, 0.02)),)
 
     def test_cost_met(self) -> None:
-        """
-        A cost's goal is met when the medians of all that have one are at most that.
-        """
+        """A cost's goal is met when the medians of all that have one are at most that."""
         row = cost_row("writes", self.OURS, self.JAVA, {"master": 11.0, "slave": 6.0})
         self.assertEqual(row.what, "writes, processor time a message")
         self.assertIn("master 11.0 us [10.0..12.0]; slave 6.00 us", row.ours)
@@ -316,24 +263,18 @@ class RowTests(SynchronousTestCase):
         self.assertIs(row.met, True)
 
     def test_cost_missed(self) -> None:
-        """
-        One process that costs more than it should is enough to miss.
-        """
+        """One process that costs more than it should is enough to miss."""
         row = cost_row("writes", self.OURS, self.JAVA, {"master": 12.0, "slave": 5.9})
         self.assertIs(row.met, False)
 
     def test_cost_without_goal(self) -> None:
-        """
-        Without a goal there is nothing to meet, and what costs nothing has no ratio.
-        """
+        """Without a goal there is nothing to meet, and what costs nothing has no ratio."""
         row = cost_row("writes", self.OURS, [seen(10, 1.0)], beside="nothing")
         self.assertEqual((row.goal, row.met, row.ratio), ("", None, "-; -; -"))
         self.assertTrue(row.beside.startswith("nothing master"))
 
     def test_compared(self) -> None:
-        """
-        A ratio is to be at least its goal, or at most, and is met at the goal itself.
-        """
+        """A ratio is to be at least its goal, or at most, and is met at the goal itself."""
         self.assertIs(compared("rate", "/s", [3.0], [2.0], 1.5).met, True)
         self.assertIs(compared("rate", "/s", [2.9], [2.0], 1.5).met, False)
         self.assertIs(compared("p99", "us", [1.6], [2.0], 0.8, most=True).met, True)
@@ -343,9 +284,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(row.beside, "with a Java slave 2.00 us")
 
     def test_topics(self) -> None:
-        """
-        Many topics are held against one, ours against ours; the stock pair stands below.
-        """
+        """Many topics are held against one, ours against ours; the stock pair stands below."""
         one, many = seen(1000, 1.0, (0.01, 0.01, 0.01)), seen(1000, 1.25, (0.02, 0.01, 0.01))
         rate, slow, cost = rows(50, {0: [one], 50: [many]}, {0: [many], 50: [many]})
         self.assertEqual((rate.ours, rate.beside), ("800 writes/s", "one topic 1000 writes/s"))
@@ -358,9 +297,7 @@ class RowTests(SynchronousTestCase):
         self.assertIs(met.met, True)
 
     def test_page(self) -> None:
-        """
-        A page tells which goals are missed.
-        """
+        """A page tells which goals are missed."""
         row = cost_row("writes", self.OURS, self.JAVA, {"slave": 5.0})
         text = page("bench", ["a fact"], [row], "more")
         self.assertIn("| slave <= 5 us | **no** |", text)

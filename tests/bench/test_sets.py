@@ -1,6 +1,4 @@
-"""
-What the bench of sets makes of what its clients saw.
-"""
+"""What the bench of sets makes of what its clients saw."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from rmqha.wire.remoting.command import Command
 
 
 class FakeRemote:
-    """
-    A member that knows of an offset, or of none.
-    """
+    """A member that knows of an offset, or of none."""
 
     def __init__(self, known: int | None) -> None:
         self.known = known
@@ -31,14 +27,10 @@ class FakeRemote:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """
-        Nothing is kept.
-        """
+        """Nothing is kept."""
 
     def ask(self, command: Command) -> Command:
-        """
-        Answer.
-        """
+        """Answer."""
         if self.known is None:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, "no")
         answer = command.answer()
@@ -47,14 +39,11 @@ class FakeRemote:
 
 
 class LoadTests(SynchronousTestCase):
-    """
-    A load that is over.
-    """
+    """A load that is over."""
 
     def test_after(self) -> None:
-        """
-        A write counts that another member answered after the kill, not what was still read of the
-        old one.
+        """A write counts that another member answered after the kill, not what was still read of
+        the old one.
         """
         load = SetLoad([1, 2])
         load.acks += [Ack(1.0, 1), Ack(2.1, 1), Ack(3.5, 2), Ack(3.0, 2)]
@@ -62,8 +51,7 @@ class LoadTests(SynchronousTestCase):
         self.assertIsNone(load.after(4.0, 1))
 
     def test_repeated(self) -> None:
-        """
-        What is repeated is counted from the offset that the successor knows to the last one that
+        """What is repeated is counted from the offset that the successor knows to the last one that
         was committed before the kill.
         """
         load = SetLoad([1, 2])
@@ -74,23 +62,17 @@ class LoadTests(SynchronousTestCase):
 
 
 class RowTests(SynchronousTestCase):
-    """
-    The table.
-    """
+    """The table."""
 
     def rows(self, **ours: Any) -> dict[str, bool | None]:
-        """
-        Whether each goal is met.
-        """
+        """Whether each goal is met."""
         values = {"killed": 0.5, "whole": 1.0, "repeated": 0.5, "parted": 15.0, "idle": 0.5}
         java = Switch(killed=0.6, whole=14.0, repeated=0.0, parted=14.0, idle=4.0)
         rows = _rows({"Java": [java], "ours": [Switch(**{**values, **ours})]})
         return dict(zip(values, (row.met for row in rows), strict=True))
 
     def test_goals(self) -> None:
-        """
-        Each is a limit; writes go on no later than with stock members besides.
-        """
+        """Each is a limit; writes go on no later than with stock members besides."""
         self.assertEqual(set(self.rows().values()), {True})
         for name, value in (("killed", 0.7), ("whole", 2.1), ("parted", 21.0), ("idle", 1.1)):
             met = self.rows(**{name: value})

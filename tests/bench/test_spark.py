@@ -1,6 +1,4 @@
-"""
-Tests for what L{lab.bench.spark} computes by itself.
-"""
+"""Tests for what L{lab.bench.spark} computes by itself."""
 
 from __future__ import annotations
 
@@ -22,15 +20,11 @@ serve({"double": double})
 
 
 class MadeTests(SynchronousTestCase):
-    """
-    L{lab.bench.spark.made}
-    """
+    """L{lab.bench.spark.made}"""
 
     @skipUnless(HAS_SPARK, "needs the extra pipeline")
     def test_store(self) -> None:
-        """
-        A made store is one: every record is sound, is in its queue's order, and is published.
-        """
+        """A made store is one: every record is sound, is in its queue's order, and is published."""
         from lab.bench.spark.made import make
         from rmqha.pipeline.scan import scan
 
@@ -55,14 +49,10 @@ class MadeTests(SynchronousTestCase):
 
 
 class PeerTests(SynchronousTestCase):
-    """
-    L{lab.bench.spark.peers}
-    """
+    """L{lab.bench.spark.peers}"""
 
     def test_asked(self) -> None:
-        """
-        A process answers, and one that has ended is told with its last words.
-        """
+        """A process answers, and one that has ended is told with its last words."""
         from lab.bench.spark.peers import Peer
 
         with TemporaryDirectory() as folder:
@@ -75,9 +65,7 @@ class PeerTests(SynchronousTestCase):
         self.assertIn("KeyError", str(error))
 
     def test_turns(self) -> None:
-        """
-        What is measured first goes last in the next round, and warm-up does not count.
-        """
+        """What is measured first goes last in the next round, and warm-up does not count."""
         from lab.bench.spark.peers import in_turns
 
         order: list[str] = []
@@ -91,9 +79,7 @@ class PeerTests(SynchronousTestCase):
         self.assertEqual(found, {"a": [3.0, 6.0], "b": [4.0, 5.0]})
 
     def test_goals(self) -> None:
-        """
-        A ratio is one of medians, and the goal is its least or its most.
-        """
+        """A ratio is one of medians, and the goal is its least or its most."""
         from lab.bench.spark.peers import compared
 
         row = compared("it", [1e6, 3e6, 9e6], "cat", [6e6, 6e6], 0.5)
@@ -105,13 +91,10 @@ class PeerTests(SynchronousTestCase):
 
 @skipUnless(HAS_SPARK, "needs the extra pipeline")
 class LagTests(SynchronousTestCase):
-    """
-    L{lab.bench.spark.streams}
-    """
+    """L{lab.bench.spark.streams}"""
 
     def test_lags(self) -> None:
-        """
-        A point waits for the first commit that reaches it; early ones and those that none
+        """A point waits for the first commit that reaches it; early ones and those that none
         reaches are left out.
         """
         from lab.bench.spark.streams import Published, lags

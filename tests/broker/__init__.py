@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.broker}.
-"""
+"""Tests of L{rmqha.broker}."""

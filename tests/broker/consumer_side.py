@@ -1,5 +1,4 @@
-"""
-The consumers' side of a broker: a real store in a temporary folder, and connections without
+"""The consumers' side of a broker: a real store in a temporary folder, and connections without
 sockets.
 """
 
@@ -58,9 +57,7 @@ TOPIC, GROUP = "TopicA", "group-a"
 
 @define(eq=False)
 class Consuming:
-    """
-    All parts, put together.
-    """
+    """All parts, put together."""
 
     store: Store
     clock: Clock
@@ -141,9 +138,7 @@ class Consuming:
         return config is not None and 0 <= queue_id < config.write_queue_nums
 
     def peer(self) -> Peer:
-        """
-        A new connection.
-        """
+        """A new connection."""
         peer = Peer(registry=self.registry, clock=self.clock)
         peer.connections.lost.append(self.heartbeats.lost)
         self.peers.append(peer)
@@ -158,9 +153,7 @@ class Consuming:
         tags: str = "",
         **properties: str,
     ) -> Receipt:
-        """
-        Store a message; dispatch comes later.
-        """
+        """Store a message; dispatch comes later."""
         given = {"TAGS": tags, **properties} if tags else properties
         return self.store.put(
             Message(
@@ -175,56 +168,42 @@ class Consuming:
         )
 
     def dispatch(self) -> None:
-        """
-        Let dispatch, and what waits for it, have its turns.
-        """
+        """Let dispatch, and what waits for it, have its turns."""
         self.clock.advance(LIVE_PAUSE)
         self.flush()
 
     def flush(self) -> None:
-        """
-        Let answers leave.
-        """
+        """Let answers leave."""
         self.clock.advance(0)
 
 
 class ConsumingTestCase(LogTestCase):
-    """
-    Tests with the consumers' side of a broker.
-    """
+    """Tests with the consumers' side of a broker."""
 
     def consuming(
         self, root: Path | None = None, store: dict[str, Any] | None = None, **more: Any
     ) -> Consuming:
-        """
-        A broker with an empty store.
-        """
+        """A broker with an empty store."""
         clock = Clock()
         clock.advance(1000)
         opened = self.opened(root or self.folder() / "store", clock=clock, **(store or {}))
         return Consuming(opened, clock, **more)
 
     def ask(self, peer: Peer, command: Command) -> Command:
-        """
-        Send a request and take its answer, which must be there at once.
-        """
+        """Send a request and take its answer, which must be there at once."""
         peer.send(command)
         answers = [sent for sent in peer.sent() if sent.is_response]
         self.assertEqual(len(answers), 1)
         return answers[0]
 
     def assert_answer(self, answer: Command, code: int, remark: str | None = None) -> Command:
-        """
-        An answer is of this code, and says this.
-        """
+        """An answer is of this code, and says this."""
         self.assertEqual((answer.code, answer.remark), (code, remark))
         return answer
 
 
 def pull(offset: int = 0, **more: Any) -> Command:
-    """
-    A pull of everything, that does not wait.
-    """
+    """A pull of everything, that does not wait."""
     request = PullMessageRequest(
         consumer_group=GROUP,
         topic=TOPIC,
@@ -247,9 +226,7 @@ def heartbeat(
     producer: str = "",
     model: MessageModel = MessageModel.CLUSTERING,
 ) -> Command:
-    """
-    A heartbeat of a consumer, or of a producer.
-    """
+    """A heartbeat of a consumer, or of a producer."""
     consumers: tuple[ConsumerData, ...] = ()
     if subscriptions:
         consumers = (
@@ -265,16 +242,12 @@ def heartbeat(
 
 
 def wants(expression: str = "*", *, topic: str = TOPIC, version: int = 1) -> SubscriptionData:
-    """
-    A subscription.
-    """
+    """A subscription."""
     return SubscriptionData(topic=topic, sub_string=expression, sub_version=version)
 
 
 def commit(offset: int, **more: Any) -> Command:
-    """
-    A client says how far it is.
-    """
+    """A client says how far it is."""
     request = UpdateConsumerOffsetRequest(
         consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset
     )
@@ -282,17 +255,13 @@ def commit(offset: int, **more: Any) -> Command:
 
 
 def progress(**more: Any) -> Command:
-    """
-    A client asks how far its group is.
-    """
+    """A client asks how far its group is."""
     request = QueryConsumerOffsetRequest(consumer_group=GROUP, topic=TOPIC, queue_id=0)
     return Command.request(RequestCode.QUERY_CONSUMER_OFFSET, evolve(request, **more))
 
 
 def records(answer: Command) -> list[Record]:
-    """
-    The messages of an answer.
-    """
+    """The messages of an answer."""
     found, body = [], bytes(answer.body)
     position = 0
     while position < len(body):
@@ -302,7 +271,5 @@ def records(answer: Command) -> list[Record]:
 
 
 def bodies(answer: Command) -> list[bytes]:
-    """
-    The bodies of an answer's messages.
-    """
+    """The bodies of an answer's messages."""
     return [bytes(record.body) for record in records(answer)]

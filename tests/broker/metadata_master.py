@@ -1,6 +1,4 @@
-"""
-A master whose tables a slave copies, played by a test: it is the slave's client.
-"""
+"""A master whose tables a slave copies, played by a test: it is the slave's client."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ ADDRESS = "10.0.0.1:10911"
 
 
 def topic(name: str, **more: Any) -> dict[str, Any]:
-    """
-    A topic as a 4.9 broker writes it.
-    """
+    """A topic as a 4.9 broker writes it."""
     return {
         "order": False,
         "perm": 6,
@@ -34,9 +30,7 @@ def topic(name: str, **more: Any) -> dict[str, Any]:
 
 
 def group(name: str, **more: Any) -> dict[str, Any]:
-    """
-    A group, the same.
-    """
+    """A group, the same."""
     return {
         "brokerId": 0,
         "consumeBroadcastEnable": True,
@@ -51,9 +45,7 @@ def group(name: str, **more: Any) -> dict[str, Any]:
 
 
 def offsets_body(table: dict[str, dict[int, int]], **more: Any) -> bytes:
-    """
-    Offsets as Java writes them: numbers as keys.
-    """
+    """Offsets as Java writes them: numbers as keys."""
     rows = (
         f"{json.dumps(key)}:{{{','.join(f'{at}:{offset}' for at, offset in queues.items())}}}"
         for key, queues in table.items()
@@ -64,8 +56,7 @@ def offsets_body(table: dict[str, dict[int, int]], **more: Any) -> bytes:
 
 @define(eq=False)
 class PlayedMaster:
-    """
-    The client of a slave whose master it is as well.
+    """The client of a slave whose master it is as well.
 
     @ivar topics: Its topics; it has those of its name and cluster besides.
     @ivar answers: Instead of its tables, by code: a body, an answer's code, or an exception;
@@ -95,9 +86,7 @@ class PlayedMaster:
     closed: int = 0
 
     def change_topics(self, *new: dict[str, Any], gone: tuple[str, ...] = ()) -> None:
-        """
-        Make and delete topics as a broker does: each is a version more.
-        """
+        """Make and delete topics as a broker does: each is a version more."""
         for one in new:
             self.topics[one["topicName"]] = one
         for name in gone:
@@ -110,25 +99,19 @@ class PlayedMaster:
     # --- the client -----------------------------------------------------------------
 
     def connect(self, address: str) -> Deferred[Any]:
-        """
-        One connection, all of them the same.
-        """
+        """One connection, all of them the same."""
         if not self.here or address != ADDRESS:
             return fail(RemotingUnreachable(address, "refused"))
         self.connections += 1
         return succeed(self)
 
     def close(self, reason: str = "") -> Deferred[None]:
-        """
-        The end of a connection, and of the client.
-        """
+        """The end of a connection, and of the client."""
         self.closed += bool(reason)
         return succeed(None)
 
     def request(self, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Answer.
-        """
+        """Answer."""
         code = command.code
         self.asked.append(code)
         if code == RequestCode.UPDATE_CONSUMER_OFFSET:
@@ -149,9 +132,7 @@ class PlayedMaster:
         return succeed(command.answer(body=answer))
 
     def body(self, code: int) -> bytes:
-        """
-        A table as it is.
-        """
+        """A table as it is."""
         if code == RequestCode.GET_ALL_TOPIC_CONFIG:
             always = {name: topic(name) for name in (self.name, self.cluster)}
             table = always | self.topics

@@ -1,6 +1,4 @@
-"""
-A broker over a real store, asked through connections without sockets.
-"""
+"""A broker over a real store, asked through connections without sockets."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ PEER = IPv4Address("TCP", "10.1.2.3", 40_000)
 
 @define
 class FakeWriter:
-    """
-    Stores in a real store; what became of the waiting is the test's to say.
+    """Stores in a real store; what became of the waiting is the test's to say.
 
     @ivar waited: Of each write, whether it was to be waited for.
     @ivar outcome: What the waiting ends with: a status, or a Deferred; an error refuses the write.
@@ -56,9 +53,7 @@ class FakeWriter:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store it.
-        """
+        """Store it."""
         self._may()
         receipt = self.store.put(message, batch=batch)
         self.waited.append(wait)
@@ -67,9 +62,7 @@ class FakeWriter:
         return done.addCallback(PutResult, receipt)
 
     def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
-        """
-        Store several.
-        """
+        """Store several."""
         self._may()
         self.store.put_run(run, born_host)
         self.waited += [True] * run.count
@@ -84,9 +77,7 @@ class FakeWriter:
 
 @define
 class Client:
-    """
-    One client, on one connection.
-    """
+    """One client, on one connection."""
 
     connections: Connections
     transport: StringTransport = field(factory=lambda: StringTransport(peerAddress=PEER))
@@ -99,15 +90,11 @@ class Client:
         self.connection.makeConnection(self.transport)
 
     def send(self, *commands: Command) -> None:
-        """
-        Let requests arrive together.
-        """
+        """Let requests arrive together."""
         self.connection.dataReceived(b"".join(map(encode, commands)))
 
     def heard(self) -> list[Command]:
-        """
-        What came since the last time.
-        """
+        """What came since the last time."""
         if self.connection.opened:
             self.connection._outbox.flush()
         data = self.transport.value()
@@ -123,9 +110,7 @@ class Client:
         version: int = 407,
         oneway: bool = False,
     ) -> Command | None:
-        """
-        One request and its answer, C{None} where there is none yet.
-        """
+        """One request and its answer, C{None} where there is none yet."""
         self._opaque += 1
         request = Command(
             code=code,
@@ -146,15 +131,12 @@ class Client:
 
 
 def properties(**pairs: str) -> str:
-    """
-    A property string as clients write it.
-    """
+    """A property string as clients write it."""
     return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
 
 
 def sending(topic: str, **more: Any) -> dict[str, str]:
-    """
-    The fields of a send, short names.
+    """The fields of a send, short names.
 
     @param more: Other values than a plain message has; C{properties} may be a C{dict}.
     """
@@ -176,9 +158,7 @@ def sending(topic: str, **more: Any) -> dict[str, str]:
 
 
 def long_names(ext: Mapping[str, str]) -> dict[str, str]:
-    """
-    The same fields by their long names.
-    """
+    """The same fields by their long names."""
     from rmqha.wire.remoting.fields import from_ext
 
     short = from_ext(SendMessageV2Request, ext)
@@ -190,9 +170,7 @@ def long_names(ext: Mapping[str, str]) -> dict[str, str]:
 
 
 def batch(*items: tuple[bytes, str]) -> bytes:
-    """
-    The body of a batch: bodies and property strings.
-    """
+    """The body of a batch: bodies and property strings."""
     out = b""
     for body, text in items:
         raw = text.encode()
@@ -203,8 +181,7 @@ def batch(*items: tuple[bytes, str]) -> bytes:
 
 
 class BrokerTestCase(LogTestCase):
-    """
-    Tests that ask a broker.
+    """Tests that ask a broker.
 
     @ivar broker_settings: A test case's own.
     """
@@ -214,9 +191,7 @@ class BrokerTestCase(LogTestCase):
     )
 
     def setUp(self) -> None:
-        """
-        A clock and a folder.
-        """
+        """A clock and a folder."""
         self.clock = Clock()
         self.root = self.folder() / "store"
 
@@ -229,8 +204,7 @@ class BrokerTestCase(LogTestCase):
         more: tuple[RequestHandler, ...] = (),
         **settings: Any,
     ) -> Broker:
-        """
-        A broker that serves.
+        """A broker that serves.
 
         @param sizes: Of the store.
         @param accounts: Who may do what.
@@ -266,24 +240,18 @@ class BrokerTestCase(LogTestCase):
         return self.serving
 
     def client(self) -> Client:
-        """
-        A client of it.
-        """
+        """A client of it."""
         return Client(self.connections)
 
     def record(self, topic: str, queue_id: int = 0, offset: int = 0) -> Record:
-        """
-        What stands at a place of a queue.
-        """
+        """What stands at a place of a queue."""
         self.clock.advance(0.01)
         found = self.serving.lookup.by_queue_offset(topic, queue_id, offset)
         assert found is not None, f"nothing at {offset} of {topic}/{queue_id}"
         return found
 
     def table(self, name: str) -> Path:
-        """
-        The path of one of the tables.
-        """
+        """The path of one of the tables."""
         return self.root / "config" / name
 
 

@@ -1,6 +1,4 @@
-"""
-Every request a broker answers, with what should not be in it.
-"""
+"""Every request a broker answers, with what should not be in it."""
 
 from __future__ import annotations
 
@@ -84,21 +82,15 @@ NOTHING = (19, 20, 21)
 
 
 class AllRequestsTests(BrokerTestCase):
-    """
-    Whatever is asked has one answer, and what is refused leaves no trace.
-    """
+    """Whatever is asked has one answer, and what is refused leaves no trace."""
 
     def begin(self, *, slave: bool) -> None:
-        """
-        Serve.
-        """
+        """Serve."""
         self.serve = self.broker(slave=slave)
         self.complaints = Complaints.of(self)
 
     def connect(self) -> Client:
-        """
-        What every request is about, a consumer that answers nothing, and who asks.
-        """
+        """What every request is about, a consumer that answers nothing, and who asks."""
         serve = self.serve
         if serve.topics.get(TOPIC) is None:
             serve.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
@@ -110,9 +102,7 @@ class AllRequestsTests(BrokerTestCase):
         return self.client()
 
     def ask(self, client: Client, code: int, ext: dict[str, str], body: bytes) -> Command:
-        """
-        Ask, and let whoever has to think about it have its time.
-        """
+        """Ask, and let whoever has to think about it have its time."""
         self.asked += 1
         request = Command(code=code, opaque=self.asked, version=407, ext=ext, body=body)
         before = self.state()
@@ -138,9 +128,7 @@ class AllRequestsTests(BrokerTestCase):
     asked = 0
 
     def state(self) -> object:
-        """
-        What no refused request may change.
-        """
+        """What no refused request may change."""
         serve = self.serve
         return (
             serve.store.log.end,
@@ -150,9 +138,7 @@ class AllRequestsTests(BrokerTestCase):
         )
 
     def each(self) -> None:
-        """
-        All codes, all fields, all bodies.
-        """
+        """All codes, all fields, all bodies."""
         for code in sorted(self.serve.registry.codes()):
             header = REQUESTS[code].request
             good = good_fields(header, GOOD)
@@ -172,9 +158,7 @@ class AllRequestsTests(BrokerTestCase):
             self.assertTrue(client.connection.opened)
 
     def test_master(self) -> None:
-        """
-        A master answers all of them, and then goes on as before.
-        """
+        """A master answers all of them, and then goes on as before."""
         self.begin(slave=False)
         self.each()
         client = self.connect()
@@ -183,17 +167,13 @@ class AllRequestsTests(BrokerTestCase):
         self.saved(self.serve)
 
     def test_slave(self) -> None:
-        """
-        So does a slave.
-        """
+        """So does a slave."""
         self.begin(slave=True)
         self.each()
         self.saved(self.serve)
 
     def saved(self, broker: Broker) -> None:
-        """
-        All tables can be told, written, and read by the next start.
-        """
+        """All tables can be told, written, and read by the next start."""
         client = self.client()
         for code in (Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
             self.assertEqual(client.ask(code).code, 0)
@@ -206,9 +186,7 @@ class AllRequestsTests(BrokerTestCase):
 
 
 class BadMessagesTests(BrokerTestCase):
-    """
-    Messages that lie about themselves.
-    """
+    """Messages that lie about themselves."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -216,9 +194,7 @@ class BadMessagesTests(BrokerTestCase):
         self.complaints = Complaints.of(self)
 
     def refused(self, code: int, ext: dict[str, str], body: bytes, part: str) -> None:
-        """
-        It is illegal, and nothing is stored.
-        """
+        """It is illegal, and nothing is stored."""
         end = self.serve.store.log.end
         answer = self.client().ask(code, ext, body)
         self.assertEqual(answer.code, Answered.MESSAGE_ILLEGAL, answer.remark)
@@ -226,8 +202,8 @@ class BadMessagesTests(BrokerTestCase):
         self.assertEqual(self.serve.store.log.end, end)
 
     def test_properties(self) -> None:
-        """
-        Properties have 32,767 bytes, however few characters that is, and with those of a batch.
+        """Properties have 32,767 bytes, however few characters that is, and with those of a
+        batch.
         """
         room = 32_767 - len(f"FILL\x01\x02CLUSTER\x01{self.serve.messages.cluster}\x02")
         ext = sending(TOPIC, properties={"FILL": "x" * room})
@@ -240,16 +216,12 @@ class BadMessagesTests(BrokerTestCase):
         self.refused(SEND_BATCH, ext, batch((b"x", ""), one), "properties")
 
     def test_separators(self) -> None:
-        """
-        A name with control characters is somebody's invention.
-        """
+        """A name with control characters is somebody's invention."""
         ext = sending(TOPIC, properties="A\x01b\x02\x03DELAY\x013\x02")
         self.refused(SEND_V2, ext, b"x", "control characters in property '\\x03DELAY'")
 
     def test_lying_batches(self) -> None:
-        """
-        Whatever a batch says of its parts, it is stored whole or not at all.
-        """
+        """Whatever a batch says of its parts, it is stored whole or not at all."""
         good = batch((b"one", "KEYS\x01a\x02"), (b"two", ""))
         ext = sending(TOPIC, batch=True)
         stored = 0
@@ -272,9 +244,7 @@ class BadMessagesTests(BrokerTestCase):
         self.assertEqual(self.complaints.events, [])
 
     def test_numbers_at_their_ends(self) -> None:
-        """
-        What a record can hold is stored as it was said.
-        """
+        """What a record can hold is stored as it was said."""
         most, least = (1 << 31) - 1, -(1 << 31)
         for offset, number in enumerate((most, least)):
             ext = sending(
@@ -292,9 +262,7 @@ class BadMessagesTests(BrokerTestCase):
         self.assertEqual(self.serve.topics.get(TOPIC).write_queue_nums, 8)
 
     def test_oneway(self) -> None:
-        """
-        Nobody is told what nobody asked to be told.
-        """
+        """Nobody is told what nobody asked to be told."""
         client = self.client()
         for code in sorted(self.serve.registry.codes()):
             for body in (b"", b"{", b"x" * 200_000):
@@ -305,13 +273,11 @@ class BadMessagesTests(BrokerTestCase):
 
 
 class TooManyTests(BrokerTestCase):
-    """
-    Names are made for clients, but not without end.
-    """
+    """Names are made for clients, but not without end."""
 
     def test_names(self) -> None:
-        """
-        Above a limit clients are told that there is no such topic or group; what is there works.
+        """Above a limit clients are told that there is no such topic or group; what is there
+        works.
         """
         self.patch(table, "MOST_MADE", 30)
         serve = self.broker()
@@ -334,9 +300,7 @@ class TooManyTests(BrokerTestCase):
 
 
 class BadPeersTests(BrokerTestCase):
-    """
-    Connections that do not behave, beside one that does.
-    """
+    """Connections that do not behave, beside one that does."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -345,16 +309,12 @@ class BadPeersTests(BrokerTestCase):
         self.good = self.client()
 
     def assert_unharmed(self) -> None:
-        """
-        The other client sends as if nothing was.
-        """
+        """The other client sends as if nothing was."""
         self.assertEqual(self.good.ask(SEND_V2, sending(TOPIC), b"x").code, 0)
         self.assertEqual(self.complaints.events, [])
 
     def test_broken_frames(self) -> None:
-        """
-        Whose frames cannot be read is let go, with a reason that is counted and logged.
-        """
+        """Whose frames cannot be read is let go, with a reason that is counted and logged."""
         deep = b'{"code":10,"extFields":{"a":' + b"[" * 400 + b"]" * 400 + b"}}"
         bombs = (
             (b"\x00", "FrameLengthOutOfRange"),
@@ -383,15 +343,11 @@ class BadPeersTests(BrokerTestCase):
 
     @staticmethod
     def json(header: bytes) -> bytes:
-        """
-        A frame of a header alone.
-        """
+        """A frame of a header alone."""
         return pack(">iI", len(header) + 4, len(header)) + header
 
     def test_half_a_frame(self) -> None:
-        """
-        Who says half of something and then nothing is let go at the idle limit.
-        """
+        """Who says half of something and then nothing is let go at the idle limit."""
         bad = self.client()
         raw = encode(Command(code=SEND_V2, ext=sending(TOPIC), body=b"x" * 1000))
         bad.connection.dataReceived(raw[:-1])
@@ -404,15 +360,11 @@ class BadPeersTests(BrokerTestCase):
         self.assertEqual(sum(self.lengths()), 62)
 
     def lengths(self) -> list[int]:
-        """
-        How many messages each queue has.
-        """
+        """How many messages each queue has."""
         return [(self.serve.lookup.bounds(TOPIC, queue) or (0, 0))[1] for queue in range(4)]
 
     def test_replies_nobody_asked_for(self) -> None:
-        """
-        Answers to nothing are counted, and change nothing.
-        """
+        """Answers to nothing are counted, and change nothing."""
         bad = self.client()
         codes = sorted(self.serve.registry.codes())
         bad.send(*(Command(code=code, opaque=code, flag=flag) for code in codes for flag in (1, 3)))
@@ -422,8 +374,8 @@ class BadPeersTests(BrokerTestCase):
         self.assert_unharmed()
 
     def test_a_thousand_outstanding(self) -> None:
-        """
-        A thousand writes and a thousand pulls may wait on one connection; each gets its answer.
+        """A thousand writes and a thousand pulls may wait on one connection; each gets its
+        answer.
         """
         writes: list[Deferred[PutStatus]] = []
         self.assert_unharmed()

@@ -1,5 +1,4 @@
-"""
-A master's tables after a crash: they agree with its log again before clients are let in, and no
+"""A master's tables after a crash: they agree with its log again before clients are let in, and no
 turn of the reactor does all of that.
 """
 
@@ -28,13 +27,10 @@ EACH_TURN = 4
 
 
 class BringBackTests(BrokerTestCase):
-    """
-    A master whose table of topics and whose log are both behind what there was.
-    """
+    """A master whose table of topics and whose log are both behind what there was."""
 
     def setUp(self) -> None:
-        """
-        Each queue has one message; a group is at offset 5 in all of them, and one topic's row is
+        """Each queue has one message; a group is at offset 5 in all of them, and one topic's row is
         gone.
         """
         super().setUp()
@@ -51,22 +47,17 @@ class BringBackTests(BrokerTestCase):
         self.master.topics.delete("B")
 
     def send(self, client: Client, topic: str, queue_id: int) -> None:
-        """
-        Store a message.
-        """
+        """Store a message."""
         fields = sending(topic, queue_id=queue_id)
         self.assertEqual(client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code, 0)
 
     def offsets(self) -> list[int | None]:
-        """
-        Where the group is, in all queues.
-        """
+        """Where the group is, in all queues."""
         ids = range(QUEUES)
         return [self.master.offsets.get("g", topic, number) for topic in TOPICS for number in ids]
 
     def slow(self) -> list[str]:
-        """
-        Let each look at the end of a queue take its part of a turn, and the next turn wait until
+        """Let each look at the end of a queue take its part of a turn, and the next turn wait until
         it is wanted.
 
         @return: The topic of each that was looked at.
@@ -90,9 +81,7 @@ class BringBackTests(BrokerTestCase):
         return looked
 
     def prepare(self, looked: list[str]) -> Deferred[None]:
-        """
-        Prepare it, a turn after the other.
-        """
+        """Prepare it, a turn after the other."""
         preparing = self.master.prepare()
         while not preparing.called:
             before = len(looked)
@@ -102,9 +91,7 @@ class BringBackTests(BrokerTestCase):
         return preparing
 
     def test_bounded(self) -> None:
-        """
-        Each turn looks at a few queues, and in the end all are as they should be.
-        """
+        """Each turn looks at a few queues, and in the end all are as they should be."""
         looked = self.slow()
         self.successResultOf(self.prepare(looked))
         self.assertEqual(len(looked), 3 * len(TOPICS) * QUEUES, "where it ends, and why")
@@ -114,24 +101,20 @@ class BringBackTests(BrokerTestCase):
         self.assertEqual((topic.read_queue_nums, topic.write_queue_nums), (QUEUES, QUEUES))
 
     def test_idle(self) -> None:
-        """
-        With few queues all is done in one turn.
-        """
+        """With few queues all is done in one turn."""
         self.successResultOf(self.master.prepare())
         self.assertEqual(self.offsets(), [1] * len(TOPICS) * QUEUES)
 
     def test_behind(self) -> None:
-        """
-        Offsets stay where the queues are still being built.
-        """
+        """Offsets stay where the queues are still being built."""
         self.send(self.client(), "A", 0)
         self.assertTrue(self.master.store.dispatcher.behind)
         self.successResultOf(self.master.prepare())
         self.assertEqual(self.offsets(), [5] * len(TOPICS) * QUEUES)
 
     def test_nothing_left(self) -> None:
-        """
-        A queue whose messages are all lost goes on where its group is, which may have read them.
+        """A queue whose messages are all lost goes on where its group is, which may have read
+        them.
         """
         store = self.master.store
         self.successResultOf(store._flush_derived())
@@ -154,9 +137,8 @@ class BringBackTests(BrokerTestCase):
         self.assertEqual(self.master.store.next_offset("D", 0), 2)
 
     def test_idle_topic(self) -> None:
-        """
-        A queue of which nothing is left goes on where its furthest group is: each group gets what
-        comes, and none of them is moved.
+        """A queue of which nothing is left goes on where its furthest group is: each group gets
+        what comes, and none of them is moved.
         """
         self.master.topics.put(TopicConfig(topic_name="E"))
         for group, offset in (("slow", 15), ("fast", 20), ("new", 0)):
@@ -171,8 +153,7 @@ class BringBackTests(BrokerTestCase):
         self.assertIsNone(self.master.lookup.bounds("Gone", 0))
 
     def test_stopped(self) -> None:
-        """
-        A stop ends it: nothing changes any more, no slave is asked, and the next start does it
+        """A stop ends it: nothing changes any more, no slave is asked, and the next start does it
         anew.
         """
         asked: list[None] = []

@@ -1,6 +1,4 @@
-"""
-Topics that were deleted: they stay so, and begin empty when they are made again.
-"""
+"""Topics that were deleted: they stay so, and begin empty when they are made again."""
 
 from __future__ import annotations
 
@@ -25,14 +23,10 @@ from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
 
 class DeletedTestCase(BrokerTestCase):
-    """
-    Deletes topics.
-    """
+    """Deletes topics."""
 
     def delete(self, name: str = "T") -> Command:
-        """
-        As an administrator does.
-        """
+        """As an administrator does."""
         self.clock.advance(0.01)
         client = self.client()
         ext = to_ext(TopicRequest(topic=name))
@@ -44,9 +38,7 @@ class DeletedTestCase(BrokerTestCase):
 
 
 class MasterTests(DeletedTestCase):
-    """
-    On a master, whose topic had five messages, all of which a group has read.
-    """
+    """On a master, whose topic had five messages, all of which a group has read."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -56,15 +48,11 @@ class MasterTests(DeletedTestCase):
         self.serving.offsets.commit("g", "T", 0, 5, "test")
 
     def serve(self) -> None:
-        """
-        Start it.
-        """
+        """Start it."""
         self.successResultOf(self.broker().prepare())
 
     def restart(self, *, killed: bool = False) -> None:
-        """
-        Start it again.
-        """
+        """Start it again."""
         if killed:
             self.root = self.crash(self.serving.store)
         else:
@@ -73,15 +61,11 @@ class MasterTests(DeletedTestCase):
         self.serve()
 
     def make(self) -> None:
-        """
-        Make the topic.
-        """
+        """Make the topic."""
         self.serving.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
 
     def send(self, *bodies: bytes) -> None:
-        """
-        Messages of it.
-        """
+        """Messages of it."""
         for body in bodies:
             answer = self.client().ask(SEND_V2, sending("T"), body)
             assert answer is not None
@@ -89,17 +73,13 @@ class MasterTests(DeletedTestCase):
         self.clock.advance(0.01)
 
     def bodies(self) -> list[bytes]:
-        """
-        What a consumer finds in the topic from its first message on.
-        """
+        """What a consumer finds in the topic from its first message on."""
         lookup = self.serving.lookup
         records = [lookup.by_queue_offset("T", 0, at) for at in range(*lookup.bounds("T", 0) or ())]
         return [record.body for record in records if record is not None]
 
     def test_stays(self) -> None:
-        """
-        It stays deleted over a kill at once, a clean stop and another kill.
-        """
+        """It stays deleted over a kill at once, a clean stop and another kill."""
         self.assertEqual(self.delete().code, 0)
         for killed in (True, False, True):
             self.restart(killed=killed)
@@ -107,8 +87,7 @@ class MasterTests(DeletedTestCase):
             self.assertIsNone(self.serving.lookup.bounds("T", 0))
 
     def test_made_again(self) -> None:
-        """
-        Made again, at once or after restarts, it has its new messages alone; its group, which is
+        """Made again, at once or after restarts, it has its new messages alone; its group, which is
         told where they begin, reads all of them; a check of the store agrees.
         """
         for restarts in (0, 1, 2):
@@ -127,9 +106,7 @@ class MasterTests(DeletedTestCase):
         self.assertEqual(derived_faults(self.serving.store.settings, exact=False), [])
 
     def asked(self) -> int:
-        """
-        Where a group that has no offset is told to begin.
-        """
+        """Where a group that has no offset is told to begin."""
         ext = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
         answer = self.client().ask(RequestCode.QUERY_CONSUMER_OFFSET, ext)
         assert answer is not None
@@ -137,9 +114,7 @@ class MasterTests(DeletedTestCase):
         return int(answer.ext["offset"])
 
     def test_not_kept(self) -> None:
-        """
-        Where that cannot be written down the answer says so, and asking again makes it good.
-        """
+        """Where that cannot be written down the answer says so, and asking again makes it good."""
         with patch.object(json_table, "replace", side_effect=DiskFull("deleted.json", 9)):
             answer = self.delete()
         self.assertEqual(answer.code, 1)
@@ -150,9 +125,7 @@ class MasterTests(DeletedTestCase):
         self.assertIsNone(self.serving.lookup.bounds("T", 0))
 
     def test_told(self) -> None:
-        """
-        Slaves of ours are told up to where, and nobody else is.
-        """
+        """Slaves of ours are told up to where, and nobody else is."""
         self.delete()
         end = self.serving.store.log.confirmed
         for header, told in (
@@ -170,22 +143,17 @@ class MasterTests(DeletedTestCase):
 
 
 class SlaveTests(MetadataTestCase):
-    """
-    On a slave of a master of ours.
-    """
+    """On a slave of a master of ours."""
 
     def setUp(self) -> None:
-        """
-        The topic has five messages.
-        """
+        """The topic has five messages."""
         super().setUp()
         self.master.topics["T"] = topic("T")
         self.slave()
         self.copied(5)
 
     def copied(self, count: int) -> int:
-        """
-        Messages come from the master.
+        """Messages come from the master.
 
         @return: Where the log ends.
         """
@@ -198,9 +166,7 @@ class SlaveTests(MetadataTestCase):
         return store.log.confirmed
 
     def tells(self, end: int, *, gone: bool) -> None:
-        """
-        The master says that the topic was deleted.
-        """
+        """The master says that the topic was deleted."""
         self.master.change_topics(topic("More"), gone=("T",) if gone else ())
         body = cast(Any, self.master).body(RequestCode.GET_ALL_TOPIC_CONFIG)
         rows = {"T": {"end": end, "queues": {"0": 5, "3": 9}}}
@@ -210,14 +176,11 @@ class SlaveTests(MetadataTestCase):
         self.round()
 
     def bounds(self) -> tuple[int, int] | None:
-        """
-        What is left of the topic.
-        """
+        """What is left of the topic."""
         return self.serving.lookup.bounds("T", 0)
 
     def test_exactly(self) -> None:
-        """
-        It deletes what the topic had on the master, also if the topic was made again before the
+        """It deletes what the topic had on the master, also if the topic was made again before the
         slave heard of it; and knows where its queues go on.
         """
         end = self.serving.store.log.confirmed
@@ -229,9 +192,7 @@ class SlaveTests(MetadataTestCase):
         self.assertNotIn("deletedTopics", self.table("topics.json").read_text())
 
     def test_behind(self) -> None:
-        """
-        One whose log is behind waits with that until it is there.
-        """
+        """One whose log is behind waits with that until it is there."""
         self.tells(self.serving.store.log.confirmed + 400, gone=True)
         self.assertEqual(self.bounds(), (0, 5))
         self.copied(2)
@@ -239,9 +200,7 @@ class SlaveTests(MetadataTestCase):
         self.assertIsNone(self.bounds())
 
     def test_senseless(self) -> None:
-        """
-        A table that tells nonsense of it is refused.
-        """
+        """A table that tells nonsense of it is refused."""
         self.master.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = json_table.render_plain(
             (json_table.parse(cast(Any, self.master).body(RequestCode.GET_ALL_TOPIC_CONFIG)) or {})
             | {"deletedTopics": {"T": 5}}
@@ -252,13 +211,10 @@ class SlaveTests(MetadataTestCase):
 
 
 class DelayedTests(ScheduleTestCase, DeletedTestCase):
-    """
-    Messages that were to come later.
-    """
+    """Messages that were to come later."""
 
     def test_sent_before(self) -> None:
-        """
-        One that was sent before its topic was deleted never comes, not even to a topic that was
+        """One that was sent before its topic was deleted never comes, not even to a topic that was
         made again; the count of those says so.  One that is sent then does.
         """
         self.begin()
@@ -272,9 +228,7 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
         self.assertEqual(self.serving.schedule.status()["undeliverable"], 1)
 
     def test_after_a_restart(self) -> None:
-        """
-        Nor does it come after a restart.
-        """
+        """Nor does it come after a restart."""
         self.begin()
         self.later(b"old")
         self.delete()
@@ -287,13 +241,11 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
 
 
 class HalfTests(TransactionsTestCase, DeletedTestCase):
-    """
-    Half messages.
-    """
+    """Half messages."""
 
     def test_committed(self) -> None:
-        """
-        A commit of one that was sent before its topic was deleted stores nothing, and says why.
+        """A commit of one that was sent before its topic was deleted stores nothing, and says
+        why.
         """
         client = self.begin()
         half = self.half(client)
@@ -309,9 +261,7 @@ class HalfTests(TransactionsTestCase, DeletedTestCase):
         self.assertEqual(self.record("T", 2).body, b"pay")
 
     def test_asked_about(self) -> None:
-        """
-        Nobody is asked about one: it is rolled back.
-        """
+        """Nobody is asked about one: it is rolled back."""
         client = self.begin()
         self.half(client)
         self.delete()

@@ -1,6 +1,4 @@
-"""
-What the documentation says of request codes, against what is answered and what was recorded.
-"""
+"""What the documentation says of request codes, against what is answered and what was recorded."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ HERE = {
 
 @frozen
 class Row:
-    """
-    What the table says of a code.
+    """What the table says of a code.
 
     @ivar body: What the body of an answer is: a class, or words; empty for nothing.
     @ivar needs: What who sends it must be allowed; empty where nothing is answered.
@@ -61,9 +58,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """
-    The table.
-    """
+    """The table."""
     text = PAGE.read_text(encoding="utf-8")
     table = text[text.index("## Request codes\n") : text.index("## Answer codes\n")]
     return [
@@ -73,16 +68,12 @@ def rows() -> list[Row]:
 
 
 def saying(word: str) -> set[int]:
-    """
-    The codes of which the table says that.
-    """
+    """The codes of which the table says that."""
     return {row.code for row in rows() if word in row.here.split(", ")}
 
 
 def answers() -> list[tuple[int, str]]:
-    """
-    The table of answer codes, and their names.
-    """
+    """The table of answer codes, and their names."""
     text = PAGE.read_text(encoding="utf-8")
     table = text[text.index("## Answer codes\n") :]
     return [
@@ -93,9 +84,7 @@ def answers() -> list[tuple[int, str]]:
 
 
 def listed(before: str) -> set[int]:
-    """
-    The codes the page lists behind some words, up to the end of that sentence or clause.
-    """
+    """The codes the page lists behind some words, up to the end of that sentence or clause."""
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
     after = re.split(r"[.;]", text[text.index(before) + len(before) :], maxsplit=1)[0]
     ranges = (range(int(first), int(last) + 1) for first, last in RANGE.findall(after))
@@ -103,21 +92,15 @@ def listed(before: str) -> set[int]:
 
 
 def name_server() -> NameServer:
-    """
-    A name server that keeps nothing.
-    """
+    """A name server that keeps nothing."""
     return NameServer(NamesrvSettings(), Clock(), KvConfig(lambda table: succeed(None)))
 
 
 class DocumentedTests(BrokerTestCase):
-    """
-    Each code of the table.
-    """
+    """Each code of the table."""
 
     def test_all(self) -> None:
-        """
-        Every code that has a name is there once, in order, and says one of six things.
-        """
+        """Every code that has a name is there once, in order, and says one of six things."""
         self.assertEqual(
             sorted((int(code), code.name) for code in RequestCode),
             [(row.code, row.name) for row in rows()],
@@ -125,29 +108,21 @@ class DocumentedTests(BrokerTestCase):
         self.assertEqual(set(), {row.here for row in rows()} - HERE)
 
     def test_broker(self) -> None:
-        """
-        It is the broker that handles exactly those the table says it does.
-        """
+        """It is the broker that handles exactly those the table says it does."""
         self.assertEqual(saying("broker"), {int(code) for code in self.broker().registry.codes()})
 
     def test_name_server(self) -> None:
-        """
-        So does the name server.
-        """
+        """So does the name server."""
         codes = name_server().factory.connections.registry.codes()
         self.assertEqual(saying("name server"), {int(code) for code in codes})
 
     def test_slave(self) -> None:
-        """
-        A slave handles what a master does, if only to refuse it.
-        """
+        """A slave handles what a master does, if only to refuse it."""
         codes = self.broker(slave=True).registry.codes()
         self.assertEqual(saying("broker"), {int(code) for code in codes})
 
     def test_others(self) -> None:
-        """
-        All others are answered that they are not supported, with the code named.
-        """
+        """All others are answered that they are not supported, with the code named."""
         registries = {
             "broker": self.broker().registry,
             "name server": name_server().factory.connections.registry,
@@ -161,17 +136,13 @@ class DocumentedTests(BrokerTestCase):
                 self.assertEqual(answer.remark, f" request type {code} not supported")
 
     def test_fields(self) -> None:
-        """
-        The fields of a code are known where somebody sends it, and not where nobody does.
-        """
+        """The fields of a code are known where somebody sends it, and not where nobody does."""
         handled = saying("broker") | saying("name server") | saying("to clients")
         self.assertEqual(set(), handled - set(REQUESTS))
         self.assertEqual(set(), set(REQUESTS) & saying("never sent here"))
 
     def test_bodies(self) -> None:
-        """
-        A body that has a class's name has a class.
-        """
+        """A body that has a class's name has a class."""
         modules = [
             import_module(f"{bodies.__name__}.{found.name}")
             for found in iter_modules(bodies.__path__)
@@ -181,9 +152,7 @@ class DocumentedTests(BrokerTestCase):
                 self.assertTrue(any(hasattr(module, row.body) for module in modules), row)
 
     def test_answers(self) -> None:
-        """
-        Every code that we answer with is in the table of answers.
-        """
+        """Every code that we answer with is in the table of answers."""
         table = answers()
         for code, name in table:
             self.assertEqual(ResponseCode[name], code)
@@ -196,8 +165,7 @@ class DocumentedTests(BrokerTestCase):
         self.assertEqual(set(), given - {name for _, name in table})
 
     def test_needs(self) -> None:
-        """
-        The table says what each request needs in the words that stand beside its handler; so it
+        """The table says what each request needs in the words that stand beside its handler; so it
         does where the page lists those that a slave refuses, and a member's.
         """
         stated = {**self.broker().needs, **name_server().needs}
@@ -216,8 +184,7 @@ class DocumentedTests(BrokerTestCase):
         self.assertIn("1007 and 1008 need any account", page)
 
     def test_recorded(self) -> None:
-        """
-        What a real peer sent to a broker or a name server is handled, or said to be not
+        """What a real peer sent to a broker or a name server is handled, or said to be not
         supported; what a broker sent to a client is said to go there.
         """
         asked, told = set[int](), set[int]()

@@ -1,6 +1,4 @@
-"""
-The client ports: what they answer before, while and after there is something to serve.
-"""
+"""The client ports: what they answer before, while and after there is something to serve."""
 
 from __future__ import annotations
 
@@ -26,21 +24,15 @@ PULL, SEND = RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE_V2
 
 
 def yes(connection: RemotingProtocol, command: Command) -> Answer:
-    """
-    Answer with success.
-    """
+    """Answer with success."""
     return command.answer(0, "yes")
 
 
 class ListTests(SynchronousTestCase):
-    """
-    L{ClientPorts} and C{clientAllowedPeers}.
-    """
+    """L{ClientPorts} and C{clientAllowedPeers}."""
 
     def test_allowed(self) -> None:
-        """
-        With a list nobody else is let in at either port, and it is counted.
-        """
+        """With a list nobody else is let in at either port, and it is counted."""
         reactor = MemoryReactorClock()
         allowed = Networks().parse("10.0.0.0/24")
         factories: list[ServerFactory] = []
@@ -64,28 +56,20 @@ class ListTests(SynchronousTestCase):
 
 
 class DoorTests(SynchronousTestCase):
-    """
-    L{ServedPort}.
-    """
+    """L{ServedPort}."""
 
     def setUp(self) -> None:
-        """
-        A broker of two codes, and a door for each port.
-        """
+        """A broker of two codes, and a door for each port."""
         self.registry = Registry()
         for code in (PULL, SEND):
             self.registry.register(code, yes)
 
     def client(self, door: ServedPort) -> Client:
-        """
-        A client of one port.
-        """
+        """A client of one port."""
         return Client(Connections(Clock(), door, ConnectionLimits()))
 
     def test_closed(self) -> None:
-        """
-        Until it is open, and once it is shut, nothing is available.
-        """
+        """Until it is open, and once it is shut, nothing is available."""
         door = ServedPort()
         client = self.client(door)
         answers = [client.ask(SEND)]
@@ -97,9 +81,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual([answer.remark for answer in answers], [CLOSED, "yes", CLOSED])
 
     def test_vip(self) -> None:
-        """
-        The VIP port serves all but pulls.
-        """
+        """The VIP port serves all but pulls."""
         door = ServedPort(NOT_ON_VIP)
         door.open(self.registry)
         client = self.client(door)
@@ -108,9 +90,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual((answer.code, answer.remark), (3, " request type 11 not supported"))
 
     def test_served(self) -> None:
-        """
-        Requests are counted by their code, and those that nothing serves by their client too.
-        """
+        """Requests are counted by their code, and those that nothing serves by their client too."""
         door = ServedPort()
         door.open(self.registry)
         client = self.client(door)
@@ -122,14 +102,10 @@ class DoorTests(SynchronousTestCase):
 
 
 class ClientPortsTests(SynchronousTestCase):
-    """
-    L{ClientPorts} without sockets.
-    """
+    """L{ClientPorts} without sockets."""
 
     def test_none(self) -> None:
-        """
-        A node may have no client port at all.
-        """
+        """A node may have no client port at all."""
         ports = ClientPorts(RemotingSettings(), 0, Clock(), ConnectionShares(files=100))
         self.assertEqual(ports.listen(), [])
         ports.open(Registry(), lambda connection: None)

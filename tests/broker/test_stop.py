@@ -1,6 +1,4 @@
-"""
-Tests for the stop of a L{rmqha.broker.broker.Broker}.
-"""
+"""Tests for the stop of a L{rmqha.broker.broker.Broker}."""
 
 from __future__ import annotations
 
@@ -13,14 +11,10 @@ from tests.broker.support import BrokerTestCase
 
 
 class StopTests(BrokerTestCase):
-    """
-    A stop with a part that cannot stop.
-    """
+    """A stop with a part that cannot stop."""
 
     def test_failing_part(self) -> None:
-        """
-        A part that fails to stop keeps no other from it; its name is in the error.
-        """
+        """A part that fails to stop keeps no other from it; its name is in the error."""
         parts = {
             "long polling": "_holds",
             "statistics": "counts",
@@ -46,8 +40,7 @@ class StopTests(BrokerTestCase):
             self.setUp()
 
     def test_nothing_is_left(self) -> None:
-        """
-        A store outlives a broker where a node's role changes: it tells nothing to one that has
+        """A store outlives a broker where a node's role changes: it tells nothing to one that has
         stopped.
         """
         broker = self.broker()
@@ -60,9 +53,7 @@ class StopTests(BrokerTestCase):
         self.assertEqual(theirs, [])
 
     def trace(self, stopped: list[str], name: str, part: Any) -> None:
-        """
-        Note when a part is stopped.
-        """
+        """Note when a part is stopped."""
         real = type(part).stop
 
         def stop(part: Any) -> Any:

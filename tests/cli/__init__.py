@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.cli}.
-"""
+"""Tests of L{rmqha.cli}."""

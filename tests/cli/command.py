@@ -1,6 +1,4 @@
-"""
-Running the C{rmqha} command in this process.
-"""
+"""Running the C{rmqha} command in this process."""
 
 from __future__ import annotations
 
@@ -16,14 +14,10 @@ from rmqha.priority import VARIABLE, Priority
 
 
 class CommandTestCase(SynchronousTestCase):
-    """
-    Tests that run commands and look at what they say.
-    """
+    """Tests that run commands and look at what they say."""
 
     def run_command(self, *args: str | Path) -> Result:
-        """
-        Run C{rmqha} with arguments; whatever happens, it may not end in a traceback.
-        """
+        """Run C{rmqha} with arguments; whatever happens, it may not end in a traceback."""
         # Stepped back once, the process that runs tests would remain so.
         environment = {VARIABLE: Priority.NORMAL.value}
         result = CliRunner().invoke(main, [str(arg) for arg in args], env=environment)
@@ -32,8 +26,7 @@ class CommandTestCase(SynchronousTestCase):
         return result
 
     def succeed(self, *args: str | Path) -> str:
-        """
-        Run a command that must end well.
+        """Run a command that must end well.
 
         @return: What it printed.
         """
@@ -42,8 +35,7 @@ class CommandTestCase(SynchronousTestCase):
         return result.stdout
 
     def fails(self, code: int, *args: str | Path) -> str:
-        """
-        Run a command that must end with a code and one line on stderr.
+        """Run a command that must end with a code and one line on stderr.
 
         @return: That line.
         """
@@ -55,9 +47,7 @@ class CommandTestCase(SynchronousTestCase):
         return lines[0]
 
     def answer(self, *args: str | Path, code: int = 0) -> Any:
-        """
-        What a command with C{--json} says.
-        """
+        """What a command with C{--json} says."""
         result = self.run_command(*args, "--json")
         self.assertEqual(result.exit_code, code, result.output)
         return json.loads(result.stdout)

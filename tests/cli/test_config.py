@@ -1,6 +1,4 @@
-"""
-C{rmqha config check}.
-"""
+"""C{rmqha config check}."""
 
 from __future__ import annotations
 
@@ -12,17 +10,13 @@ from tests.cli.command import CommandTestCase
 
 class ConfigTests(CommandTestCase):
     def conf(self, text: str) -> Path:
-        """
-        A file with settings.
-        """
+        """A file with settings."""
         path = Path(self.mktemp())
         path.write_text(text)
         return path
 
     def test_good(self) -> None:
-        """
-        Every key is listed with its value and where that comes from.
-        """
+        """Every key is listed with its value and where that comes from."""
         path = self.conf("brokerRole=SYNC_MASTER\nlistenPort=20911\nhaSlaveHandler=x\n"[:40])
         text = self.succeed("config", "check", path, "--set", "slaveTimeout=1000")
         lines = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
@@ -31,9 +25,7 @@ class ConfigTests(CommandTestCase):
         self.assertEqual(lines["slaveTimeout"], ["1000", "--set"])
 
     def test_json(self) -> None:
-        """
-        The same as JSON, with what was noted and what was ignored.
-        """
+        """The same as JSON, with what was noted and what was ignored."""
         path = self.conf("mappedFileSizeCommitLog=262144\nnamesrvAddr=a:1\nuseTLS=false\n")
         said = self.answer("config", "check", path)
         self.assertEqual(said["settings"]["mappedFileSizeCommitLog"]["value"], "262144")
@@ -42,9 +34,7 @@ class ConfigTests(CommandTestCase):
         self.assertIsInstance(said["ignored"], list)
 
     def test_expiry(self) -> None:
-        """
-        Of a store that is there it is said which log files go next, and when.
-        """
+        """Of a store that is there it is said which log files go next, and when."""
         root = golden.store(golden.VERSIONS[-1])
         sizes = f"storePathRootDir={root}\nmappedFileSizeCommitLog={golden.LOG_FILE_SIZE}\n"
         path = self.conf(
@@ -59,18 +49,14 @@ class ConfigTests(CommandTestCase):
         self.assertIn("log files are older", self.answer("config", "check", path)["retention"])
 
     def test_notes(self) -> None:
-        """
-        Keys that mean nothing here are listed on stderr.
-        """
+        """Keys that mean nothing here are listed on stderr."""
         path = self.conf("sendMessageThreadPoolNums=16\n")
         result = self.run_command("config", "check", path)
         self.assertEqual(result.exit_code, 0)
         self.assertIn("ignored, without effect in rmqha: sendMessageThreadPoolNums", result.stderr)
 
     def test_all_problems(self) -> None:
-        """
-        All problems are told at once, one a line, each with its place.
-        """
+        """All problems are told at once, one a line, each with its place."""
         path = self.conf("flushDiskTyp=SYNC_FLUSH\nlistenPort=70000\nenableDLegerCommitLog=true\n")
         result = self.run_command("config", "check", path, "--set", "nonsense")
         self.assertEqual(result.exit_code, 1)
@@ -85,9 +71,7 @@ class ConfigTests(CommandTestCase):
         self.assertEqual(result.stdout, "")
 
     def test_changed(self) -> None:
-        """
-        With --changed only what is not the default is shown.
-        """
+        """With --changed only what is not the default is shown."""
         path = self.conf("listenPort=20911\nslaveTimeout=3000\nnamesrvAddr=10.0.0.1:9876\n")
         text = self.succeed("config", "check", path, "--changed")
         keys = [line.split()[0] for line in text.splitlines() if line.strip()][1:]
@@ -96,9 +80,7 @@ class ConfigTests(CommandTestCase):
         self.assertEqual(sorted(said["settings"]), ["listenPort", "namesrvAddr"])
 
     def test_diff(self) -> None:
-        """
-        With --diff only what two files say differently is shown.
-        """
+        """With --diff only what two files say differently is shown."""
         master = self.conf("brokerRole=SYNC_MASTER\nbrokerName=a\nlistenPort=10911\n")
         slave = self.conf("brokerRole=SLAVE\nbrokerName=a\nlistenPort=20911\nbrokerId=1\n")
         text = self.succeed("config", "check", master, "--diff", slave)
@@ -110,9 +92,7 @@ class ConfigTests(CommandTestCase):
         self.assertEqual(said["differences"]["brokerId"], {"file": "0", "other": "1"})
 
     def test_dead(self) -> None:
-        """
-        Keys that RocketMQ does not read either are named with their line, and not refused.
-        """
+        """Keys that RocketMQ does not read either are named with their line, and not refused."""
         path = self.conf("storePathIndex=/x\nbrokerName=a\nabortFile=/x/abort\n")
         result = self.run_command("config", "check", path)
         self.assertEqual(result.exit_code, 0)
@@ -120,9 +100,7 @@ class ConfigTests(CommandTestCase):
         self.assertIn(f"{path}:3: abortFile is a dead key", result.stderr)
 
     def test_advice(self) -> None:
-        """
-        What is allowed and not wise is said; it is no failure.
-        """
+        """What is allowed and not wise is said; it is no failure."""
         path = self.conf("brokerRole=SYNC_MASTER\n")
         result = self.run_command("config", "check", path)
         self.assertEqual(result.exit_code, 0)
@@ -131,9 +109,7 @@ class ConfigTests(CommandTestCase):
         self.assertEqual(3, len(self.answer("config", "check", path)["advice"]))
 
     def test_sizes(self) -> None:
-        """
-        Files on the disk that have other sizes are a failure that names key and sizes.
-        """
+        """Files on the disk that have other sizes are a failure that names key and sizes."""
         root = Path(self.mktemp())
         for name, size in (("commitlog", 65545), ("consumequeue/T/0", 6000)):
             (root / name).mkdir(parents=True)
@@ -149,8 +125,7 @@ class ConfigTests(CommandTestCase):
         self.assertIn("made with 6000", said)
 
     def test_files(self) -> None:
-        """
-        Keys, certificates and accounts that cannot be used keep a node from starting: each is a
+        """Keys, certificates and accounts that cannot be used keep a node from starting: each is a
         failure that names the file.
         """
         folder = Path(self.mktemp())
@@ -176,15 +151,11 @@ class ConfigTests(CommandTestCase):
         self.succeed("config", "check", path)
 
     def test_role(self) -> None:
-        """
-        A role that contradicts the file is refused; an unknown one is a usage error.
-        """
+        """A role that contradicts the file is refused; an unknown one is a usage error."""
         path = self.conf("brokerRole=SLAVE\nbrokerId=1\n")
         self.assertIn("brokerRole", self.fails(1, "config", "check", path, "--role", "master"))
         self.assertIn("observer", self.fails(2, "config", "check", path, "--role", "observer"))
 
     def test_no_file(self) -> None:
-        """
-        A file that is not there is one line.
-        """
+        """A file that is not there is one line."""
         self.assertIn("No such file", self.fails(1, "config", "check", "/nowhere/broker.conf"))

@@ -1,6 +1,4 @@
-"""
-C{rmqha controller}.
-"""
+"""C{rmqha controller}."""
 
 from __future__ import annotations
 
@@ -44,21 +42,16 @@ TWO = b'{"syncStateSet":[2,1]}'
 
 @define
 class Asking:
-    """
-    A client that asks controllers and members.
-    """
+    """A client that asks controllers and members."""
 
     request: Any
 
 
 class ShownTestCase(GroupTestCase):
-    """
-    What is printed.
-    """
+    """What is printed."""
 
     def printed(self, show: Any) -> tuple[int, str, str]:
-        """
-        Call it as a command does.
+        """Call it as a command does.
 
         @return: Exit code, stdout and stderr.
         """
@@ -72,22 +65,16 @@ class ShownTestCase(GroupTestCase):
 
 
 class StatusTests(ShownTestCase):
-    """
-    C{rmqha controller status}, of controllers that answer here.
-    """
+    """C{rmqha controller status}, of controllers that answer here."""
 
     def shown(self, *names: str, as_json: bool = False) -> tuple[int, str, str]:
-        """
-        What the command prints.
-        """
+        """What the command prints."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         seen = self.result(look(self.group, names))
         return self.printed(lambda: status.show(seen, as_json=as_json))
 
     def test_tables(self) -> None:
-        """
-        Who leads, and each member: id, address, role, alive, in sync.
-        """
+        """Who leads, and each member: id, address, role, alive, in sync."""
         code, out, err = self.shown("a")
         self.assertEqual((code, err), (0, ""))
         lines = [" ".join(line.split()) for line in out.splitlines() if line.strip()]
@@ -106,9 +93,7 @@ class StatusTests(ShownTestCase):
         )
 
     def test_json(self) -> None:
-        """
-        The same as one object.
-        """
+        """The same as one object."""
         code, out, _ = self.shown("a", as_json=True)
         self.assertEqual(code, 0)
         found = json.loads(out)
@@ -129,18 +114,14 @@ class StatusTests(ShownTestCase):
         )
 
     def test_unknown_set(self) -> None:
-        """
-        A set that is not known is exit code 1, and the others are shown.
-        """
+        """A set that is not known is exit code 1, and the others are shown."""
         code, out, err = self.shown("a", "b")
         self.assertEqual((code, err), (1, "rmqha: the controllers know no set b\n"))
         self.assertIn("set a", out)
         self.assertIsNone(json.loads(self.shown("b", as_json=True)[1])["sets"]["b"])
 
     def test_addresses(self) -> None:
-        """
-        Addresses are written as in C{controllerAddr}, or one by one.
-        """
+        """Addresses are written as in C{controllerAddr}, or one by one."""
         for wrong in ("localhost", "h:1;x", "h:0", ":1"):
             self.assertRaises(click.UsageError, status.addresses_of, (wrong,))
         self.assertEqual(status.addresses_of(("h:1; h:2", "h:3;")), ("h:1", "h:2", "h:3"))
@@ -148,17 +129,13 @@ class StatusTests(ShownTestCase):
 
 
 class ExplainTests(ShownTestCase):
-    """
-    C{rmqha controller explain}.
-    """
+    """C{rmqha controller explain}."""
 
     LOST = SET.replace(b'"alive":true', b'"alive":null').replace(b"false", b"true")
     LOST = LOST.replace(b"null", b"false")
 
     def shown(self, body: bytes, *, as_json: bool = False) -> tuple[int, str, str]:
-        """
-        What the command prints.
-        """
+        """What the command prints."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, body)
         member = FakeControllers((MEMBER,), MEMBER)
         member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
@@ -174,18 +151,14 @@ class ExplainTests(ShownTestCase):
         return self.printed(lambda: explain.show(seen, as_json=as_json))
 
     def test_led(self) -> None:
-        """
-        A set with a master says who could take its place.
-        """
+        """A set with a master says who could take its place."""
         code, out, _ = self.shown(SET)
         self.assertEqual(code, 0)
         self.assertIn("set a: id 1 is master; no other member can be elected\n", out)
         self.assertIn("no: it is not in sync, and may lack what was acknowledged", out)
 
     def test_nobody(self) -> None:
-        """
-        Where nobody can be elected it says who may be, and the ways out with what each loses.
-        """
+        """Where nobody can be elected it says who may be, and the ways out with what each loses."""
         code, out, _ = self.shown(self.LOST)
         self.assertEqual(code, 1)
         self.assertIn("no member can be elected: only [1] may be, and none of them is alive", out)
@@ -195,48 +168,36 @@ class ExplainTests(ShownTestCase):
         self.assertIn("enableElectUncleanMaster=true", out)
 
     def test_json(self) -> None:
-        """
-        The same as one object.
-        """
+        """The same as one object."""
         found = json.loads(self.shown(self.LOST, as_json=True)[1])
         self.assertIsNone(found["masterId"])
         self.assertEqual([each["logEnd"] for each in found["members"]], [None, 344675])
         self.assertEqual(len(found["waysOut"]), 2)
 
     def test_unknown_set(self) -> None:
-        """
-        A set that the controllers do not know is an error.
-        """
+        """A set that the controllers do not know is an error."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, b'{"replicasInfoTable":{}}')
         self.failed(explain.explained(self.group), click.ClickException)
 
 
 class ElectTests(ShownTestCase):
-    """
-    C{rmqha controller elect}.
-    """
+    """C{rmqha controller elect}."""
 
     def elect(self, member: int, handler: Any, *, as_json: bool = False) -> tuple[int, str, str]:
-        """
-        What the command prints.
-        """
+        """What the command prints."""
         self.controllers.handlers[Code.ELECT_MASTER] = handler
         state = self.result(elect.elected(self.group, member))
         return self.printed(lambda: elect.show(state, "a", member, as_json=as_json))
 
     def refusal(self, handler: Any) -> str:
-        """
-        What is said where it is refused.
-        """
+        """What is said where it is refused."""
         self.controllers.handlers[Code.ELECT_MASTER] = handler
         error = self.failed(elect.elected(self.group, 2), click.ClickException)
         assert isinstance(error, click.ClickException)
         return error.format_message()
 
     def test_elected(self) -> None:
-        """
-        A designated election is asked for, and its outcome told.
-        """
+        """A designated election is asked for, and its outcome told."""
         code, out, err = self.elect(2, said(ELECTED, TWO))
         self.assertEqual((code, err), (0, ""))
         self.assertEqual(out, "set a: id 2 at 10.0.0.2:10911 is master, in master epoch 5\n")
@@ -245,9 +206,7 @@ class ElectTests(ShownTestCase):
         self.assertEqual((header.broker_id, header.designate_elect), (2, True))
 
     def test_json(self) -> None:
-        """
-        The same as one object.
-        """
+        """The same as one object."""
         code, out, _ = self.elect(2, said(ELECTED, TWO), as_json=True)
         self.assertEqual(code, 0)
         self.assertEqual(
@@ -263,9 +222,7 @@ class ElectTests(ShownTestCase):
         )
 
     def test_master_already(self) -> None:
-        """
-        To elect the master is no fault; that another one stays is.
-        """
+        """To elect the master is no fault; that another one stays is."""
         still = said(ELECTED, TWO, 2011)
         self.assertEqual(self.elect(2, still)[0], 0)
         code, _, err = self.elect(1, still)
@@ -273,9 +230,7 @@ class ElectTests(ShownTestCase):
         self.assertIn("id 1 was not elected in set a: id 2 is its master", err)
 
     def test_refused(self) -> None:
-        """
-        Each refusal has its code, and what to do.
-        """
+        """Each refusal has its code, and what to do."""
         self.assertIn("alive and in sync can be elected", self.refusal(refused(2012)))
         self.assertIn("answered 2012: no", self.refusal(refused(2012)))
         self.assertIn("rmqha controller explain --set", self.refusal(refused(2012)))
@@ -283,39 +238,29 @@ class ElectTests(ShownTestCase):
         self.assertTrue(self.refusal(refused(1)).endswith("answered 1: no"))
 
     def test_unanswered(self) -> None:
-        """
-        Without an answer nobody knows, and that is said.
-        """
+        """Without an answer nobody knows, and that is said."""
         self.group.leader = B
         self.controllers.silent.add(B)
         self.assertIn("may have been elected", self.refusal(refused(1)))
 
     def test_no_leader(self) -> None:
-        """
-        Nobody is elected where nobody leads.
-        """
+        """Nobody is elected where nobody leads."""
         self.controllers.leader = ""
         self.failed(elect.elected(self.group, 2), NoController)
 
 
 class ResetTests(CommandTestCase):
-    """
-    C{rmqha controller reset}.
-    """
+    """C{rmqha controller reset}."""
 
     def setUp(self) -> None:
-        """
-        The store of a member.
-        """
+        """The store of a member."""
         self.store = golden.store(golden.VERSIONS[-1])
         files = IdentityFiles.of(self.store, "C", "a")
         files.given(files.apply(2, "code"))
         EpochJournal(number=7, starts=(EpochStart(7, 500, 2),)).write(self.store)
 
     def test_reset(self) -> None:
-        """
-        It says who the store was, where all is, and how to go on.
-        """
+        """It says who the store was, where all is, and how to go on."""
         said = self.succeed("controller", "reset", self.store)
         self.assertIn("it was id 2 of set a in cluster C\n", said)
         self.assertIn("newest master epoch is 7, from byte 500, led by this member\n", said)
@@ -326,9 +271,7 @@ class ResetTests(CommandTestCase):
         self.assertIn("nothing to put aside", self.fails(1, "controller", "reset", self.store))
 
     def test_json(self) -> None:
-        """
-        The same as one object.
-        """
+        """The same as one object."""
         found = self.answer("controller", "reset", self.store)
         self.assertEqual((found["id"], found["set"], found["newestEpoch"]), (2, "a", 7))
         self.assertTrue(found["ledLast"])
@@ -336,9 +279,7 @@ class ResetTests(CommandTestCase):
         self.assertTrue(Path(found["folder"]).is_dir())
 
     def test_refused(self) -> None:
-        """
-        Nothing is moved while a node runs, and nothing of what is no whole store.
-        """
+        """Nothing is moved while a node runs, and nothing of what is no whole store."""
         part = self.store.parent / "part"
         (self.store / "commitlog").rename(part)
         said = self.fails(1, "controller", "reset", part)
@@ -353,22 +294,16 @@ class ResetTests(CommandTestCase):
 
 
 class AskingTests(CommandTestCase):
-    """
-    The commands with a reactor.
-    """
+    """The commands with a reactor."""
 
     def test_mistakes(self) -> None:
-        """
-        What is no address, and a member without an id, is exit code 2.
-        """
+        """What is no address, and a member without an id, is exit code 2."""
         self.assertIn("is not HOST:PORT", self.fails(2, "controller", "status", "localhost"))
         self.assertIn("--id", self.fails(2, "controller", "elect", A, "--cluster=C", "--set=a"))
 
     @slow
     def test_nobody(self) -> None:
-        """
-        With nobody listening each ends in lines of its own and exit code 1.
-        """
+        """With nobody listening each ends in lines of its own and exit code 1."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"

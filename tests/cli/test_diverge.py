@@ -1,6 +1,4 @@
-"""
-C{rmqha diverge}.
-"""
+"""C{rmqha diverge}."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class DivergeTests(CommandTestCase):
         self.first, self.second = golden.store(VERSION), golden.store(VERSION)
 
     def test_equal(self) -> None:
-        """
-        Copies do not diverge.
-        """
+        """Copies do not diverge."""
         said = self.answer("diverge", self.first, "--against", self.second)
         self.assertFalse(said["diverged"])
         self.assertEqual(said["firstRecordNotShared"], 2652010)
@@ -42,18 +38,14 @@ class DivergeTests(CommandTestCase):
         self.assertIn("0 records (0 bytes) of its own", text)
 
     def test_behind(self) -> None:
-        """
-        A store that is behind does not diverge; what it lacks is told by topic.
-        """
+        """A store that is behind does not diverge; what it lacks is told by topic."""
         cut(LogFolder.load(self.second / "commitlog", damage.SIZE), 532)
         text = self.succeed("diverge", self.first, "--against", self.second)
         self.assertIn(f"{self.first}: ends at byte 2652010, 1287 records", text)
         self.assertIn("GoldenBulk: 1060", text)
 
     def test_diverged(self) -> None:
-        """
-        The place, the record and what each side would lose are told; exit code 1.
-        """
+        """The place, the record and what each side would lose are told; exit code 1."""
         damage.flip(damage.log_file(self.second, 0), 208 + 50)
         said = self.answer("diverge", self.first, "--against", self.second, code=1)
         self.assertTrue(said["diverged"])
@@ -66,9 +58,7 @@ class DivergeTests(CommandTestCase):
         self.assertIn("diverged: equal from byte 0 to 258", result.stdout)
 
     def test_damaged(self) -> None:
-        """
-        A flipped bit in a body is no shorter log: exit code 1, and whose damage it is.
-        """
+        """A flipped bit in a body is no shorter log: exit code 1, and whose damage it is."""
         damage.flip(damage.log_file(self.second, 0), 208 + 90)
         result = self.run_command("diverge", self.first, "--against", self.second)
         self.assertEqual(result.exit_code, 1)
@@ -88,9 +78,8 @@ class DivergeTests(CommandTestCase):
         self.assertIn("damaged places among them: 1", second)
 
     def test_whose_properties(self) -> None:
-        """
-        Of a bit that no CRC covers the checksums that each store keeps say whose it is; that nobody
-        can tell where there is none, or each speaks for its own.
+        """Of a bit that no CRC covers the checksums that each store keeps say whose it is; that
+        nobody can tell where there is none, or each speaks for its own.
         """
 
         def keep(store: Path) -> None:
@@ -118,9 +107,7 @@ class DivergeTests(CommandTestCase):
         self.assertIn("each side's checksum says that its own version of the first", told())
 
     def test_nothing_is_changed(self) -> None:
-        """
-        It is a dry run.
-        """
+        """It is a dry run."""
         before = {
             path: (path.read_bytes(), path.stat().st_mtime_ns)
             for path in self.second.rglob("*")
@@ -135,9 +122,7 @@ class DivergeTests(CommandTestCase):
         self.assertEqual(before, after)
 
     def test_nothing_in_common(self) -> None:
-        """
-        Logs that do not touch are refused with both ranges.
-        """
+        """Logs that do not touch are refused with both ranges."""
         for number in range(1, 11):
             (self.first / damage.name(number)).unlink()
         for number in range(3):
@@ -146,9 +131,7 @@ class DivergeTests(CommandTestCase):
         self.assertIn("no byte in common", said)
 
     def test_bad_arguments(self) -> None:
-        """
-        What is neither a folder nor an address, and options that do not fit.
-        """
+        """What is neither a folder nor an address, and options that do not fit."""
         for other in ("nowhere", "nowhere:", "nowhere:70000"):
             said = self.fails(2, "diverge", self.first, "--against", other)
             self.assertIn("neither a folder nor HOST:PORT", said)
@@ -163,9 +146,7 @@ class DivergeTests(CommandTestCase):
 
 @slow
 class RunningMasterTests(SynchronousTestCase):
-    """
-    Against a node of its own process.
-    """
+    """Against a node of its own process."""
 
     def setUp(self) -> None:
         self.folder = Folder("diverge-")
@@ -183,9 +164,7 @@ class RunningMasterTests(SynchronousTestCase):
         self.end = status["maxOffset"]
 
     def node(self, role: str, root: Path, **more: Any) -> Node:
-        """
-        A node on a store.
-        """
+        """A node on a store."""
         node = Node(
             self.folder.path,
             role,
@@ -198,9 +177,7 @@ class RunningMasterTests(SynchronousTestCase):
         return node
 
     def diverge(self, store: Path, *more: str, code: int = 0) -> str:
-        """
-        Run it as its own process, as a reactor runs but once.
-        """
+        """Run it as its own process, as a reactor runs but once."""
         address = "{}:{}".format(*self.master.address)
         done = subprocess.run(
             [RMQHA, "diverge", str(store), "--against", address, *more],
@@ -213,8 +190,7 @@ class RunningMasterTests(SynchronousTestCase):
         return done.stdout if code < 2 else done.stderr
 
     def test_compared(self) -> None:
-        """
-        Equal, behind and diverged, in the words for two stores; the master sees nobody
+        """Equal, behind and diverged, in the words for two stores; the master sees nobody
         stay, and counts nothing.
         """
         store = golden.store(VERSION)
@@ -237,9 +213,7 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertEqual(status["closedConnections"], {"peer": 3})
 
     def test_store_in_use(self) -> None:
-        """
-        A slave may be running on the store; it does not notice.
-        """
+        """A slave may be running on the store; it does not notice."""
         root = self.folder.path / "slave" / "store"
         slave = self.node("slave", root, master=self.master.address).start()
         slave.until_synced(self.end)
@@ -248,9 +222,7 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertEqual((upstream["state"], upstream["reconnects"]), ("in-sync", 0))
 
     def test_unreachable(self) -> None:
-        """
-        Nobody listens: exit code 2, and one line.  With TLS the client port is asked first.
-        """
+        """Nobody listens: exit code 2, and one line.  With TLS the client port is asked first."""
         self.master.kill9()
         tls = self.folder.path / "tls.properties"
         tls.write_text("haTlsEnable=true\n")

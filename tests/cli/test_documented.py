@@ -1,6 +1,4 @@
-"""
-The commands, targets and keys that pages tell people to type.
-"""
+"""The commands, targets and keys that pages tell people to type."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ LEFT_OPEN = re.compile(r"\.\.\.|…")
 
 
 def typed() -> Iterator[tuple[str, str]]:
-    """
-    Page and text of every line that is to be typed: those behind a prompt, and those of blocks
+    """Page and text of every line that is to be typed: those behind a prompt, and those of blocks
     of shell, each with the lines that continue it.
     """
     for path in PAGES:
@@ -52,9 +49,7 @@ def typed() -> Iterator[tuple[str, str]]:
 
 
 def said() -> Iterator[tuple[str, str]]:
-    """
-    Page and text of everything that is set in type in a sentence.
-    """
+    """Page and text of everything that is set in type in a sentence."""
     for path in PAGES:
         text = " ".join(path.read_text(encoding="utf-8").split())
         for match in re.findall(r"``([^`]+)``|(?<!`)`([^`]+)`(?![`_])", text):
@@ -62,9 +57,7 @@ def said() -> Iterator[tuple[str, str]]:
 
 
 def words(text: str, program: str) -> Iterator[list[str]]:
-    """
-    The arguments of each call of C{program} in a line of shell.
-    """
+    """The arguments of each call of C{program} in a line of shell."""
     text = re.sub(r"\$\([^)]*\)", "it", text)
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -86,18 +79,15 @@ def words(text: str, program: str) -> Iterator[list[str]]:
 
 
 def inner(arguments: list[str]) -> Iterator[list[str]]:
-    """
-    The calls of C{rmqha} that are an argument: commands for another machine.
-    """
+    """The calls of C{rmqha} that are an argument: commands for another machine."""
     for argument in arguments:
         if " " in argument:
             yield from words(argument, "rmqha")
 
 
 def understood(arguments: list[str], whole: bool) -> str:
-    """
-    What is wrong with arguments of C{rmqha}, or C{""}.  Places are not looked at, nor values, nor
-    what a command takes whose extra is not installed.
+    """What is wrong with arguments of C{rmqha}, or C{""}.  Places are not looked at, nor values,
+    nor what a command takes whose extra is not installed.
 
     @param whole: Whether all that is needed has to be there.
     """
@@ -140,13 +130,10 @@ def understood(arguments: list[str], whole: bool) -> str:
 
 
 class CommandTests(SynchronousTestCase):
-    """
-    What can be typed is understood.
-    """
+    """What can be typed is understood."""
 
     def test_typed(self) -> None:
-        """
-        Every call of rmqha behind a prompt names a command, with options that it has, and all
+        """Every call of rmqha behind a prompt names a command, with options that it has, and all
         that it needs.
         """
         wrong, seen = [], 0
@@ -161,9 +148,7 @@ class CommandTests(SynchronousTestCase):
         self.assertGreater(seen, 60)
 
     def test_said(self) -> None:
-        """
-        Every call that a sentence names has its command and its options.
-        """
+        """Every call that a sentence names has its command and its options."""
         wrong, seen = [], 0
         for page, text in said():
             if text.startswith("rmqha ") and not LEFT_OPEN.search(text):
@@ -174,9 +159,7 @@ class CommandTests(SynchronousTestCase):
         self.assertGreater(seen, 100)
 
     def test_nodes(self) -> None:
-        """
-        Every call of twistd gives a node options that it has, and keys that there are.
-        """
+        """Every call of twistd gives a node options that it has, and keys that there are."""
         # A node's file is on another machine.
         self.patch(Options, "postOptions", lambda options: None)
         wrong, seen = [], 0
@@ -196,9 +179,7 @@ class CommandTests(SynchronousTestCase):
         self.assertGreater(seen, 12)
 
     def test_targets(self) -> None:
-        """
-        Every target of make that a page names is one.
-        """
+        """Every target of make that a page names is one."""
         targets = set(
             re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
         )
@@ -212,14 +193,10 @@ class CommandTests(SynchronousTestCase):
 
 
 class KeyTests(SynchronousTestCase):
-    """
-    What can be written into a configuration is a key.
-    """
+    """What can be written into a configuration is a key."""
 
     def test_blocks(self) -> None:
-        """
-        Every line of a configuration that a page shows is one that a node takes.
-        """
+        """Every line of a configuration that a page shows is one that a node takes."""
         shown = {
             (path.name, name)
             for path in PAGES
@@ -232,9 +209,8 @@ class KeyTests(SynchronousTestCase):
         self.assertGreater(len(shown), 50)
 
     def test_said(self) -> None:
-        """
-        Every C{key=value} of a sentence is a key of ours, one that a node refuses or passes over,
-        or an option of the pipeline.
+        """Every C{key=value} of a sentence is a key of ours, one that a node refuses or passes
+        over, or an option of the pipeline.
         """
         known = {
             *TAKEN,

@@ -1,6 +1,4 @@
-"""
-C{rmqha dump}.
-"""
+"""C{rmqha dump}."""
 
 from __future__ import annotations
 
@@ -24,17 +22,13 @@ VERSION = golden.VERSIONS[0]
 
 
 def records(version: str, name: str = "store") -> list[dict[str, Any]]:
-    """
-    The whole records of a store, as RocketMQ reads them.
-    """
+    """The whole records of a store, as RocketMQ reads them."""
     rows = golden.jsonl(version, golden.truth(name, "expected.jsonl"))
     return [comparable(row) for row in rows if "blank" not in row and "torn" not in row]
 
 
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
-    """
-    A record with addresses in one spelling.
-    """
+    """A record with addresses in one spelling."""
     for key in ("bornHost", "storeHost"):
         row[key] = {**row[key], "ip": str(ip_address(row[key]["ip"]))}
     return row
@@ -44,17 +38,14 @@ class DumpTests(CommandTestCase):
     maxDiff = 2000
 
     def lines(self, *args: str | Path, code: int = 0) -> list[dict[str, Any]]:
-        """
-        What a dump in JSON says.
-        """
+        """What a dump in JSON says."""
         result = self.run_command("dump", *args, "--json")
         self.assertEqual(result.exit_code, code, result.stderr)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     @slow
     def test_golden(self) -> None:
-        """
-        Every archive gives RocketMQ's own reading of it, line for line, but for a record whose
+        """Every archive gives RocketMQ's own reading of it, line for line, but for a record whose
         properties are torn.
         """
         for version, name in golden.ARCHIVES:
@@ -68,9 +59,7 @@ class DumpTests(CommandTestCase):
                 self.assertEqual(ours, theirs)
 
     def test_range(self) -> None:
-        """
-        A range takes the records that begin in it, wherever its ends lie.
-        """
+        """A range takes the records that begin in it, wherever its ends lie."""
         store = golden.store(VERSION)
         wanted = [row["physicalOffset"] for row in records(VERSION)]
         end = wanted[-1] + 1000
@@ -83,26 +72,20 @@ class DumpTests(CommandTestCase):
         self.assertEqual(self.lines(store, "--from", str(1 << 60)), [])
 
     def test_topics(self) -> None:
-        """
-        Topics can be chosen.
-        """
+        """Topics can be chosen."""
         store = golden.store(VERSION)
         wanted = [row for row in records(VERSION) if row["topic"] in ("GoldenA", "GoldenTx")]
         self.assertEqual(self.lines(store, "--topic", "GoldenA", "--topic", "GoldenTx"), wanted)
         self.assertEqual(self.lines(store, "--topic", "nobody"), [])
 
     def test_body(self) -> None:
-        """
-        Bodies are given in base64 when they are asked for.
-        """
+        """Bodies are given in base64 when they are asked for."""
         for row in self.lines(golden.store(VERSION, "ipv6"), "--body"):
             body = base64.b64decode(row["body"])
             self.assertEqual(hashlib.sha256(body).hexdigest(), row["bodySha256"])
 
     def test_text(self) -> None:
-        """
-        For a person each record is one line, without control characters.
-        """
+        """For a person each record is one line, without control characters."""
         store = golden.store(VERSION)
         text = self.succeed("dump", store)
         lines = text.splitlines()
@@ -113,17 +96,13 @@ class DumpTests(CommandTestCase):
         )
 
     def test_torn_tail(self) -> None:
-        """
-        A torn tail is told, and is no failure.
-        """
+        """A torn tail is told, and is no failure."""
         result = self.run_command("dump", golden.store(VERSION, "slave-killed"))
         self.assertEqual(result.exit_code, 0)
         self.assertIn("the log ends here (stored offset is another)", result.stderr)
 
     def test_damage(self) -> None:
-        """
-        A damaged record is passed with a word; all others are there.
-        """
+        """A damaged record is passed with a word; all others are there."""
         store = golden.store(VERSION)
         rows = records(VERSION)
         damage.flip(damage.log_file(store, 0), rows[3]["physicalOffset"] + 8)
@@ -135,9 +114,7 @@ class DumpTests(CommandTestCase):
 
     @slow
     def test_harms(self) -> None:
-        """
-        Whatever was done to the files, what is left is shown.
-        """
+        """Whatever was done to the files, what is left is shown."""
         for harm in damage.HARMS:
             if harm.name == "unreadable":
                 continue
@@ -147,17 +124,13 @@ class DumpTests(CommandTestCase):
             self.assertIn(result.exit_code, (0, 1), harm.name)
 
     def test_empty(self) -> None:
-        """
-        An empty log has no records.
-        """
+        """An empty log has no records."""
         store = golden.store(VERSION)
         shutil.rmtree(store / "commitlog")
         self.assertEqual(self.lines(store), [])
 
     def test_quarantine(self) -> None:
-        """
-        A quarantine file shows what was cut away, in its store and elsewhere.
-        """
+        """A quarantine file shows what was cut away, in its store and elsewhere."""
         store = golden.store(VERSION)
         rows = records(VERSION)
         folder = LogFolder.load(store / "commitlog", damage.SIZE)
@@ -168,9 +141,7 @@ class DumpTests(CommandTestCase):
         self.assertEqual(self.lines(Path(shutil.copy(path, alone))), rows[100:])
 
     def test_quarantine_of_damage(self) -> None:
-        """
-        A quarantine file that begins in the middle of a record shows those behind.
-        """
+        """A quarantine file that begins in the middle of a record shows those behind."""
         store = golden.store(VERSION)
         rows = records(VERSION)
         folder = LogFolder.load(store / "commitlog", damage.SIZE)

@@ -1,6 +1,4 @@
-"""
-The command as a whole: help, versions, mistakes.
-"""
+"""The command as a whole: help, versions, mistakes."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ BY_TYPE = re.compile(
 
 
 def _commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
-    """
-    A command, and all below it; those that need Spark only where it is installed.
-    """
+    """A command, and all below it; those that need Spark only where it is installed."""
     yield context
     if isinstance(command, click.Group) and (context.info_name != "spark" or find_spec("pyspark")):
         for name in command.list_commands(context):
@@ -42,15 +38,11 @@ def _commands(command: click.Command, context: click.Context) -> Iterator[click.
 
 class MainTests(CommandTestCase):
     def test_version(self) -> None:
-        """
-        The version is the package's.
-        """
+        """The version is the package's."""
         self.assertEqual(self.succeed("--version"), f"rmqha {version('rmqha')}\n")
 
     def test_help(self) -> None:
-        """
-        Help lists every command, and every command has its own.
-        """
+        """Help lists every command, and every command has its own."""
         text = self.succeed("--help")
         for name in COMMANDS:
             self.assertIn(f"\n  {name} ", text)
@@ -60,17 +52,13 @@ class MainTests(CommandTestCase):
             )
 
     def test_nothing(self) -> None:
-        """
-        Without a command the help is shown, and it is no success.
-        """
+        """Without a command the help is shown, and it is no success."""
         result = self.run_command()
         self.assertEqual(result.exit_code, 2)
         self.assertIn("Commands:", result.output)
 
     def test_mistakes(self) -> None:
-        """
-        A mistake is one line and exit code 2.
-        """
+        """A mistake is one line and exit code 2."""
         store = golden.store(golden.VERSIONS[0], "ipv6")
         self.assertIn("No such command", self.fails(2, "verfy", store))
         self.assertIn("No such option", self.fails(2, "verify", "--depp", store))
@@ -88,9 +76,7 @@ class MainTests(CommandTestCase):
         self.assertIn("nor a store's folder", self.fails(2, "events", store / "nothing"))
 
     def test_values(self) -> None:
-        """
-        Each option that takes a value names it by what it is, not by its type.
-        """
+        """Each option that takes a value names it by what it is, not by its type."""
 
         for context in _commands(main, click.Context(main, info_name="rmqha")):
             found = BY_TYPE.findall(context.command.get_help(context))
@@ -98,9 +84,7 @@ class MainTests(CommandTestCase):
 
     @slow
     def test_completion(self) -> None:
-        """
-        A shell is given a function of ours, and what it asks for then.
-        """
+        """A shell is given a function of ours, and what it asks for then."""
 
         def told(how: str, **words: str) -> str:
             done = subprocess.run(
@@ -119,9 +103,7 @@ class MainTests(CommandTestCase):
         )
 
     def test_no_store(self) -> None:
-        """
-        What is no store is one line and exit code 1.
-        """
+        """What is no store is one line and exit code 1."""
         folder = golden.store(golden.VERSIONS[0], "ipv6") / "config"
         for command in ("verify", "dump", "rebuild"):
             self.assertIn("is not a RocketMQ store", self.fails(1, command, folder))
@@ -131,9 +113,7 @@ class MainTests(CommandTestCase):
 
     @slow
     def test_closed_pipe(self) -> None:
-        """
-        A reader that goes early is no reason for a traceback.
-        """
+        """A reader that goes early is no reason for a traceback."""
         store = golden.store(golden.VERSIONS[0], "killed")
         script = "from rmqha.cli.main import main; main()"
         process = subprocess.Popen(

@@ -1,6 +1,4 @@
-"""
-C{rmqha promote}.
-"""
+"""C{rmqha promote}."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ VERSION = golden.VERSIONS[-1]
 
 class PromoteTests(CommandTestCase):
     def setUp(self) -> None:
-        """
-        The store of a stock slave.
-        """
+        """The store of a stock slave."""
         self.store = golden.store(VERSION)
         path = self.store / "config" / "consumerOffset.json"
         before = json_table.read(path) or {"offsetTable": {}}
@@ -34,9 +30,7 @@ class PromoteTests(CommandTestCase):
         json_table.replace(path, before)
 
     def test_stock_store(self) -> None:
-        """
-        It says what it found and did, and the store is sound afterwards.
-        """
+        """It says what it found and did, and the store is sound afterwards."""
         said = self.succeed("promote", self.store)
         end = max(int(word) for word in said.split() if word.isdigit() and len(word) == 7)
         self.assertIn(f"a new epoch is begun at byte {end}\n", said)
@@ -46,8 +40,8 @@ class PromoteTests(CommandTestCase):
         self.assertIn("the store was a master's already", self.succeed("promote", self.store))
 
     def test_expiry(self) -> None:
-        """
-        Messages that are older than they need be kept are named, and until when they are kept.
+        """Messages that are older than they need be kept are named, and until when they are
+        kept.
         """
         said = self.run_command("promote", self.store).stderr
         self.assertRegex(
@@ -56,9 +50,7 @@ class PromoteTests(CommandTestCase):
         )
 
     def test_dry_run(self) -> None:
-        """
-        A dry run says the same as JSON, and does nothing.
-        """
+        """A dry run says the same as JSON, and does nothing."""
         planned = self.answer("promote", self.store, "--dry-run")
         self.assertFalse((self.store / "rmqha").exists())
         done = self.answer("promote", self.store)
@@ -71,8 +63,8 @@ class PromoteTests(CommandTestCase):
         self.assertEqual([one["before"] for one in done["movedConsumers"]], [1_000_000])
 
     def test_newer_tables(self) -> None:
-        """
-        Tables that are newer than the log are named as such, with what that costs and the way out.
+        """Tables that are newer than the log are named as such, with what that costs and the way
+        out.
         """
         other = self.store.parent / "tables"
         other.mkdir()
@@ -85,9 +77,8 @@ class PromoteTests(CommandTestCase):
         self.assertIn("without --tables", result.stderr)
 
     def test_tables_of_a_longer_log(self) -> None:
-        """
-        So are those that are of a longer log and move no offset: what a group gave back is only in
-        that log, where it was the last.
+        """So are those that are of a longer log and move no offset: what a group gave back is only
+        in that log, where it was the last.
         """
         other = self.store.parent / "tables"
         other.mkdir()
@@ -101,9 +92,7 @@ class PromoteTests(CommandTestCase):
             self.assertEqual(longer, result.stderr.count("are newer than this log"), result.stderr)
 
     def test_torn(self) -> None:
-        """
-        What is cut can be read where the command says.
-        """
+        """What is cut can be read where the command says."""
         raw = RawLog.open(self.store)
         done = self.answer("promote", self.store)
         piece = raw.at(done["end"])
@@ -119,8 +108,7 @@ class PromoteTests(CommandTestCase):
         self.assertEqual(kept, b"\0\0\1\0half of a record")
 
     def damage(self) -> int:
-        """
-        Flip a bit in the body of a record that a start after a clean stop does not look at.
+        """Flip a bit in the body of a record that a start after a clean stop does not look at.
 
         @return: Where the record begins.
         """
@@ -132,9 +120,7 @@ class PromoteTests(CommandTestCase):
         return start
 
     def test_cold_damage(self) -> None:
-        """
-        Damage in an old file is a refusal that names it, unless one says otherwise.
-        """
+        """Damage in an old file is a refusal that names it, unless one says otherwise."""
         start = self.damage()
         for more in ((), ("--dry-run",), ("--repair",)):
             said = self.fails(1, "promote", self.store, *more)
@@ -148,9 +134,7 @@ class PromoteTests(CommandTestCase):
         self.assertNotIn("verified the whole log", result.stdout)
 
     def test_verified(self) -> None:
-        """
-        It says how many records it has verified.
-        """
+        """It says how many records it has verified."""
         done = self.answer("promote", self.store)
         self.assertIn(
             f"verified the whole log: {done['verifiedRecords']} records",
@@ -159,9 +143,7 @@ class PromoteTests(CommandTestCase):
         self.assertIsNone(self.answer("promote", self.store, "--unverified")["verifiedRecords"])
 
     def test_repaired(self) -> None:
-        """
-        Damage that a repair cuts off is no reason to refuse it.
-        """
+        """Damage that a repair cuts off is no reason to refuse it."""
         raw = RawLog.open(self.store)
         events = list(follow(raw, raw.min_offset))
         runs = [event[1] for event in events if not isinstance(event, BadPlace)]
@@ -173,9 +155,7 @@ class PromoteTests(CommandTestCase):
         self.assertGreater(done["cutBytes"], 0)
 
     def test_refused(self) -> None:
-        """
-        Each refusal is one line, and exit code 1.
-        """
+        """Each refusal is one line, and exit code 1."""
         self.assertIn(
             "not a RocketMQ store", self.fails(1, "promote", self.store / "commitlog" / ".." / "..")
         )
@@ -190,9 +170,7 @@ class PromoteTests(CommandTestCase):
         self.assertIn("unfinished copy", self.fails(1, "promote", self.store))
 
     def test_conf(self) -> None:
-        """
-        With a configuration its sizes count; one that is still a slave's is told of.
-        """
+        """With a configuration its sizes count; one that is still a slave's is told of."""
         conf = self.store.parent / "broker.conf"
         keys = {
             "brokerRole": "SLAVE",
@@ -218,7 +196,5 @@ class PromoteTests(CommandTestCase):
         )
 
     def write(self, conf: Path, keys: dict[str, object]) -> None:
-        """
-        A configuration file.
-        """
+        """A configuration file."""
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))

@@ -1,6 +1,4 @@
-"""
-C{rmqha rebuild}.
-"""
+"""C{rmqha rebuild}."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ VERSION = golden.VERSIONS[0]
 
 
 def digest(data: bytes) -> str:
-    """
-    A short stand-in for a file: what differs is shown, not thousands of zeros.
-    """
+    """A short stand-in for a file: what differs is shown, not thousands of zeros."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -36,24 +32,18 @@ class RebuildTests(CommandTestCase):
         self.queues, self.index = self.derived()
 
     def derived(self) -> tuple[dict[str, str], list[str]]:
-        """
-        Digests of the queues and of the index.
-        """
+        """Digests of the queues and of the index."""
         queues = {name: digest(data) for name, data in queue_files(self.store).items()}
         return queues, [digest(data) for data in index_files(self.store)]
 
     def assert_whole(self) -> None:
-        """
-        The derived files are those of the first rebuild, and nothing lies about.
-        """
+        """The derived files are those of the first rebuild, and nothing lies about."""
         self.assertEqual(self.derived(), (self.queues, self.index))
         self.assertFalse((self.store / "rmqha" / "rebuild").exists())
         self.assertFalse(is_locked(self.store / "lock"))
 
     def test_golden(self) -> None:
-        """
-        Every archive can be rebuilt, and is clean afterwards.
-        """
+        """Every archive can be rebuilt, and is clean afterwards."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             text = self.succeed("rebuild", store)
@@ -61,9 +51,7 @@ class RebuildTests(CommandTestCase):
             self.succeed("verify", store, "--deep")
 
     def test_progress(self) -> None:
-        """
-        On a terminal both walks over the log show how far they are, to their end.
-        """
+        """On a terminal both walks over the log show how far they are, to their end."""
         told: dict[str, list[tuple[int, int]]] = {}
 
         @contextmanager
@@ -79,15 +67,12 @@ class RebuildTests(CommandTestCase):
             self.assertGreater(steps[-1][0], 2_600_000)
 
     def test_queues_as_stock(self) -> None:
-        """
-        Queues come out as the stock broker wrote them.
-        """
+        """Queues come out as the stock broker wrote them."""
         stock = queue_files(golden.store(VERSION))
         self.assertEqual(self.queues, {name: digest(data) for name, data in stock.items()})
 
     def test_missing(self) -> None:
-        """
-        What was lost is there again; sizes of what is left are kept.  A limit on messages is for
+        """What was lost is there again; sizes of what is left are kept.  A limit on messages is for
         those to come: there may be larger ones, as a slave of a master with a higher one has.
         """
         shutil.rmtree(self.store / "index")
@@ -102,9 +87,7 @@ class RebuildTests(CommandTestCase):
         self.assert_whole()
 
     def test_damaged_derived(self) -> None:
-        """
-        Wrong files are replaced, and what does not belong there goes.
-        """
+        """Wrong files are replaced, and what does not belong there goes."""
         path = sorted((self.store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
         damage.flip(path, 3)
         (self.store / "index" / "x").touch()
@@ -112,9 +95,7 @@ class RebuildTests(CommandTestCase):
         self.assert_whole()
 
     def test_without_index(self) -> None:
-        """
-        With the index off its files stay what they are.
-        """
+        """With the index off its files stay what they are."""
         conf = self.store.parent / "broker.conf"
         conf.write_text(
             f"storePathRootDir={self.store}\nmappedFileSizeCommitLog=262144\n"
@@ -124,18 +105,14 @@ class RebuildTests(CommandTestCase):
         self.assert_whole()
 
     def test_locked(self) -> None:
-        """
-        A running node's files are not touched.
-        """
+        """A running node's files are not touched."""
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.addCleanup(lock.release)
         self.assertIn("held by a running node", self.fails(1, "rebuild", self.store))
 
     def test_damaged_log(self) -> None:
-        """
-        A damaged log is not built from: what lies behind the damage would be lost.
-        """
+        """A damaged log is not built from: what lies behind the damage would be lost."""
         damage.flip(damage.log_file(self.store, 0), 8)
         self.assertIn("this is damage", self.fails(1, "rebuild", self.store))
         damage.flip(damage.log_file(self.store, 0), 8)
@@ -144,17 +121,13 @@ class RebuildTests(CommandTestCase):
         self.assert_whole()
 
     def test_log_alone(self) -> None:
-        """
-        A log without a root has no place for queues.
-        """
+        """A log without a root has no place for queues."""
         alone = Path(self.mktemp())
         shutil.copytree(self.store / "commitlog", alone)
         self.assertIn("root", self.fails(1, "rebuild", alone))
 
     def test_interrupted_build(self) -> None:
-        """
-        A rebuild that dies while it builds leaves the old files; the next one succeeds.
-        """
+        """A rebuild that dies while it builds leaves the old files; the next one succeeds."""
 
         def dying(*args: object, **more: object) -> None:
             folder = self.store / "rmqha" / "rebuild" / "consumequeue" / "half"
@@ -169,9 +142,7 @@ class RebuildTests(CommandTestCase):
         self.assert_whole()
 
     def test_interrupted_swap(self) -> None:
-        """
-        Whichever rename fails, old or new files are in place afterwards.
-        """
+        """Whichever rename fails, old or new files are in place afterwards."""
         real = os.rename
         for fatal in range(4):
             count = 0
@@ -190,9 +161,7 @@ class RebuildTests(CommandTestCase):
             self.assert_whole()
 
     def test_killed_between_renames(self) -> None:
-        """
-        A run that found no time to put the old folder back is finished by the next.
-        """
+        """A run that found no time to put the old folder back is finished by the next."""
         place = self.store / "rmqha" / "rebuild"
         place.mkdir(parents=True)
         (self.store / "index").rename(place / "old-index")

@@ -1,6 +1,4 @@
-"""
-The guide's page on commands.
-"""
+"""The guide's page on commands."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "guide" / "commands.rst"
 
 
 class CommandsPageTests(SynchronousTestCase):
-    """
-    L{reference}.
-    """
+    """L{reference}."""
 
     def test_up_to_date(self) -> None:
-        """
-        The page is what the commands say of themselves.
-        """
+        """The page is what the commands say of themselves."""
         wanted = reference()
         self.assertEqual(
             wanted, PAGE.read_text(encoding="utf-8"), "run python -m rmqha.cli.reference"

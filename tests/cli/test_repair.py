@@ -1,6 +1,4 @@
-"""
-C{rmqha repair}.
-"""
+"""C{rmqha repair}."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 def digests(store: Path) -> dict[str, str]:
-    """
-    A short picture of a log's files.
-    """
+    """A short picture of a log's files."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted((store / "commitlog").iterdir())
@@ -35,18 +31,14 @@ def digests(store: Path) -> dict[str, str]:
 
 
 class RepairTests(CommandTestCase):
-    """
-    From another store.
-    """
+    """From another store."""
 
     def setUp(self) -> None:
         self.store, self.replica = golden.store(VERSION), golden.store(VERSION)
         self.whole = digests(self.store)
 
     def test_from_a_store(self) -> None:
-        """
-        The ranges, where what stood there is, and how many records; the log is whole then.
-        """
+        """The ranges, where what stood there is, and how many records; the log is whole then."""
         damage.overwrite(self.store / damage.name(10), 300, bytes(300))
         (self.store / damage.name(4)).unlink()
         text = self.succeed("repair", self.store, "--from", self.replica)
@@ -61,16 +53,12 @@ class RepairTests(CommandTestCase):
         self.run_command("dump", kept)
 
     def test_nothing_to_do(self) -> None:
-        """
-        A sound store.
-        """
+        """A sound store."""
         text = self.succeed("repair", self.store, "--from", self.replica)
         self.assertIn("no damaged or missing range", text)
 
     def test_dry_run(self) -> None:
-        """
-        It says what it would do, and leaves everything as it is.
-        """
+        """It says what it would do, and leaves everything as it is."""
         damage.overwrite(self.store / damage.name(10), 300, bytes(300))
         before = digests(self.store)
         text = self.succeed("repair", self.store, "--from", self.replica, "--dry-run")
@@ -80,9 +68,7 @@ class RepairTests(CommandTestCase):
         self.assertEqual([*(self.store / "rmqha").iterdir()], [])
 
     def test_range(self) -> None:
-        """
-        A bit that no check covers, by its place.
-        """
+        """A bit that no check covers, by its place."""
         path = self.store / damage.name(10)
         place = path.read_bytes().index(b"KEYS\x01") + 5
         damage.flip(path, place)
@@ -95,9 +81,7 @@ class RepairTests(CommandTestCase):
         self.assertEqual(digests(self.store), self.whole)
 
     def test_not_had(self) -> None:
-        """
-        What the replica lacks is named with the reason, and the exit code is 1.
-        """
+        """What the replica lacks is named with the reason, and the exit code is 1."""
         for store in (self.store, self.replica):
             damage.overwrite(store / damage.name(10), 300, bytes(300))
         said = self.answer("repair", self.store, "--from", self.replica, code=1)
@@ -107,8 +91,8 @@ class RepairTests(CommandTestCase):
         self.assertIn("not had: bytes 2621718 to 2622274: the replica's", result.stdout)
 
     def test_differs(self) -> None:
-        """
-        What stays as it is, though the replica has it otherwise, is named, and the exit code is 1.
+        """What stays as it is, though the replica has it otherwise, is named, and the exit code is
+        1.
         """
         damage.flip(self.store / damage.name(10), 9856 + 90)
         damage.flip(self.replica / damage.name(10), 9856 + 358)
@@ -118,9 +102,7 @@ class RepairTests(CommandTestCase):
         self.assertEqual(digests(self.store), self.whole)
 
     def test_refused(self) -> None:
-        """
-        A store in use, the store itself, other file sizes, and a part of a store.
-        """
+        """A store in use, the store itself, other file sizes, and a part of a store."""
         damage.overwrite(self.store / damage.name(10), 300, bytes(300))
         lock = StoreLock(self.store / "lock")
         lock.take()
@@ -143,9 +125,7 @@ class RepairTests(CommandTestCase):
         self.assertIn("needs a store's root", said)
 
     def test_replica_in_use(self) -> None:
-        """
-        A replica's store on which a node runs is read as it is.
-        """
+        """A replica's store on which a node runs is read as it is."""
         damage.overwrite(self.store / damage.name(10), 300, bytes(300))
         lock = StoreLock(self.replica / "lock")
         lock.take()
@@ -156,9 +136,7 @@ class RepairTests(CommandTestCase):
         self.assertEqual(digests(self.store), self.whole)
 
     def test_from_a_quarantine_file(self) -> None:
-        """
-        What was cut, or replaced, can be put back from the file that kept it.
-        """
+        """What was cut, or replaced, can be put back from the file that kept it."""
         start, stop = 10 * SIZE, 10 * SIZE + 30_570
         data = (self.store / damage.name(10)).read_bytes()[: stop - start]
         kept = self.store.with_name(f"{start:020d}-{stop:020d}.log")
@@ -169,9 +147,7 @@ class RepairTests(CommandTestCase):
         self.assertEqual(digests(self.store), self.whole)
 
     def test_bad_arguments(self) -> None:
-        """
-        What is no range, no address, and an option that does not fit.
-        """
+        """What is no range, no address, and an option that does not fit."""
         for text in ("1", "5:5", "a:b", "9:3"):
             said = self.fails(2, "repair", self.store, "--from", self.replica, "--range", text)
             self.assertIn("is not two byte offsets A:B", said)
@@ -181,9 +157,7 @@ class RepairTests(CommandTestCase):
         self.assertIn("needs a running node", said)
 
     def test_progress(self) -> None:
-        """
-        On a terminal both the check and the copy show how far they are.
-        """
+        """On a terminal both the check and the copy show how far they are."""
         told: list[str] = []
 
         class Bar:
@@ -204,9 +178,7 @@ class RepairTests(CommandTestCase):
 
 @slow
 class RunningMasterTests(SynchronousTestCase):
-    """
-    From a node of its own process.
-    """
+    """From a node of its own process."""
 
     def setUp(self) -> None:
         self.folder = Folder("repair-")
@@ -215,9 +187,7 @@ class RunningMasterTests(SynchronousTestCase):
         self.whole = digests(self.store)
 
     def repair(self, address: tuple[str, int], *more: str, code: int = 0) -> str:
-        """
-        Run it as its own process, as a reactor runs but once.
-        """
+        """Run it as its own process, as a reactor runs but once."""
         done = subprocess.run(
             [RMQHA, "repair", str(self.store), "--from", f"{address[0]}:{address[1]}", *more],
             capture_output=True,
@@ -229,8 +199,7 @@ class RunningMasterTests(SynchronousTestCase):
         return done.stdout + done.stderr
 
     def test_from_a_master(self) -> None:
-        """
-        Damage at the log's start, a missing file, and a hole come back by the HA port; the
+        """Damage at the log's start, a missing file, and a hole come back by the HA port; the
         master sees no slave stay.
         """
         root = golden.store(VERSION)

@@ -1,6 +1,4 @@
-"""
-C{rmqha run}.
-"""
+"""C{rmqha run}."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.support.effort import slow
 
 class RunTests(CommandTestCase):
     def words(self, *given: str) -> list[str]:
-        """
-        What twistd is told.
-        """
+        """What twistd is told."""
         told: list[list[str]] = []
         self.patch(sys, "argv", ["rmqha"])
         self.patch(twistd, "run", lambda: told.append(sys.argv))
@@ -28,9 +24,7 @@ class RunTests(CommandTestCase):
         return words
 
     def test_roles(self) -> None:
-        """
-        Each role runs in the foreground, with its options and without a pid file.
-        """
+        """Each role runs in the foreground, with its options and without a pid file."""
         given = ("--conf", "a.conf", "--set", "listenPort=1", "--force")
         words = self.words("master", *given)
         self.assertEqual(
@@ -40,17 +34,14 @@ class RunTests(CommandTestCase):
         self.assertEqual(self.words("namesrv")[-2:], ["--role", "namesrv"])
 
     def test_unknown(self) -> None:
-        """
-        Another role is refused, and none.
-        """
+        """Another role is refused, and none."""
         self.assertIn("'observer' is not one of 'master', ", self.fails(2, "run", "observer"))
         said = self.fails(2, "run")
         self.assertIn("Missing argument 'ROLE'. Choose from: master, slave, member, namesrv", said)
 
     @slow
     def test_mistake(self) -> None:
-        """
-        A mistake ends it with one line that says what it is, and with the code that tells a
+        """A mistake ends it with one line that says what it is, and with the code that tells a
         service manager to leave it alone.
         """
         done = subprocess.run(

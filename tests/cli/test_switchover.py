@@ -1,6 +1,4 @@
-"""
-C{rmqha switchover}.
-"""
+"""C{rmqha switchover}."""
 
 from __future__ import annotations
 
@@ -16,14 +14,10 @@ PAIR = "127.0.0.1:10911", "127.0.0.1:10921"
 
 
 class SwitchoverCommandTests(CommandTestCase):
-    """
-    What is told of a command line, and of brokers that are not there.
-    """
+    """What is told of a command line, and of brokers that are not there."""
 
     def test_not_understood(self) -> None:
-        """
-        What is no pair of addresses, or asks for two things, is refused.
-        """
+        """What is no pair of addresses, or asks for two things, is refused."""
         said = self.fails(2, "switchover", "broker-a", PAIR[1])
         self.assertIn("'MASTER': 'broker-a' is not host:port", said)
         self.assertIn("SLAVE", self.fails(2, "switchover", PAIR[0]))
@@ -31,8 +25,7 @@ class SwitchoverCommandTests(CommandTestCase):
         self.assertIn("exclude each other", told)
 
     def tried(self, *arguments: str) -> tuple[int, str]:
-        """
-        Run it in a process of its own, as it has a reactor.
+        """Run it in a process of its own, as it has a reactor.
 
         @return: Its exit code, and what it said on stderr.
         """
@@ -52,9 +45,7 @@ class SwitchoverCommandTests(CommandTestCase):
 
     @slow
     def test_not_there(self) -> None:
-        """
-        Brokers that do not answer are one line, and nothing was begun.
-        """
+        """Brokers that do not answer are one line, and nothing was begun."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             nowhere = f"127.0.0.1:{free.getsockname()[1]}"
         code, told = self.tried(nowhere, nowhere)
@@ -63,9 +54,7 @@ class SwitchoverCommandTests(CommandTestCase):
 
     @slow
     def test_no_way_back(self) -> None:
-        """
-        Where nothing was begun there is no way back.
-        """
+        """Where nothing was begun there is no way back."""
         code, told = self.tried(*PAIR, "--back")
         self.assertEqual((1, 1), (code, len(told.splitlines())), told)
         self.assertIn("rmqha-switchover.json tells of no switchover", told)

@@ -1,6 +1,4 @@
-"""
-C{rmqha tables}.
-"""
+"""C{rmqha tables}."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ from tests.cli.command import CommandTestCase
 
 
 class TablesTests(CommandTestCase):
-    """
-    Damage is named, and accepted by name.
-    """
+    """Damage is named, and accepted by name."""
 
     def setUp(self) -> None:
-        """
-        A store with two generations of a table.
-        """
+        """A store with two generations of a table."""
         self.store = golden.store(golden.VERSIONS[-1])
         shutil.rmtree(self.store / "config", ignore_errors=True)
         tables = CheckedTables(self.store)
@@ -32,22 +26,16 @@ class TablesTests(CommandTestCase):
         tables.settle()
 
     def edit(self) -> None:
-        """
-        An operator sets a group back.
-        """
+        """An operator sets a group back."""
         self.path.write_bytes(self.path.read_bytes().replace(b"200", b"150"))
 
     def test_sound(self) -> None:
-        """
-        Tables that are as they were written.
-        """
+        """Tables that are as they were written."""
         said = self.succeed("tables", self.store)
         self.assertEqual(said, "config/consumerOffset.json: as it was written\n")
 
     def test_edited(self) -> None:
-        """
-        One that is not is exit code 1, until it is accepted by name.
-        """
+        """One that is not is exit code 1, until it is accepted by name."""
         self.edit()
         result = self.run_command("tables", self.store)
         self.assertEqual(result.exit_code, 1)
@@ -61,9 +49,7 @@ class TablesTests(CommandTestCase):
         self.assertEqual(read.table, {"offsetTable": {"T@g": {0: 150}}})
 
     def test_running(self) -> None:
-        """
-        Nothing is accepted while a node runs: it would write its own over it.
-        """
+        """Nothing is accepted while a node runs: it would write its own over it."""
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.addCleanup(lock.release)
@@ -71,30 +57,22 @@ class TablesTests(CommandTestCase):
         self.assertIn("held by a running node", said)
 
     def test_unreadable(self) -> None:
-        """
-        What is no table is not accepted.
-        """
+        """What is no table is not accepted."""
         self.path.write_bytes(b"{")
         said = self.fails(1, "tables", self.store, "--accept", "consumerOffset.json")
         self.assertIn("consumerOffset.json", said)
 
     def test_none_yet(self) -> None:
-        """
-        A store without checksums has nothing to compare.
-        """
+        """A store without checksums has nothing to compare."""
         shutil.rmtree(self.store / "rmqha")
         self.assertIn("no checksums of tables", self.succeed("tables", self.store))
 
 
 class MergeTests(CommandTestCase):
-    """
-    C{rmqha promote --tables}.
-    """
+    """C{rmqha promote --tables}."""
 
     def setUp(self) -> None:
-        """
-        A slave's store, and the tables of its master.
-        """
+        """A slave's store, and the tables of its master."""
         self.store = golden.store(golden.VERSIONS[-1])
         self.other = Path(tempfile.mkdtemp(prefix="tables-"))
         self.addCleanup(shutil.rmtree, self.other, ignore_errors=True)
@@ -105,8 +83,8 @@ class MergeTests(CommandTestCase):
         record.write_text('{"committed":{"GoldenA@g":{0:1,1:2}}}')
 
     def test_merged(self) -> None:
-        """
-        A dry run says what is taken and where it is brought back to, and so does the real one.
+        """A dry run says what is taken and where it is brought back to, and so does the real
+        one.
         """
         given = ("promote", self.store, "--tables", self.other)
         planned = self.answer(*given, "--dry-run")
@@ -121,9 +99,7 @@ class MergeTests(CommandTestCase):
         self.assertEqual(read.table["offsetTable"]["GoldenA@late"], {0: 1})
 
     def test_owed(self) -> None:
-        """
-        A slave that owes offsets is told of, where its master's tables are not given.
-        """
+        """A slave that owes offsets is told of, where its master's tables are not given."""
         result = self.run_command("promote", self.store, "--dry-run")
         self.assertIn("2 consumer offsets were committed here", result.stderr)
         result = self.run_command("promote", self.store, "--dry-run", "--tables", self.other)
@@ -131,9 +107,7 @@ class MergeTests(CommandTestCase):
         self.assertIn("2 consumer offsets and 0 offsets of delay levels would be", result.stdout)
 
     def test_no_tables(self) -> None:
-        """
-        A folder without tables is refused.
-        """
+        """A folder without tables is refused."""
         (self.other / "consumerOffset.json").unlink()
         said = self.fails(1, "promote", self.store, "--tables", self.other)
         self.assertIn("has none of topics.json", said)

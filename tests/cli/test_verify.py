@@ -1,6 +1,4 @@
-"""
-C{rmqha verify}.
-"""
+"""C{rmqha verify}."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ VERSION = golden.VERSIONS[0]
 
 class VerifyTests(CommandTestCase):
     def test_clean(self) -> None:
-        """
-        Clean stores are called clean, derived files included.
-        """
+        """Clean stores are called clean, derived files included."""
         for version in golden.VERSIONS:
             for name in ("store", "ipv6"):
                 store = golden.store(version, name)
@@ -33,8 +29,7 @@ class VerifyTests(CommandTestCase):
                 self.assertEqual((said["ok"], said["faults"], said["notes"]), (True, [], []))
 
     def test_every_archive(self) -> None:
-        """
-        The log of every archive is without fault, and where it ends is told with the reason:
+        """The log of every archive is without fault, and where it ends is told with the reason:
         where RocketMQ ends it, but for a record whose properties are torn.
         """
         for version, name in golden.ARCHIVES:
@@ -52,17 +47,15 @@ class VerifyTests(CommandTestCase):
             self.assertTrue(log["endedBy"])
 
     def test_beside_a_program(self) -> None:
-        """
-        A log that was copied to where a file has the name of our folder has nothing from there.
+        """A log that was copied to where a file has the name of our folder has nothing from
+        there.
         """
         store = golden.store(VERSION, "store")
         (store / "rmqha").write_text("#!/bin/sh", encoding="ascii")
         self.assertEqual(self.succeed("verify", store / "commitlog").splitlines()[-1], "clean")
 
     def test_torn_tail(self) -> None:
-        """
-        A torn tail is a note, with what it is.
-        """
+        """A torn tail is a note, with what it is."""
         result = self.run_command("verify", golden.store(VERSION, "slave-killed"))
         self.assertEqual(result.exit_code, 0)
         self.assertIn("torn tail at byte 1418751: stored offset is another", result.stderr)
@@ -70,9 +63,7 @@ class VerifyTests(CommandTestCase):
 
     @slow
     def test_harms(self) -> None:
-        """
-        Each harm ends in exit code 1, the exact path and the reason.
-        """
+        """Each harm ends in exit code 1, the exact path and the reason."""
         for harm in damage.HARMS:
             store = golden.store(VERSION)
             harm.apply(store)
@@ -92,9 +83,7 @@ class VerifyTests(CommandTestCase):
             self.assertIn(f"fault: {store / harm.path} at ", result.stdout)
 
     def test_bit_flip(self) -> None:
-        """
-        A flipped bit in the middle is named with its file and offset.
-        """
+        """A flipped bit in the middle is named with its file and offset."""
         store = golden.store(VERSION, "killed")
         rows = [r for r in golden.jsonl(VERSION, "killed-expected.jsonl") if "blank" not in r]
         offset = rows[2000]["physicalOffset"]
@@ -109,9 +98,7 @@ class VerifyTests(CommandTestCase):
         self.assertEqual(said["logs"][0]["records"], len(rows) - 1)
 
     def test_copied_chunk(self) -> None:
-        """
-        A chunk copied inside a file is named with its file.
-        """
+        """A chunk copied inside a file is named with its file."""
         store = golden.store(VERSION, "killed")
         path = damage.log_file(store, 3)
         damage.copy_chunk(path, 0, 64 << 10)
@@ -119,9 +106,7 @@ class VerifyTests(CommandTestCase):
         self.assertEqual({fault["path"] for fault in said["faults"]}, {str(path)})
 
     def test_against(self) -> None:
-        """
-        Copies are equal; a copy that is behind is still equal as far as it goes.
-        """
+        """Copies are equal; a copy that is behind is still equal as far as it goes."""
         store, other = golden.store(VERSION), golden.store(VERSION)
         said = self.answer("verify", store, "--against", other)
         self.assertIn("equal from byte 0 to 2652010", said["notes"])
@@ -134,9 +119,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn(f"{store / 'commitlog'} is {2652010 - 532} bytes ahead", said["notes"])
 
     def test_first_difference(self) -> None:
-        """
-        The first byte that differs is named, in a place no CRC covers too.
-        """
+        """The first byte that differs is named, in a place no CRC covers too."""
         store, other = golden.store(VERSION), golden.store(VERSION)
         path = damage.log_file(other, 0)
         damage.flip(path, 208 + 48)  # the born host of the second record
@@ -147,9 +130,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn(f"in {path}; the record begins at byte 208", fault["reason"])
 
     def test_nothing_in_common(self) -> None:
-        """
-        Logs without a common byte are not equal.
-        """
+        """Logs without a common byte are not equal."""
         store, other = golden.store(VERSION), golden.store(VERSION)
         for number in range(4, 11):
             (other / damage.name(number)).unlink()
@@ -160,9 +141,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn("no byte in common", said["faults"][0]["reason"])
 
     def test_deep_faults(self) -> None:
-        """
-        A queue that disagrees is named; how to mend it is said.
-        """
+        """A queue that disagrees is named; how to mend it is said."""
         store = golden.store(VERSION)
         queue = store / "consumequeue" / "GoldenBulk" / "1"
         damage.flip(sorted(queue.iterdir())[0], 39)
@@ -173,17 +152,13 @@ class VerifyTests(CommandTestCase):
         self.succeed("verify", store)
 
     def test_deep_after_crash(self) -> None:
-        """
-        What a crash left undispatched is a fault, and why is said.
-        """
+        """What a crash left undispatched is a fault, and why is said."""
         result = self.run_command("verify", golden.store(VERSION, "lag"), "--deep")
         self.assertEqual(result.exit_code, 1)
         self.assertIn("not stopped cleanly", result.stderr)
 
     def test_limit(self) -> None:
-        """
-        Only so many faults are told; all of them are counted.
-        """
+        """Only so many faults are told; all of them are counted."""
         store = golden.store(VERSION, "lag")
         said = self.answer("verify", store, "--deep", "--limit", "3", code=1)
         self.assertEqual(len(said["faults"]), 3)
@@ -192,9 +167,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn(f"and {said['faultCount'] - 3} more", text)
 
     def test_deep_needs_a_root(self) -> None:
-        """
-        A log alone has no queues.
-        """
+        """A log alone has no queues."""
         store = golden.store(VERSION)
         folder = Path(self.mktemp())
         shutil.copytree(store / "commitlog", folder)
@@ -204,9 +177,8 @@ class VerifyTests(CommandTestCase):
         self.assertIn("needs a store's root", result.stderr)
 
     def test_conf(self) -> None:
-        """
-        Sizes can come from a configuration, that of the store that this one is a copy of too; its
-        limit on messages says nothing of those that are there.
+        """Sizes can come from a configuration, that of the store that this one is a copy of too;
+        its limit on messages says nothing of those that are there.
         """
         store = golden.store(VERSION)
         conf = store.parent / "broker.conf"
@@ -226,9 +198,7 @@ class VerifyTests(CommandTestCase):
         self.assertEqual(result.stderr.count("rmqha: "), 2, result.stderr)
 
     def test_locked(self) -> None:
-        """
-        A running node's store may be looked at, and it is said that it runs.
-        """
+        """A running node's store may be looked at, and it is said that it runs."""
         store = golden.store(VERSION)
         lock = StoreLock(store / "lock")
         lock.take()
@@ -238,9 +208,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn("a node is running", result.stderr)
 
     def test_quarantine(self) -> None:
-        """
-        A quarantine file can be checked.
-        """
+        """A quarantine file can be checked."""
         store = golden.store(VERSION)
         folder = LogFolder.load(store / "commitlog", damage.SIZE)
         path = quarantine(store, folder, 532, 2652010)

@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.config}.
-"""
+"""Tests of L{rmqha.config}."""

@@ -1,6 +1,4 @@
-"""
-The files of conf/ and the guide.
-"""
+"""The files of conf/ and the guide."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ LAYOUTS = {
 
 
 def layout(name: str) -> dict[str, Settings]:
-    """
-    All files of one folder, loaded with the role their name says.
-    """
+    """All files of one folder, loaded with the role their name says."""
     return {
         path.stem: load(path, role="slave" if path.stem.endswith("-s") else "master")
         for path in sorted((ROOT / "conf" / name).glob("*.properties"))
@@ -37,16 +33,12 @@ def layout(name: str) -> dict[str, Settings]:
 
 
 class ContainerTests(SynchronousTestCase):
-    """
-    C{conf/container}, as far as it can be looked at where no image can be built.
-    """
+    """C{conf/container}, as far as it can be looked at where no image can be built."""
 
     FOLDER = ROOT / "conf" / "container"
 
     def test_compose(self) -> None:
-        """
-        Each service runs a role, with a file that is mounted there and is of that role.
-        """
+        """Each service runs a role, with a file that is mounted there and is of that role."""
         whole = yaml.safe_load((self.FOLDER / "compose.yaml").read_text(encoding="utf-8"))
         roles = {}
         for name, service in whole["services"].items():
@@ -63,9 +55,7 @@ class ContainerTests(SynchronousTestCase):
         self.assertEqual({"names": "namesrv", "master": "master", "slave": "slave"}, roles)
 
     def test_image(self) -> None:
-        """
-        What the image is made of is there, and each pinned version can be read.
-        """
+        """What the image is made of is there, and each pinned version can be read."""
         text = (self.FOLDER / "Containerfile").read_text(encoding="utf-8")
         copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", text)
         for name in " ".join(copied).split():
@@ -80,13 +70,10 @@ class ContainerTests(SynchronousTestCase):
 
 
 class ExampleTests(SynchronousTestCase):
-    """
-    C{conf/} runs as it is.
-    """
+    """C{conf/} runs as it is."""
 
     def test_files(self) -> None:
-        """
-        The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
+        """The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
         Beside them is what watches them, units for systemd, and an image.
         """
         names = {path.name for path in (ROOT / "conf").iterdir()}
@@ -99,16 +86,12 @@ class ExampleTests(SynchronousTestCase):
             self.assertEqual(set(layout(name)), {*PAIRS, "broker-a-s", "broker-b-s"})
 
     def test_name_server(self) -> None:
-        """
-        The name server's file says what its absence would.
-        """
+        """The name server's file says what its absence would."""
         found = load(ROOT / "conf" / "namesrv.properties", role="namesrv")
         self.assertEqual(found, load(None, role="namesrv"))
 
     def test_roles_and_names(self) -> None:
-        """
-        Each file says what its name and its folder say, and needs no --role.
-        """
+        """Each file says what its name and its folder say, and needs no --role."""
         for name, master_role in LAYOUTS.items():
             for stem, settings in layout(name).items():
                 slave = stem.endswith("-s")
@@ -118,17 +101,13 @@ class ExampleTests(SynchronousTestCase):
                 self.assertEqual(load(ROOT / "conf" / name / f"{stem}.properties"), settings)
 
     def test_nothing_is_ignored_or_changed(self) -> None:
-        """
-        The examples hold only keys that mean something, with values taken as they are.
-        """
+        """The examples hold only keys that mean something, with values taken as they are."""
         for name in LAYOUTS:
             for stem, settings in layout(name).items():
                 self.assertEqual((settings.ignored, settings.notes), ((), ()), f"{name}/{stem}")
 
     def test_controller(self) -> None:
-        """
-        The member's file needs no --role, and takes no write that one node alone would hold.
-        """
+        """The member's file needs no --role, and takes no write that one node alone would hold."""
         path = ROOT / "conf" / "controller" / "broker-a.properties"
         found = load(path)
         self.assertEqual(found, load(path, role="member"))
@@ -137,9 +116,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual((found.controller.min_in_sync, found.ha.listen_port), (2, 10912))
 
     def test_no_clash_on_one_host(self) -> None:
-        """
-        All files of a folder run on one host: no port and no folder twice.
-        """
+        """All files of a folder run on one host: no port and no folder twice."""
         roots: list[Path] = []
         for name in LAYOUTS:
             nodes = layout(name).values()
@@ -163,9 +140,7 @@ class ExampleTests(SynchronousTestCase):
             self.assertFalse(any(other in root.parents for other in roots))
 
     def test_slaves_follow_their_masters(self) -> None:
-        """
-        A slave's master address is the HA port of the master of its name.
-        """
+        """A slave's master address is the HA port of the master of its name."""
         for name in ("2m-2s-async", "2m-2s-sync"):
             nodes = layout(name)
             for pair in PAIRS:
@@ -174,9 +149,7 @@ class ExampleTests(SynchronousTestCase):
                 self.assertEqual(slave.store.file_size, master.store.file_size)
 
     def test_every_key_in_a_comment_is_real(self) -> None:
-        """
-        A commented-out line can be switched on.
-        """
+        """A commented-out line can be switched on."""
         for path in (ROOT / "conf").glob("*/*.properties"):
             for line in path.read_text().splitlines():
                 if line.startswith("#") and "=" in line and " " not in line:
@@ -185,21 +158,15 @@ class ExampleTests(SynchronousTestCase):
 
 
 class ReferenceTests(SynchronousTestCase):
-    """
-    The guide's chapter.
-    """
+    """The guide's chapter."""
 
     def test_up_to_date(self) -> None:
-        """
-        The committed chapter is what python -m rmqha.config.reference makes.
-        """
+        """The committed chapter is what python -m rmqha.config.reference makes."""
         text = (ROOT / "docs" / "guide" / "configuration.rst").read_text(encoding="utf-8")
         self.assertEqual(text, reference())
 
     def test_complete(self) -> None:
-        """
-        Every name of every list is in it.
-        """
+        """Every name of every list is in it."""
         text = reference()
         for file in (BROKER_FILE, NAMESRV_FILE):
             for name in (*file.by_name, *file.harmless, *file.unsupported):

@@ -1,6 +1,4 @@
-"""
-The declared keys: their defaults against what stock brokers say, and their names and texts.
-"""
+"""The declared keys: their defaults against what stock brokers say, and their names and texts."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ UNTOLD = {"haMasterAddress"}
 
 
 def told(version: str) -> dict[str, str]:
-    """
-    All keys of a stock broker and their values, as it told mqadmin.
-    """
+    """All keys of a stock broker and their values, as it told mqadmin."""
     body = next(
         frame.body
         for frame in frames(f"mqadmin-{version}")
@@ -68,9 +64,7 @@ def told(version: str) -> dict[str, str]:
 
 @frozen(kw_only=True)
 class Sample:
-    """
-    A section with a key of each sort.
-    """
+    """A section with a key of each sort."""
 
     pause: float = key("pauseMillis", Millis(), "1500")
     twice: float = key(
@@ -80,22 +74,17 @@ class Sample:
 
 
 class DeclarationTests(SynchronousTestCase):
-    """
-    L{key}.
-    """
+    """L{key}."""
 
     def test_made_in_code(self) -> None:
-        """
-        A field has its key's default in our units, or what is derived from its own section;
+        """A field has its key's default in our units, or what is derived from its own section;
         where that needs another section, the default counts.
         """
         self.assertEqual(Sample(), Sample(pause=1.5, twice=3.0, port=7))
         self.assertEqual(Sample(pause=2.0).twice, 4.0)
 
     def test_absent_in_a_file(self) -> None:
-        """
-        In a file, what is derived is derived of all keys.
-        """
+        """In a file, what is derived is derived of all keys."""
         pause, twice, port = keys_of("sample", Sample)
         of = {"pauseMillis": 5.0, "base": 100}.__getitem__
         self.assertEqual([k.absent(of) for k in (pause, twice, port)], [1.5, 10.0, 101])
@@ -103,14 +92,10 @@ class DeclarationTests(SynchronousTestCase):
 
 
 class DefaultTests(SynchronousTestCase):
-    """
-    What an absent key means.
-    """
+    """What an absent key means."""
 
     def test_stock_defaults(self) -> None:
-        """
-        RocketMQ's keys have the defaults that stock brokers have.
-        """
+        """RocketMQ's keys have the defaults that stock brokers have."""
         settings = load(None)
         for version, different in DIFFERENT.items():
             theirs = told(version)
@@ -120,9 +105,7 @@ class DefaultTests(SynchronousTestCase):
                     self.assertEqual(ours, theirs[one.name], f"{one.name} of {version}")
 
     def test_origins(self) -> None:
-        """
-        A key is said to be of the release that has it.
-        """
+        """A key is said to be of the release that has it."""
         known = {Origin.RMQ49: told("4.9.7"), Origin.RMQ53: told("5.3.3")}
         for one in BROKER_FILE.keys:
             if one.name not in UNTOLD and not one.name.startswith("tls"):
@@ -130,18 +113,14 @@ class DefaultTests(SynchronousTestCase):
                 self.assertEqual(one.origin, [*has, Origin.OURS][0], one.name)
 
     def test_made_in_code(self) -> None:
-        """
-        Settings made in code are those of an empty file, but for the host's address.
-        """
+        """Settings made in code are those of an empty file, but for the host's address."""
         loaded, made = load(None), Settings()
         for section in set(SECTIONS) - {"broker"}:
             self.assertEqual(getattr(loaded, section), getattr(made, section))
         self.assertEqual(evolve(loaded.broker, ip1="127.0.0.1", ip2="127.0.0.1"), made.broker)
 
     def test_every_default_is_allowed(self) -> None:
-        """
-        The text that stands for an absent key could be given.
-        """
+        """The text that stands for an absent key could be given."""
         for one in KEYS:
             if one.default is not None:
                 parsed = one.kind.parse(one.default)
@@ -149,38 +128,28 @@ class DefaultTests(SynchronousTestCase):
                 self.assertEqual(one.kind.note(one.default), "", one.name)
 
     def test_slave_made_in_code(self) -> None:
-        """
-        The role decides the default of the id in code too.
-        """
+        """The role decides the default of the id in code too."""
         self.assertEqual(BrokerSettings(role=BrokerRole.SLAVE).id, 1)
 
     def test_small_files_lower_the_message_size(self) -> None:
-        """
-        Settings made in code fit their records into their files too.
-        """
+        """Settings made in code fit their records into their files too."""
         store = StoreSettings(file_size=262144)
         self.assertEqual(store.max_message_size, 262144 - 65536 - 8)
         self.assertEqual(StoreSettings(file_size=4096).max_message_size, 1)
 
 
 class VocabularyTests(SynchronousTestCase):
-    """
-    The names of each kind of file.
-    """
+    """The names of each kind of file."""
 
     def test_no_name_twice(self) -> None:
-        """
-        A name is ours to honour, harmless or unsupported, and only one of them.
-        """
+        """A name is ours to honour, harmless or unsupported, and only one of them."""
         for file in (BROKER_FILE, NAMESRV_FILE):
             names = [name for key in file.keys for name in key.names]
             names += [*file.harmless, *file.unsupported]
             self.assertEqual(len(names), len(set(names)))
 
     def test_every_section(self) -> None:
-        """
-        All parts of the settings can be set in a file.
-        """
+        """All parts of the settings can be set in a file."""
         parts = {part.name for part in fields(Settings)}
         self.assertEqual(set(SECTIONS) | {"ignored", "notes"}, parts)
         for part, declared in SECTIONS.items():
@@ -188,17 +157,13 @@ class VocabularyTests(SynchronousTestCase):
 
     @given(st.integers(1, INT_MAX))
     def test_milliseconds_survive(self, number: int) -> None:
-        """
-        No rounding turns one millisecond into another.
-        """
+        """No rounding turns one millisecond into another."""
         kind = BROKER_FILE.by_name["slaveTimeout"].kind
         self.assertEqual(kind.show(kind.parse(str(number))), str(number))
 
     @given(st.text(max_size=30), st.sampled_from(KEYS))
     def test_any_text_parses_or_is_refused(self, text: str, key: Any) -> None:
-        """
-        No text breaks a parser in an unexpected way.
-        """
+        """No text breaks a parser in an unexpected way."""
         try:
             key.kind.show(key.kind.parse(text))
             key.kind.note(text)
@@ -206,9 +171,7 @@ class VocabularyTests(SynchronousTestCase):
             self.assertTrue(key.kind.allowed)
 
     def test_keys_every_broker_conf_has(self) -> None:
-        """
-        The keys of RocketMQ's own example files are honoured.
-        """
+        """The keys of RocketMQ's own example files are honoured."""
         for name in [
             "brokerClusterName",
             "brokerName",
@@ -225,14 +188,10 @@ class VocabularyTests(SynchronousTestCase):
 
 
 class NearestTests(SynchronousTestCase):
-    """
-    Did you mean.
-    """
+    """Did you mean."""
 
     def test_typos(self) -> None:
-        """
-        Case, missing letters and old spellings lead to the right key.
-        """
+        """Case, missing letters and old spellings lead to the right key."""
         for typo, meant in {
             "brokerid": "brokerId",
             "BROKERROLE": "brokerRole",
@@ -247,7 +206,5 @@ class NearestTests(SynchronousTestCase):
             self.assertEqual(BROKER_FILE.nearest(typo), meant)
 
     def test_nothing_near(self) -> None:
-        """
-        A far name gets no advice.
-        """
+        """A far name gets no advice."""
         self.assertEqual(BROKER_FILE.nearest("colour"), "")

@@ -1,6 +1,4 @@
-"""
-Files, C{--set} and C{--role} to settings, or all that is wrong with them.
-"""
+"""Files, C{--set} and C{--role} to settings, or all that is wrong with them."""
 
 from __future__ import annotations
 
@@ -25,49 +23,35 @@ from rmqha.errors import BadValue, ConfigError
 
 
 class LoadTestCase(SynchronousTestCase):
-    """
-    Loading text, and the problems of it.
-    """
+    """Loading text, and the problems of it."""
 
     def file(self, text: str | bytes) -> Path:
-        """
-        A file with this content.
-        """
+        """A file with this content."""
         path = Path(self.mktemp())
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
     def load(self, text: str, *overrides: str, role: str | None = None) -> Settings:
-        """
-        The settings of this text.
-        """
+        """The settings of this text."""
         return load(self.file(text), overrides, role)
 
     def problems(self, text: str, *overrides: str, role: str | None = None) -> list[ConfigError]:
-        """
-        What is wrong with this text.
-        """
+        """What is wrong with this text."""
         error = self.assertRaises(ConfigProblems, self.load, text, *overrides, role=role)
         return list(error.problems)
 
     def problem(self, text: str, *overrides: str, role: str | None = None) -> ConfigError:
-        """
-        The one thing that is wrong with this text.
-        """
+        """The one thing that is wrong with this text."""
         found = self.problems(text, *overrides, role=role)
         self.assertEqual(len(found), 1, found)
         return found[0]
 
 
 class ValueTests(LoadTestCase):
-    """
-    Units, bounds and forms of values.
-    """
+    """Units, bounds and forms of values."""
 
     def test_units(self) -> None:
-        """
-        Milliseconds and hours become seconds, percentages ratios, bytes stay bytes.
-        """
+        """Milliseconds and hours become seconds, percentages ratios, bytes stay bytes."""
         settings = self.load(
             "haSendHeartbeatInterval=250\nfileReservedTime=1\ndiskMaxUsedSpaceRatio=50\n"
             "haTransferBatchSize=65536\nflushIntervalCommitLog = 1\n"
@@ -79,9 +63,7 @@ class ValueTests(LoadTestCase):
         self.assertEqual(settings.store.flush_interval, 0.001)
 
     def test_bounds(self) -> None:
-        """
-        The bounds themselves are allowed, the next number is not, and the error has both.
-        """
+        """The bounds themselves are allowed, the next number is not, and the error has both."""
         for name, low, high in (
             ("haTransferBatchSize", 1, 4 * 1024 * 1024 - 12),
             ("listenPort", 0, 65535),
@@ -101,40 +83,30 @@ class ValueTests(LoadTestCase):
         self.assertEqual(self.load("haTransferBatchSize=4194292").ha.batch, 4194292)
 
     def test_numbers_are_javas(self) -> None:
-        """
-        Signs are fine; underscores, fractions, other digits and units are not.
-        """
+        """Signs are fine; underscores, fractions, other digits and units are not."""
         self.assertEqual(self.load("slaveTimeout=+3000").ha.slave_timeout, 3.0)
         for text in ("3_000", "3.5", "3000ms", "0x10", "٣", "", "1e3", "- 1", "9" * 5000):
             self.assertIsInstance(self.problem(f"slaveTimeout={text}"), BadValue, text)
 
     def test_blanks_around_values(self) -> None:
-        """
-        Trailing blanks, which make RocketMQ drop a value silently, do not count.
-        """
+        """Trailing blanks, which make RocketMQ drop a value silently, do not count."""
         settings = self.load("brokerId=2  \nbrokerRole=SLAVE\t\nbrokerName = a b \n")
         self.assertEqual(settings.broker.id, 2)
         self.assertEqual(settings.broker.name, "a b")
 
     def test_comment_behind_a_value(self) -> None:
-        """
-        A comment behind a value is part of it, and the error says where it belongs.
-        """
+        """A comment behind a value is part of it, and the error says where it belongs."""
         error = self.problem("brokerId=0 # the master")
         self.assertIn("a line of its own", str(error))
 
     def test_switches(self) -> None:
-        """
-        Only true and false switch, in any case; RocketMQ takes yes for false.
-        """
+        """Only true and false switch, in any case; RocketMQ takes yes for false."""
         self.assertFalse(self.load("checkCRCOnRecover=False").store.check_crc_on_recover)
         self.assertTrue(self.load("haAcceptUnproven=TRUE").ha.accept_unproven)
         self.assertIn("true or false", str(self.problem("checkCRCOnRecover=yes")))
 
     def test_words(self) -> None:
-        """
-        Words are exact, and the error lists them.
-        """
+        """Words are exact, and the error lists them."""
         self.assertIs(self.load("flushDiskType=SYNC_FLUSH").store.flush_disk, FlushDisk.SYNC_FLUSH)
         error = self.problem("flushDiskType=sync_flush")
         self.assertIn("ASYNC_FLUSH, SYNC_FLUSH", str(error))
@@ -142,9 +114,7 @@ class ValueTests(LoadTestCase):
         self.assertIn("stop, truncate, rebootstrap", str(error))
 
     def test_disk_ratios_clamp_as_rocketmq_does(self) -> None:
-        """
-        Three ratios are clamped, and each clamp is told.
-        """
+        """Three ratios are clamped, and each clamp is told."""
         for name, field, low, high in (
             ("diskMaxUsedSpaceRatio", "disk_max_used", 0.10, 0.95),
             ("diskSpaceWarningLevelRatio", "disk_warning", 0.35, 0.90),
@@ -159,26 +129,20 @@ class ValueTests(LoadTestCase):
             self.assertEqual(settings.notes, ())
 
     def test_queue_files_are_whole_units(self) -> None:
-        """
-        A consume queue file is rounded up to whole units, and that is told.
-        """
+        """A consume queue file is rounded up to whole units, and that is told."""
         settings = self.load("mappedFileSizeConsumeQueue=6001")
         self.assertEqual(settings.store.queue_file_size, 6020)
         self.assertIn("is read as 6020", settings.notes[0])
         self.assertEqual(self.load("mappedFileSizeConsumeQueue=6000").notes, ())
 
     def test_hours_of_the_day(self) -> None:
-        """
-        Several hours, in any writing; not 24, not a list with commas.
-        """
+        """Several hours, in any writing; not 24, not a list with commas."""
         self.assertEqual(self.load("deleteWhen=04;16; 23").store.delete_when, (4, 16, 23))
         for text in ("24", "4,5", "noon", "", ";"):
             self.assertIsInstance(self.problem(f"deleteWhen={text}"), BadValue, text)
 
     def test_delay_levels(self) -> None:
-        """
-        Levels are kept as text when RocketMQ could read them.
-        """
+        """Levels are kept as text when RocketMQ could read them."""
         self.assertEqual(
             self.load("messageDelayLevel=1s 2m 3h 4d").store.delay_levels, "1s 2m 3h 4d"
         )
@@ -186,9 +150,7 @@ class ValueTests(LoadTestCase):
             self.assertIsInstance(self.problem(f"messageDelayLevel={text}"), BadValue, text)
 
     def test_master_address(self) -> None:
-        """
-        Names, IPv4 and IPv6 with a port; everything else is refused.
-        """
+        """Names, IPv4 and IPv6 with a port; everything else is refused."""
         for text, expected in (
             ("10.0.0.1:10912", ("10.0.0.1", 10912)),
             ("broker-a.example:1", ("broker-a.example", 1)),
@@ -203,9 +165,7 @@ class ValueTests(LoadTestCase):
             self.assertIn("host:port", str(error), text)
 
     def test_addresses(self) -> None:
-        """
-        Addresses that are bound or written into records are addresses, not names.
-        """
+        """Addresses that are bound or written into records are addresses, not names."""
         settings = self.load("brokerIP1=10.0.0.7\nhaListenAddress=::1\nadminListenAddress=0.0.0.0")
         self.assertEqual(settings.broker.ip1, "10.0.0.7")
         self.assertEqual(settings.ha.listen_address, "::1")
@@ -214,9 +174,7 @@ class ValueTests(LoadTestCase):
             self.assertIn("an IPv4 or IPv6 address", str(self.problem(f"{name}=localhost")))
 
     def test_allowed_peers(self) -> None:
-        """
-        Addresses and networks, with either separator; a network with host bits is refused.
-        """
+        """Addresses and networks, with either separator; a network with host bits is refused."""
         settings = self.load("haAllowedPeers=10.0.0.0/8, 192.168.1.7;fd00::/8")
         self.assertEqual(
             settings.ha.allowed_peers,
@@ -225,15 +183,13 @@ class ValueTests(LoadTestCase):
         self.assertIn("CIDR", str(self.problem("haAllowedPeers=10.0.0.1/8")))
 
     def test_name_servers(self) -> None:
-        """
-        The list is kept as it was written, after a look at each address.
-        """
+        """The list is kept as it was written, after a look at each address."""
         self.assertEqual(self.load("namesrvAddr=a:9876;b:9876").broker.namesrv, "a:9876;b:9876")
         self.assertIsInstance(self.problem("namesrvAddr=a:9876,b"), BadValue)
 
     def test_folders(self) -> None:
-        """
-        The home folder has two names, relative paths become absolute, the log follows the root.
+        """The home folder has two names, relative paths become absolute, the log follows the
+        root.
         """
         home = Path.home()
         for text, expected in (
@@ -249,30 +205,22 @@ class ValueTests(LoadTestCase):
         self.assertEqual(settings.store.commitlog, Path("/fast/log"))
 
     def test_several_log_folders_are_refused(self) -> None:
-        """
-        Multi-path is out, with either separator.
-        """
+        """Multi-path is out, with either separator."""
         for text in ("/a,/b", "/a:/b"):
             self.assertIn("several", str(self.problem(f"storePathCommitLog={text}")))
 
     def test_log_folder_is_used_for_nothing_else(self) -> None:
-        """
-        The log does not lie among the other files.
-        """
+        """The log does not lie among the other files."""
         for text in ("/s", "/s/consumequeue", "/s/config"):
             error = self.problem(f"storePathRootDir=/s\nstorePathCommitLog={text}")
             self.assertIn("a folder of its own", str(error))
 
 
 class TogetherTests(LoadTestCase):
-    """
-    What keys must be to each other.
-    """
+    """What keys must be to each other."""
 
     def test_message_size_is_lowered_when_not_given(self) -> None:
-        """
-        Small log files lower the default body size, and that is told with its numbers.
-        """
+        """Small log files lower the default body size, and that is told with its numbers."""
         settings = self.load("mappedFileSizeCommitLog=262144")
         self.assertEqual(settings.store.max_message_size, 262144 - 65536 - 8)
         (note,) = settings.notes
@@ -281,9 +229,7 @@ class TogetherTests(LoadTestCase):
         self.assertEqual(self.load("mappedFileSizeCommitLog=1073741824").notes, ())
 
     def test_message_size_that_does_not_fit(self) -> None:
-        """
-        A body size that was asked for and does not fit is refused with what does.
-        """
+        """A body size that was asked for and does not fit is refused with what does."""
         error = self.problem("mappedFileSizeCommitLog=262144\nmaxMessageSize=196601")
         for part in ("maxMessageSize=196601", "at most 196600", "262144", ":2: "):
             self.assertIn(part, str(error))
@@ -292,16 +238,12 @@ class TogetherTests(LoadTestCase):
         self.assertEqual(settings.notes, ())
 
     def test_index_file_beyond_java(self) -> None:
-        """
-        An index file whose size no Java broker could compute is refused.
-        """
+        """An index file whose size no Java broker could compute is refused."""
         error = self.problem("maxIndexNum=107374180")
         self.assertIn("2167483640", str(error))
 
     def test_heartbeat_and_housekeeping(self) -> None:
-        """
-        Heartbeats rarer than housekeeping are refused at the key that was given.
-        """
+        """Heartbeats rarer than housekeeping are refused at the key that was given."""
         error = self.problem("haSendHeartbeatInterval=20000")
         self.assertIn("haHousekeepingInterval=20000", str(error))
         error = self.problem("haHousekeepingInterval=4000")
@@ -310,9 +252,7 @@ class TogetherTests(LoadTestCase):
         self.load("haHousekeepingInterval=4000\nhaSendHeartbeatInterval=1000")
 
     def test_ports_follow_the_client_port(self) -> None:
-        """
-        The other ports are counted from listenPort unless they are given.
-        """
+        """The other ports are counted from listenPort unless they are given."""
         settings = self.load("listenPort=20911")
         self.assertEqual(settings.ha.listen_port, 20912)
         self.assertEqual(settings.admin.listen_port, 20914)
@@ -321,23 +261,17 @@ class TogetherTests(LoadTestCase):
         self.assertEqual(settings.admin.listen_port, 0)
 
     def test_ha_port_zero(self) -> None:
-        """
-        RocketMQ 5 takes a HA port of 0 for an absent one.
-        """
+        """RocketMQ 5 takes a HA port of 0 for an absent one."""
         self.assertEqual(self.load("haListenPort=0").ha.listen_port, 10912)
 
     def test_ha_port_of_a_slave(self) -> None:
-        """
-        A slave has one as a master has, but 0 turns it off.
-        """
+        """A slave has one as a master has, but 0 turns it off."""
         slave = "brokerRole=SLAVE\nbrokerId=1\n"
         self.assertEqual(self.load(slave).ha.listen_port, 10912)
         self.assertEqual(self.load(slave + "haListenPort=0").ha.listen_port, 0)
 
     def test_port_clashes(self) -> None:
-        """
-        Two services of one node never share a port.
-        """
+        """Two services of one node never share a port."""
         error = self.problem("haListenPort=10911")
         self.assertIn("haListenPort=10911", str(error))
         self.assertIn("listenPort", str(error))
@@ -347,18 +281,14 @@ class TogetherTests(LoadTestCase):
         self.assertIn("65535", str(self.problem("listenPort=65533")))
 
     def test_vip_port(self) -> None:
-        """
-        The port two below listenPort is a port of this node too.
-        """
+        """The port two below listenPort is a port of this node too."""
         self.assertIn("a port of listenPort", str(self.problem("adminListenPort=10909")))
         for number in (1, 2):
             self.assertIn("listenPort", str(self.problem(f"listenPort={number}")))
         self.assertEqual(self.load("listenPort=3").broker.listen_port, 3)
 
     def test_no_client_port(self) -> None:
-        """
-        Without a client port the other ports are where they would be by default.
-        """
+        """Without a client port the other ports are where they would be by default."""
         for more in ("", "\nhaListenPort=0"):
             settings = self.load("listenPort=0" + more)
             self.assertEqual(settings.broker.listen_port, 0)
@@ -366,8 +296,8 @@ class TogetherTests(LoadTestCase):
             self.assertEqual(settings.admin.listen_port, 10914)
 
     def test_tls(self) -> None:
-        """
-        TLS needs a key and its certificate, and who asks for certificates needs to know whose.
+        """TLS needs a key and its certificate, and who asks for certificates needs to know
+        whose.
         """
         both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
         settings = self.load(both + "tls.server.mode=enforcing").remoting
@@ -378,8 +308,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("tlsTrustCertPath", str(self.problem(both + "tlsClientAuth=require")))
 
     def test_tls_of_own_connections(self) -> None:
-        """
-        As with stock brokers, a node that takes TLS alone connects so too unless told otherwise;
+        """As with stock brokers, a node that takes TLS alone connects so too unless told otherwise;
         roots that are named are believed alone.
         """
         both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
@@ -395,9 +324,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("tlsCheckNames", str(self.problem("tlsEnable=true\ntlsCheckNames=true")))
 
     def test_tls_of_replication(self) -> None:
-        """
-        A node whose HA port takes TLS alone connects to others so too, unless told otherwise.
-        """
+        """A node whose HA port takes TLS alone connects to others so too, unless told otherwise."""
         both = "haTlsKeyPath=/k.pem\nhaTlsCertPath=/c.pem\n"
         found = self.load(both + "haTlsMode=enforcing").tls
         self.assertEqual((found.ha_mode, found.ha_enabled), (TlsMode.ENFORCING, True))
@@ -406,8 +333,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("haTlsCertPath", str(self.problem("haTlsKeyPath=/k.pem")))
 
     def test_tls_config_file(self) -> None:
-        """
-        RocketMQ's own file of TLS counts as if its keys stood in the configuration; nothing else
+        """RocketMQ's own file of TLS counts as if its keys stood in the configuration; nothing else
         may stand there, and the command line wins.
         """
         path = Path(self.mktemp()).absolute()
@@ -420,9 +346,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("No such file", str(self.problem("tls.config.file=/nowhere")))
 
     def test_tls_of_a_tool(self) -> None:
-        """
-        A tool reads a client's keys of the same file; a port's do not disturb it.
-        """
+        """A tool reads a client's keys of the same file; a port's do not disturb it."""
         path = Path(self.mktemp())
         path.write_text("tls.server.mode=enforcing\ntls.client.trustCertPath=/r.pem\n")
         found = load_tls(path)
@@ -433,9 +357,7 @@ class TogetherTests(LoadTestCase):
         self.assertIn("without a password", str(caught.exception))
 
     def test_permission(self) -> None:
-        """
-        A broker can be read, written or both.
-        """
+        """A broker can be read, written or both."""
         for number in (2, 4, 6):
             found = self.load(f"brokerPermission={number}").broker.permission
             self.assertEqual(found, number)
@@ -443,9 +365,7 @@ class TogetherTests(LoadTestCase):
             self.assertIn("2 (writing)", str(self.problem(f"brokerPermission={number}")))
 
     def test_sync_flush_sends_only_what_is_flushed(self) -> None:
-        """
-        SYNC_FLUSH turns haSendFlushedOnly on unless the file says otherwise.
-        """
+        """SYNC_FLUSH turns haSendFlushedOnly on unless the file says otherwise."""
         self.assertFalse(self.load("").ha.send_flushed_only)
         self.assertTrue(self.load("flushDiskType=SYNC_FLUSH").ha.send_flushed_only)
         settings = self.load("flushDiskType=SYNC_FLUSH\nhaSendFlushedOnly=false")
@@ -453,9 +373,7 @@ class TogetherTests(LoadTestCase):
         self.assertTrue(self.load("haSendFlushedOnly=true").ha.send_flushed_only)
 
     def test_a_slave_never_follows_itself(self) -> None:
-        """
-        A master address that is this node's own is refused.
-        """
+        """A master address that is this node's own is refused."""
         for host in ("127.0.0.1", "localhost", "[::1]", "10.0.0.7"):
             error = self.problem(f"haMasterAddress={host}:10912\nbrokerIP1=10.0.0.7", role="slave")
             self.assertIn("this is the node's own", str(error))
@@ -463,8 +381,7 @@ class TogetherTests(LoadTestCase):
         self.load("haMasterAddress=127.0.0.1:10912\nhaListenAddress=127.0.0.2", role="slave")
 
     def test_master_client_address(self) -> None:
-        """
-        A master's client port is the one below its HA port, unless something else is
+        """A master's client port is the one below its HA port, unless something else is
         said; it may also be said that nobody asks it.
         """
         master = "haMasterAddress=10.0.0.1:10912\n"
@@ -489,22 +406,16 @@ class TogetherTests(LoadTestCase):
         self.assertEqual((row.value, row.is_default), ("off", False))
 
     def test_a_master_does_not_need_a_master_address(self) -> None:
-        """
-        A master address on a master is told, not used and not refused.
-        """
+        """A master address on a master is told, not used and not refused."""
         (note,) = self.load("haMasterAddress=10.0.0.1:10912").notes
         self.assertIn("haMasterAddress=10.0.0.1:10912", note)
 
 
 class RoleTests(LoadTestCase):
-    """
-    C{--role}, brokerRole and brokerId.
-    """
+    """C{--role}, brokerRole and brokerId."""
 
     def test_absent(self) -> None:
-        """
-        Without a word a node is an asynchronous master 0, or slave 1 by --role.
-        """
+        """Without a word a node is an asynchronous master 0, or slave 1 by --role."""
         for role, expected in (
             (None, (BrokerRole.ASYNC_MASTER, 0)),
             ("master", (BrokerRole.ASYNC_MASTER, 0)),
@@ -514,9 +425,7 @@ class RoleTests(LoadTestCase):
             self.assertEqual((broker.role, broker.id), expected)
 
     def test_agreement(self) -> None:
-        """
-        What the file says counts when it does not contradict --role.
-        """
+        """What the file says counts when it does not contradict --role."""
         broker = self.load("brokerRole=SYNC_MASTER\nbrokerId=0", role="master").broker
         self.assertEqual((broker.role, broker.id), (BrokerRole.SYNC_MASTER, 0))
         broker = self.load("brokerId=7", role="slave").broker
@@ -525,9 +434,7 @@ class RoleTests(LoadTestCase):
         self.assertEqual((broker.role, broker.id), (BrokerRole.SLAVE, 1))
 
     def test_contradictions(self) -> None:
-        """
-        A role or an id that contradicts is refused at its own place.
-        """
+        """A role or an id that contradicts is refused at its own place."""
         for text, role, key, part in (
             ("brokerRole=SLAVE", "master", "brokerRole", "--role master"),
             ("brokerRole=ASYNC_MASTER", "slave", "brokerRole", "--role slave"),
@@ -550,27 +457,19 @@ class RoleTests(LoadTestCase):
             )
 
     def test_unknown_role(self) -> None:
-        """
-        --role knows two words.
-        """
+        """--role knows two words."""
         self.assertIn("master or slave", str(self.problem("", role="SLAVE")))
 
     def test_slave_without_a_master(self) -> None:
-        """
-        A slave without a master address is fine: it runs and waits.
-        """
+        """A slave without a master address is fine: it runs and waits."""
         self.assertIsNone(self.load("", role="slave").ha.master)
 
 
 class ForeignTests(LoadTestCase):
-    """
-    RocketMQ's other keys, and keys nobody knows.
-    """
+    """RocketMQ's other keys, and keys nobody knows."""
 
     def test_harmless_keys_are_listed_once(self) -> None:
-        """
-        Harmless keys are accepted with any value and listed once, in order.
-        """
+        """Harmless keys are accepted with any value and listed once, in order."""
         settings = self.load(
             "sendMessageThreadPoolNums=4\nenableDetailStat=maybe\nsendMessageThreadPoolNums=8\n",
             "printChannelGroups=false",
@@ -581,16 +480,12 @@ class ForeignTests(LoadTestCase):
         )
 
     def test_all_harmless_keys(self) -> None:
-        """
-        A file of all harmless keys loads.
-        """
+        """A file of all harmless keys loads."""
         settings = self.load("".join(f"{name}=1\n" for name in HARMLESS))
         self.assertEqual(set(settings.ignored), set(HARMLESS))
 
     def test_unsupported_keys_off(self) -> None:
-        """
-        Switched off, unsupported keys are as harmless as the others.
-        """
+        """Switched off, unsupported keys are as harmless as the others."""
         off = {
             "tls.server.mode": ("permissive", "disabled"),
             "tls.server.need.client.auth": ("none", "optional"),
@@ -609,9 +504,7 @@ class ForeignTests(LoadTestCase):
                 self.assertEqual(self.load(f"{name}={text}").ignored, (name,))
 
     def test_unsupported_keys_on(self) -> None:
-        """
-        Switched on, they are refused with their value, their reason and their place.
-        """
+        """Switched on, they are refused with their value, their reason and their place."""
         on = {
             "tls.server.mode": "enforcing",
             "tls.server.need.client.auth": "require",
@@ -631,15 +524,12 @@ class ForeignTests(LoadTestCase):
                 self.assertIn(part, str(error))
 
     def test_half_words_count_as_on(self) -> None:
-        """
-        What is not clearly off is refused, whatever Java would make of it.
-        """
+        """What is not clearly off is refused, whatever Java would make of it."""
         self.assertIsInstance(self.problem("tls.test.mode.enable=yes"), Unsupported)
         self.assertIsInstance(self.problem("replicasPerDiskPartition=two"), Unsupported)
 
     def test_controller_mode(self) -> None:
-        """
-        A node of a set is a member or a learner, and each needs what belongs to it; what means
+        """A node of a set is a member or a learner, and each needs what belongs to it; what means
         something there alone is refused elsewhere.
         """
         mode = "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878\n"
@@ -667,9 +557,7 @@ class ForeignTests(LoadTestCase):
             self.problem(text, role=role)
 
     def test_features_that_are_out(self) -> None:
-        """
-        Each feature that is out of scope and matters is refused when switched on.
-        """
+        """Each feature that is out of scope and matters is refused when switched on."""
         for name in [
             "enableDLegerCommitLog",
             "duplicationEnable",
@@ -683,9 +571,7 @@ class ForeignTests(LoadTestCase):
             self.assertIsInstance(self.problem(f"{name}=true"), Unsupported)
 
     def test_unknown_keys(self) -> None:
-        """
-        Unknown keys are named with their place and the nearest key.
-        """
+        """Unknown keys are named with their place and the nearest key."""
         error = self.problem("\n\nflushDisktype=SYNC_FLUSH")
         self.assertEqual((error.key, error.nearest), ("flushDisktype", "flushDiskType"))  # type: ignore[attr-defined]
         self.assertTrue(
@@ -697,14 +583,10 @@ class ForeignTests(LoadTestCase):
 
 
 class SourceTests(LoadTestCase):
-    """
-    The file, the command line, and what is said about both.
-    """
+    """The file, the command line, and what is said about both."""
 
     def test_overrides_win(self) -> None:
-        """
-        --set replaces the file's value, by an alias too, and even one that is wrong.
-        """
+        """--set replaces the file's value, by an alias too, and even one that is wrong."""
         self.assertEqual(self.load("slaveTimeout=1", "slaveTimeout=2").ha.slave_timeout, 0.002)
         settings = self.load("haSlaveFallbehindMax=1", "haMaxGapNotInSync=2")
         self.assertEqual(settings.ha.fallbehind_max, 2)
@@ -712,9 +594,7 @@ class SourceTests(LoadTestCase):
         self.assertEqual(settings.ha.slave_timeout, 0.001)
 
     def test_errors_name_set(self) -> None:
-        """
-        What is wrong on the command line says so.
-        """
+        """What is wrong on the command line says so."""
         for override in (
             "slaveTimeout=x",
             "slaveTimeuot=1",
@@ -725,42 +605,32 @@ class SourceTests(LoadTestCase):
             self.assertTrue(str(self.problem("", override)).startswith("--set: "), override)
 
     def test_override_keeps_later_equals_signs(self) -> None:
-        """
-        Only the first equals sign separates.
-        """
+        """Only the first equals sign separates."""
         self.assertEqual(self.load("", "brokerName = a=b").broker.name, "a=b")
 
     def test_aliases(self) -> None:
-        """
-        Names of other versions mean the same key.
-        """
+        """Names of other versions mean the same key."""
         self.assertEqual(self.load("haMaxGapNotInSync=5").ha.fallbehind_max, 5)
         settings = self.load("mapedFileSizeCommitLog=131072\nmapedFileSizeConsumeQueue=40")
         self.assertEqual(settings.store.file_size, 131072)
         self.assertEqual(settings.store.queue_file_size, 40)
 
     def test_alias_and_name_that_differ(self) -> None:
-        """
-        One key under two names must have one value.
-        """
+        """One key under two names must have one value."""
         self.load("haMaxGapNotInSync=5\nhaSlaveFallbehindMax=5")
         error = self.problem("haMaxGapNotInSync=5\nhaSlaveFallbehindMax=6")
         self.assertIn("haMaxGapNotInSync=5", str(error))
         self.assertIn(":2: ", str(error))
 
     def test_repeated_keys(self) -> None:
-        """
-        The last one counts, as in Java, and that is told with both places.
-        """
+        """The last one counts, as in Java, and that is told with both places."""
         settings = self.load("slaveTimeout=1\nslaveTimeout=2\nslaveTimeout=2")
         self.assertEqual(settings.ha.slave_timeout, 0.002)
         (note,) = settings.notes
         self.assertIn(":2: slaveTimeout=2 replaces 1 (", note)
 
     def test_all_problems_at_once(self) -> None:
-        """
-        Every problem is reported, in the order of the file, one place each.
-        """
+        """Every problem is reported, in the order of the file, one place each."""
         found = self.problems(
             "brokerRole=MASTER\nbrokerid=1\nslaveTimeout=0\n=x\nenableLmq=true\nbrokerName=\\u12\n",
             "haFirstSync=middle",
@@ -786,18 +656,14 @@ class SourceTests(LoadTestCase):
             self.assertIn(part, text)
 
     def test_no_follow_up_problems(self) -> None:
-        """
-        A value that is refused does not make its neighbours look wrong.
-        """
+        """A value that is refused does not make its neighbours look wrong."""
         self.problem("brokerRole=SLAV\nbrokerId=1")
         self.problem("mappedFileSizeCommitLog=x\nmaxMessageSize=1999999999")
         self.problem("haHousekeepingInterval=x\nhaSendHeartbeatInterval=50000")
         self.problem("listenPort=x\nhaListenPort=10911")
 
     def test_missing_file(self) -> None:
-        """
-        A file that cannot be read is one problem with its path.
-        """
+        """A file that cannot be read is one problem with its path."""
         path = Path(self.mktemp())
         error = self.assertRaises(ConfigProblems, load, path)
         self.assertIsInstance(error.problems[0], ConfigUnreadable)
@@ -805,22 +671,16 @@ class SourceTests(LoadTestCase):
         self.assertRaises(ConfigProblems, load, Path("/"))
 
     def test_latin_1_file(self) -> None:
-        """
-        A file in Latin-1 is read as Java reads it.
-        """
+        """A file in Latin-1 is read as Java reads it."""
         settings = load(self.file(b"brokerName=caf\xe9\n"))
         self.assertEqual(settings.broker.name, "café")
 
 
 class DescribeTests(LoadTestCase):
-    """
-    What C{config check} shows.
-    """
+    """What C{config check} shows."""
 
     def test_rows(self) -> None:
-        """
-        Each key has its value in the file's units, and where it comes from.
-        """
+        """Each key has its value in the file's units, and where it comes from."""
         path = self.file("slaveTimeout=1500\nflushDiskType=SYNC_FLUSH\ndeleteWhen=4;5\n")
         settings, rows = check(path, ["listenPort=20911"], "slave")
         found = {row.key: row for row in rows}
@@ -838,9 +698,7 @@ class DescribeTests(LoadTestCase):
         self.assertEqual([row.value for row in describe(settings)], [row.value for row in rows])
 
     def test_rows_load_again(self) -> None:
-        """
-        What is shown can be given again and means the same.
-        """
+        """What is shown can be given again and means the same."""
         first = self.load(
             "haAllowedPeers=10.0.0.0/8;::1\nhaMasterAddress=[2001:db8::1]:5\n"
             "diskMaxUsedSpaceRatio=57\nfileReservedTime=13\nmaxMessageSize=100",
@@ -850,7 +708,5 @@ class DescribeTests(LoadTestCase):
         self.assertEqual(self.load(text), first)
 
     def test_check_raises_too(self) -> None:
-        """
-        A check of a wrong file raises all its problems.
-        """
+        """A check of a wrong file raises all its problems."""
         self.assertRaises(ConfigProblems, check, self.file("x=1"))

@@ -1,6 +1,4 @@
-"""
-A name server's file.
-"""
+"""A name server's file."""
 
 from __future__ import annotations
 
@@ -13,28 +11,20 @@ from rmqha.config.settings import NamesrvSettings
 
 
 class NamesrvTests(SynchronousTestCase):
-    """
-    C{--role namesrv}.
-    """
+    """C{--role namesrv}."""
 
     def refused(self, *overrides: str) -> str:
-        """
-        What keys are refused with.
-        """
+        """What keys are refused with."""
         return str(self.assertRaises(ConfigProblems, load, None, overrides, "namesrv"))
 
     def test_defaults(self) -> None:
-        """
-        What an absent key means is what code means by nothing.
-        """
+        """What an absent key means is what code means by nothing."""
         settings = load(None, role="namesrv")
         self.assertEqual(settings.namesrv, NamesrvSettings())
         self.assertEqual(settings.admin.listen_port, 9879)
 
     def test_values(self) -> None:
-        """
-        Times are milliseconds, and each row says where its value comes from.
-        """
+        """Times are milliseconds, and each row says where its value comes from."""
         given = ("brokerChannelGrace=30000", "namesrvAllowedPeers=10.0.0.0/8", "listenPort=9000")
         settings, rows = check(None, given, "namesrv")
         self.assertEqual(settings.namesrv.channel_grace, 30.0)
@@ -46,18 +36,14 @@ class NamesrvTests(SynchronousTestCase):
         self.assertNotIn("brokerRole", sources)
 
     def test_refused(self) -> None:
-        """
-        A broker's keys, bad values and one port for two things are refused by name.
-        """
+        """A broker's keys, bad values and one port for two things are refused by name."""
         self.assertIn("unknown key brokerName", self.refused("brokerName=a"))
         self.assertIn("did you mean listenPort", self.refused("listenport=1"))
         self.assertIn("already a port of", self.refused("listenPort=9000", "adminListenPort=9000"))
         self.assertIn("kvConfigPath", self.refused("kvConfigPath="))
 
     def test_foreign(self) -> None:
-        """
-        Keys that tune Java are listed; a feature that is not there refuses to start.
-        """
+        """Keys that tune Java are listed; a feature that is not there refuses to start."""
         settings = load(None, ["serverWorkerThreads=8", "supportActingMaster=false"], "namesrv")
         self.assertEqual(set(settings.ignored), {"serverWorkerThreads", "supportActingMaster"})
         for name in NAMESRV_UNSUPPORTED:

@@ -1,6 +1,4 @@
-"""
-Java's .properties text, corner by corner.
-"""
+"""Java's .properties text, corner by corner."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 def java_escape(text: str, key: bool) -> str:
-    """
-    Escape as C{Properties.store} does: pure ASCII, blanks of keys, leading blanks of values.
-    """
+    """Escape as C{Properties.store} does: pure ASCII, blanks of keys, leading blanks of values."""
     out = []
     for position, char in enumerate(text):
         if char == " " and (key or position == 0):
@@ -34,151 +30,105 @@ def java_escape(text: str, key: bool) -> str:
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """
-    Keys and values without their lines.
-    """
+    """Keys and values without their lines."""
     return [(entry.key, entry.value) for entry in parse(text)]
 
 
 class SeparatorTests(SynchronousTestCase):
-    """
-    Where a key ends and its value starts.
-    """
+    """Where a key ends and its value starts."""
 
     def test_every_separator(self) -> None:
-        """
-        An equals sign, a colon and blanks all separate, with blanks around them.
-        """
+        """An equals sign, a colon and blanks all separate, with blanks around them."""
         for line in ("a=b", "a:b", "a b", "a\tb", "a = b", "a : b", "  a  b", "\ta\f=\tb"):
             self.assertEqual(pairs(line), [("a", "b")], line)
 
     def test_only_one_separator_is_dropped(self) -> None:
-        """
-        A second separator belongs to the value.
-        """
+        """A second separator belongs to the value."""
         self.assertEqual(pairs("a==b"), [("a", "=b")])
         self.assertEqual(pairs("a = = b"), [("a", "= b")])
         self.assertEqual(pairs("a b=c"), [("a", "b=c")])
         self.assertEqual(pairs("namesrvAddr=h:1;g:2"), [("namesrvAddr", "h:1;g:2")])
 
     def test_escaped_separators_belong_to_the_key(self) -> None:
-        """
-        A backslash takes a separator's meaning away.
-        """
+        """A backslash takes a separator's meaning away."""
         self.assertEqual(pairs(r"a\=b\:c\ d=e"), [("a=b:c d", "e")])
 
     def test_key_alone(self) -> None:
-        """
-        A key without a separator has an empty value.
-        """
+        """A key without a separator has an empty value."""
         self.assertEqual(pairs("a\nb=\n"), [("a", ""), ("b", "")])
 
     def test_trailing_blanks_stay(self) -> None:
-        """
-        Blanks behind a value are part of it, as in Java.
-        """
+        """Blanks behind a value are part of it, as in Java."""
         self.assertEqual(pairs("a=b  "), [("a", "b  ")])
 
 
 class LineTests(SynchronousTestCase):
-    """
-    Lines, comments and continuations.
-    """
+    """Lines, comments and continuations."""
 
     def test_comments_and_blank_lines(self) -> None:
-        """
-        Both comment signs count only at the start of a line, behind blanks too.
-        """
+        """Both comment signs count only at the start of a line, behind blanks too."""
         text = "# a=1\n! b=2\n\n   \t\n  # c=3\nd=4 # not a comment\n"
         self.assertEqual(pairs(text), [("d", "4 # not a comment")])
 
     def test_line_numbers(self) -> None:
-        """
-        An entry knows the line it starts on, whatever ends the lines.
-        """
+        """An entry knows the line it starts on, whatever ends the lines."""
         for end in ("\n", "\r", "\r\n"):
             entries = parse(end.join(["# x", "a=1\\", "  2", "", "b=3"]))
             self.assertEqual(entries, [Entry("a", "12", 2), Entry("b", "3", 5)], repr(end))
 
     def test_even_backslashes_do_not_continue(self) -> None:
-        """
-        Two backslashes are one character; three are one and a continuation.
-        """
+        """Two backslashes are one character; three are one and a continuation."""
         self.assertEqual(pairs("a=1\\\\\nb=2"), [("a", "1\\"), ("b", "2")])
         self.assertEqual(pairs("a=1\\\\\\\n  2"), [("a", "1\\2")])
 
     def test_comment_sign_in_a_continuation(self) -> None:
-        """
-        A continued line is never a comment, and a comment is never continued.
-        """
+        """A continued line is never a comment, and a comment is never continued."""
         self.assertEqual(pairs("a=1\\\n#2"), [("a", "1#2")])
         self.assertEqual(pairs("# a \\\nb=2"), [("b", "2")])
 
     def test_blank_line_ends_a_continuation(self) -> None:
-        """
-        A blank line behind a continuation ends it.
-        """
+        """A blank line behind a continuation ends it."""
         self.assertEqual(pairs("a=1\\\n   \nb=2"), [("a", "1"), ("b", "2")])
 
     def test_backslash_at_the_end_of_the_file(self) -> None:
-        """
-        A last backslash continues into nothing.
-        """
+        """A last backslash continues into nothing."""
         self.assertEqual(pairs("a=1\\"), [("a", "1")])
         self.assertEqual(pairs("\\"), [])
 
     def test_key_may_be_continued(self) -> None:
-        """
-        A continuation may cut a key.
-        """
+        """A continuation may cut a key."""
         self.assertEqual(pairs("bro\\\n   kerId=0"), [("brokerId", "0")])
 
     def test_repeated_keys_are_all_returned(self) -> None:
-        """
-        Which one counts is not decided here.
-        """
+        """Which one counts is not decided here."""
         self.assertEqual(pairs("a=1\na=2"), [("a", "1"), ("a", "2")])
 
     def test_vertical_tab_is_no_blank(self) -> None:
-        """
-        Other white space, and other line ends of Unicode, are ordinary characters.
-        """
+        """Other white space, and other line ends of Unicode, are ordinary characters."""
         self.assertEqual(pairs("a=\v1\x85\u2028"), [("a", "\v1\x85\u2028")])
 
 
 class EscapeTests(SynchronousTestCase):
-    """
-    Backslashes inside keys and values.
-    """
+    """Backslashes inside keys and values."""
 
     def test_named_and_other_escapes(self) -> None:
-        """
-        Four letters are control characters; before anything else a backslash vanishes.
-        """
+        """Four letters are control characters; before anything else a backslash vanishes."""
         self.assertEqual(pairs(r"a=\t\r\n\f\z\"\b\0"), [("a", '\t\r\n\fz"b0')])
 
     def test_windows_paths_lose_their_backslashes(self) -> None:
-        """
-        What Java does to C{C:\\store} happens here too.
-        """
+        """What Java does to C{C:\\store} happens here too."""
         self.assertEqual(pairs(r"a=C:\store"), [("a", "C:store")])
 
     def test_unicode(self) -> None:
-        """
-        Four hex digits are one UTF-16 unit; pairs become one character.
-        """
+        """Four hex digits are one UTF-16 unit; pairs become one character."""
         self.assertEqual(pairs(r"\u00e9=\u4E2D\uD83D\uDE00"), [("é", "中😀")])
 
     def test_lone_surrogate(self) -> None:
-        """
-        Half a pair becomes the replacement character and never breaks an encoder.
-        """
+        """Half a pair becomes the replacement character and never breaks an encoder."""
         self.assertEqual(pairs(r"a=\ud83dx"), [("a", "\ufffdx")])
 
     def test_malformed_unicode_is_a_fault(self) -> None:
-        """
-        Too few hex digits spoil their line and no other.
-        """
+        """Too few hex digits spoil their line and no other."""
         first, second = parse("a=\\u12G4\nb=1")
         self.assertEqual(first.line, 1)
         self.assertIn("u12G4", first.fault)
@@ -187,40 +137,30 @@ class EscapeTests(SynchronousTestCase):
 
 
 class DecodeTests(SynchronousTestCase):
-    """
-    Bytes to text.
-    """
+    """Bytes to text."""
 
     def test_both_charsets(self) -> None:
-        """
-        UTF-8 is recognised, with its mark or without; all else is Latin-1.
-        """
+        """UTF-8 is recognised, with its mark or without; all else is Latin-1."""
         self.assertEqual(decode("é".encode()), "é")
         self.assertEqual(decode(b"\xef\xbb\xbfa=1"), "a=1")
         self.assertEqual(decode(b"\xe9"), "é")
 
     @given(st.binary(max_size=200))
     def test_any_bytes(self, raw: bytes) -> None:
-        """
-        No bytes break the reader.
-        """
+        """No bytes break the reader."""
         for entry in parse(decode(raw)):
             entry.key.encode()
             entry.value.encode()
 
 
 class RoundTripTests(SynchronousTestCase):
-    """
-    What Java writes is read back.
-    """
+    """What Java writes is read back."""
 
     @given(
         st.lists(st.tuples(TEXTS.filter(bool), TEXTS), max_size=5), st.sampled_from(["\n", "\r\n"])
     )
     def test_round_trip(self, written: list[tuple[str, str]], end: str) -> None:
-        """
-        Any keys and values survive Java's own escaping.
-        """
+        """Any keys and values survive Java's own escaping."""
         text = "".join(
             f"{java_escape(key, True)}={java_escape(value, False)}{end}" for key, value in written
         )
@@ -228,9 +168,7 @@ class RoundTripTests(SynchronousTestCase):
 
     @given(TEXTS.filter(bool), TEXTS, st.data())
     def test_round_trip_with_continuations(self, key: str, value: str, data: st.DataObject) -> None:
-        """
-        A line may be cut anywhere outside an escape.
-        """
+        """A line may be cut anywhere outside an escape."""
         cut = data.draw(st.integers(0, len(value)))
         head, tail = java_escape(value[:cut], False), java_escape(value[cut:], True)
         text = f"{java_escape(key, True)}={head}\\\n   {tail}"

@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.controller}.
-"""
+"""Tests of L{rmqha.controller}."""

@@ -1,6 +1,4 @@
-"""
-Controllers that answer at once, as stock ones do.
-"""
+"""Controllers that answer at once, as stock ones do."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ Handler = Callable[[Command], Command]
 
 @define(eq=False)
 class FakeControllers:
-    """
-    A group of controllers, and the client that asks them.
+    """A group of controllers, and the client that asks them.
 
     @ivar addresses: Of all.
     @ivar leader: Which one leads; empty for none.
@@ -40,16 +37,12 @@ class FakeControllers:
     asked: list[tuple[str, Command]] = field(factory=list)
 
     def codes(self) -> list[tuple[str, int]]:
-        """
-        What was asked of whom since the last time.
-        """
+        """What was asked of whom since the last time."""
         asked, self.asked = self.asked, []
         return [(address, command.code) for address, command in asked]
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Answer as that controller.
-        """
+        """Answer as that controller."""
         if address in self.gone:
             return fail(RemotingUnreachable(address, "connection refused"))
         self.asked.append((address, command))
@@ -63,9 +56,7 @@ class FakeControllers:
         return succeed(self.handlers[command.code](command))
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """
-        Take it.
-        """
+        """Take it."""
         if address in self.gone:
             return fail(RemotingUnreachable(address, "connection refused"))
         self.asked.append((address, command))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.epoch_labels}.
-"""
+"""Tests for L{rmqha.controller.epoch_labels}."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ STEPS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5)), max_size=8)
 
 
 def made(*pairs: tuple[int, int]) -> Labels:
-    """
-    Labels by number and start.
-    """
+    """Labels by number and start."""
     return tuple(EpochLabel(*pair) for pair in pairs)
 
 
 def filed(labels: Labels, end: int) -> list[int | None]:
-    """
-    Under which label each byte of a log is.
-    """
+    """Under which label each byte of a log is."""
     found: list[int | None] = []
     for offset in range(end):
         under = [label.label for label in labels if label.start <= offset]
@@ -35,23 +29,17 @@ def filed(labels: Labels, end: int) -> list[int | None]:
 
 
 class GrowingTests(SynchronousTestCase):
-    """
-    Labels of a log that grows and is cut.
-    """
+    """Labels of a log that grows and is cut."""
 
     def test_empty_ones_give_way(self) -> None:
-        """
-        Two elections without a write between leave the second.
-        """
+        """Two elections without a write between leave the second."""
         labels = made((1, 0), (2, 50))
         self.assertEqual(appended(labels, EpochLabel(3, 50)), made((1, 0), (3, 50)))
         self.assertEqual(appended(labels, EpochLabel(3, 51)), made((1, 0), (2, 50), (3, 51)))
         self.assertEqual(appended((), EpochLabel(7, 9)), made((7, 9)))
 
     def test_behind(self) -> None:
-        """
-        What goes back is refused with both.
-        """
+        """What goes back is refused with both."""
         for label in (EpochLabel(2, 60), EpochLabel(1, 60), EpochLabel(3, 49)):
             with self.assertRaises(EpochLabelBehind) as raised:
                 appended(made((2, 50)), label)
@@ -62,9 +50,7 @@ class GrowingTests(SynchronousTestCase):
 
     @given(STEPS, st.integers(0, 40))
     def test_cut(self, steps: list[tuple[int, int]], at: int) -> None:
-        """
-        A cut takes no byte's label from it, and leaves none without a byte.
-        """
+        """A cut takes no byte's label from it, and leaves none without a byte."""
         labels: Labels = ()
         label = start = 0
         for more, further in steps:
@@ -76,14 +62,10 @@ class GrowingTests(SynchronousTestCase):
 
 
 class ConsistentPointTests(SynchronousTestCase):
-    """
-    Where two logs are one, as their labels tell.
-    """
+    """Where two logs are one, as their labels tell."""
 
     def test_cases(self) -> None:
-        """
-        The newest label that both have counts, and the log that ends first.
-        """
+        """The newest label that both have counts, and the log that ends first."""
         master = made((1, 0), (2, 100), (4, 300))
         for ours, end, point in (
             (made((1, 0)), 80, 80),
@@ -107,8 +89,7 @@ class ConsistentPointTests(SynchronousTestCase):
         our_tail: int,
         their_tail: int,
     ) -> None:
-        """
-        Logs that were one up to somewhere, and then had masters of different epochs, are cut
+        """Logs that were one up to somewhere, and then had masters of different epochs, are cut
         neither above that place nor below the last label before it.
         """
         common: Labels = ()
@@ -138,8 +119,7 @@ class ConsistentPointTests(SynchronousTestCase):
             self.assertEqual(point, min(mine[len(common)].start, other[len(common)].start))
 
     def test_captured(self) -> None:
-        """
-        The silent divergence: by labels the returning member's log is sound to its end, although
+        """The silent divergence: by labels the returning member's log is sound to its end, although
         its last records are not the master's.
         """
         decoder = MasterMessages()

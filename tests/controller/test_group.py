@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.group}.
-"""
+"""Tests for L{rmqha.controller.group}."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ LED = SetState(master=ONE, master_epoch=1, in_sync=frozenset({1}), set_epoch=1)
 
 
 def said(ext: dict[str, str], body: bytes = b"", code: int = 0) -> Handler:
-    """
-    Answer so.
-    """
+    """Answer so."""
 
     def answer(command: Command) -> Command:
         found = command.answer(code, body=body)
@@ -46,16 +42,12 @@ def said(ext: dict[str, str], body: bytes = b"", code: int = 0) -> Handler:
 
 
 def refused(code: int, remark: str = "no") -> Handler:
-    """
-    Refuse.
-    """
+    """Refuse."""
     return lambda command: command.answer(code, remark)
 
 
 class GroupTestCase(SynchronousTestCase):
-    """
-    Three controllers, of which the second leads.
-    """
+    """Three controllers, of which the second leads."""
 
     def setUp(self) -> None:
         self.controllers = FakeControllers((A, B, C), B)
@@ -68,9 +60,7 @@ class GroupTestCase(SynchronousTestCase):
         )
 
     def result(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> T:
-        """
-        What it gives.
-        """
+        """What it gives."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         return self.successResultOf(asked)
@@ -78,18 +68,14 @@ class GroupTestCase(SynchronousTestCase):
     def failed(
         self, asked: Deferred[T] | Coroutine[Any, Any, T], error: type[Exception]
     ) -> Exception:
-        """
-        How it fails.
-        """
+        """How it fails."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         return self.failureResultOf(asked, error).value
 
 
 class LeaderTests(GroupTestCase):
-    """
-    Who leads.
-    """
+    """Who leads."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -98,9 +84,7 @@ class LeaderTests(GroupTestCase):
         self.controllers.handlers[Code.GET_REPLICA_INFO] = said(ext, body)
 
     def test_found_once(self) -> None:
-        """
-        A follower says who leads, and it is not asked again.
-        """
+        """A follower says who leads, and it is not asked again."""
         self.assertEqual(self.result(self.group.current()), LED)
         self.assertEqual(
             self.controllers.codes(), [(A, Code.GET_METADATA_INFO), (B, Code.GET_REPLICA_INFO)]
@@ -109,36 +93,28 @@ class LeaderTests(GroupTestCase):
         self.assertEqual(self.controllers.codes(), [(B, Code.GET_REPLICA_INFO)])
 
     def test_another(self) -> None:
-        """
-        Another one leads now: the request goes there.
-        """
+        """Another one leads now: the request goes there."""
         self.result(self.group.current())
         self.controllers.leader = C
         self.assertEqual(self.result(self.group.current()), LED)
         self.assertEqual(self.group.leader, C)
 
     def test_dies(self) -> None:
-        """
-        One that cannot be reached is replaced by its successor.
-        """
+        """One that cannot be reached is replaced by its successor."""
         self.result(self.group.current())
         self.controllers.gone.add(B)
         self.controllers.leader = C
         self.assertEqual(self.result(self.group.current()), LED)
 
     def test_followers_know_the_dead_one_only(self) -> None:
-        """
-        While followers name one that is gone there is none, and both are said.
-        """
+        """While followers name one that is gone there is none, and both are said."""
         self.controllers.gone.add(B)
         error = self.failed(self.group.current(), NoController)
         self.assertIn(f"no controller of {A}, {B}, {C} leads", str(error))
         self.assertIn(f"{B} leads, and", str(error))
 
     def test_nobody_leads(self) -> None:
-        """
-        What each said is told.
-        """
+        """What each said is told."""
         self.controllers.leader = ""
         self.controllers.gone.add(C)
         error = str(self.failed(self.group.current(), NoController))
@@ -146,18 +122,14 @@ class LeaderTests(GroupTestCase):
         self.assertIn("connection refused", error)
 
     def test_they_disagree(self) -> None:
-        """
-        Two that say of each other that they lead do not keep a member busy for ever.
-        """
+        """Two that say of each other that they lead do not keep a member busy for ever."""
         self.controllers.leader, self.controllers.stale = "", A
         error = self.failed(self.group.current(), NoController)
         self.assertIn(f"{A} leads no more", str(error))
         self.assertLess(len(self.controllers.asked), 10)
 
     def test_silent(self) -> None:
-        """
-        One that was asked and is silent may have done it: the request is not sent to another.
-        """
+        """One that was asked and is silent may have done it: the request is not sent to another."""
         self.result(self.group.current())
         self.controllers.silent.add(B)
         error = self.failed(self.group.current(), ControllerUnanswered)
@@ -167,23 +139,17 @@ class LeaderTests(GroupTestCase):
 
 
 class CoordinatorTests(GroupTestCase):
-    """
-    What is decided of a set.
-    """
+    """What is decided of a set."""
 
     def test_no_master(self) -> None:
-        """
-        A set without a master has an epoch all the same.
-        """
+        """A set without a master has an epoch all the same."""
         body = b'{"syncStateSet":[1,2],"syncStateSetEpoch":4}'
         self.controllers.handlers[Code.GET_REPLICA_INFO] = said({"masterEpoch": "5"}, body)
         state = SetState(master=None, master_epoch=5, in_sync=frozenset({1, 2}), set_epoch=4)
         self.assertEqual(self.result(self.group.current()), state)
 
     def test_unknown_set(self) -> None:
-        """
-        A refusal has its code.
-        """
+        """A refusal has its code."""
         self.controllers.handlers[Code.GET_REPLICA_INFO] = refused(
             Answered.BROKER_METADATA_NOT_EXIST
         )
@@ -192,16 +158,12 @@ class CoordinatorTests(GroupTestCase):
         self.assertEqual((error.address, error.code, error.remark), (B, 2008, "no"))
 
     def test_garbled(self) -> None:
-        """
-        A body that is none is no answer to believe.
-        """
+        """A body that is none is no answer to believe."""
         self.controllers.handlers[Code.GET_REPLICA_INFO] = said({"masterEpoch": "5"}, b"[]")
         self.failed(self.group.current(), ControllerRefused)
 
     def test_elect(self) -> None:
-        """
-        An election names the master; so does the answer that there is one.
-        """
+        """An election names the master; so does the answer that there is one."""
         ext = {
             "masterBrokerId": "1",
             "masterAddress": ONE.address,
@@ -225,16 +187,12 @@ class CoordinatorTests(GroupTestCase):
         )
 
     def test_not_elected(self) -> None:
-        """
-        Nobody lives that may be elected.
-        """
+        """Nobody lives that may be elected."""
         self.controllers.handlers[Code.ELECT_MASTER] = refused(Answered.ELECT_MASTER_FAILED)
         self.failed(self.group.elect(1), ControllerRefused)
 
     def test_alter(self) -> None:
-        """
-        A change names the set that it replaces, and gives the new one.
-        """
+        """A change names the set that it replaces, and gives the new one."""
         body = b'{"syncStateSet":[2,1],"syncStateSetEpoch":2}'
         handler = said({"newSyncStateSetEpoch": "2"}, body)
         self.controllers.handlers[Code.ALTER_SYNC_STATE_SET] = handler
@@ -249,8 +207,8 @@ class CoordinatorTests(GroupTestCase):
         self.assertEqual(from_ext(AlterSyncStateSetRequest, command.ext), asked)
 
     def test_outcome_unknown(self) -> None:
-        """
-        A change that was sent and not answered, or whose raft entry failed, may have been made.
+        """A change that was sent and not answered, or whose raft entry failed, may have been
+        made.
         """
         self.result(self.group.find_leader())
         self.controllers.handlers[Code.ALTER_SYNC_STATE_SET] = refused(1, "append failed")
@@ -262,9 +220,7 @@ class CoordinatorTests(GroupTestCase):
         self.assertEqual(sent, [B, B])
 
     def test_fenced(self) -> None:
-        """
-        A master of an older epoch is told so.
-        """
+        """A master of an older epoch is told so."""
         handler = said({"newSyncStateSetEpoch": "0"}, code=Answered.FENCED_MASTER_EPOCH)
         self.controllers.handlers[Code.ALTER_SYNC_STATE_SET] = handler
         error = self.failed(self.group.alter(LED, frozenset({1, 2})), ControllerRefused)
@@ -273,14 +229,10 @@ class CoordinatorTests(GroupTestCase):
 
 
 class MembershipTests(GroupTestCase):
-    """
-    An id, an address, signs of life.
-    """
+    """An id, an address, signs of life."""
 
     def test_join(self) -> None:
-        """
-        A new member asks for an id, applies for it and says where it is.
-        """
+        """A new member asks for an id, applies for it and says where it is."""
         handlers = self.controllers.handlers
         names = {"clusterName": "C", "brokerName": "a"}
         handlers[Code.GET_NEXT_BROKER_ID] = said({**names, "nextBrokerId": "2"})
@@ -297,16 +249,12 @@ class MembershipTests(GroupTestCase):
         self.assertEqual(command.ext["registerCheckCode"], "127.0.0.1:35200;1")
 
     def test_taken(self) -> None:
-        """
-        The id is somebody else's.
-        """
+        """The id is somebody else's."""
         self.controllers.handlers[Code.APPLY_BROKER_ID] = refused(Answered.BROKER_ID_INVALID)
         self.failed(self.group.apply(2, "x;1"), ControllerRefused)
 
     def test_beat(self) -> None:
-        """
-        All controllers get a sign of life, one-way; one that is away stops no other.
-        """
+        """All controllers get a sign of life, one-way; one that is away stops no other."""
         self.controllers.gone.add(A)
         beat = MemberHeartbeatRequest(
             cluster_name="C",

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.identity}.
-"""
+"""Tests for L{rmqha.controller.identity}."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ CODE = "127.0.0.1:35100;1795308906338"
 
 
 class TextTests(SynchronousTestCase):
-    """
-    The files' text.
-    """
+    """The files' text."""
 
     def test_stock(self) -> None:
-        """
-        What a stock member wrote.
-        """
+        """What a stock member wrote."""
         stock = (FOLDER / "brokerIdentity.b1").read_text()
         identity = Identity(cluster="C", name="a", id=1)
         self.assertEqual((stock, Identity.parse(stock)), ("C#a#1", identity))
@@ -38,16 +32,12 @@ class TextTests(SynchronousTestCase):
 
     @given(NAMES, NAMES, st.integers(1, (1 << 63) - 1))
     def test_round(self, cluster: str, name: str, number: int) -> None:
-        """
-        What is written is read again.
-        """
+        """What is written is read again."""
         identity = Identity(cluster=cluster, name=name, id=number)
         self.assertEqual(Identity.parse(identity.render()), identity)
 
     def test_wrong(self) -> None:
-        """
-        Texts that are refused, with what is said.
-        """
+        """Texts that are refused, with what is said."""
         for text, words in (
             ("", "has 1 parts"),
             ("\0" * 9, "has 1 parts"),
@@ -64,9 +54,7 @@ class TextTests(SynchronousTestCase):
 
 
 class FilesTests(SynchronousTestCase):
-    """
-    A store's files.
-    """
+    """A store's files."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
@@ -74,9 +62,7 @@ class FilesTests(SynchronousTestCase):
         self.files = IdentityFiles.of(self.root, "C", "a")
 
     def test_way(self) -> None:
-        """
-        A new member applies for an id, and has it.
-        """
+        """A new member applies for an id, and has it."""
         self.assertEqual((self.files.read(), self.files.applied()), (None, None))
         applied = self.files.apply(2, CODE)
         self.assertEqual((self.files.read(), self.files.applied()), (None, applied))
@@ -86,18 +72,14 @@ class FilesTests(SynchronousTestCase):
         self.assertEqual([path.name for path in self.root.iterdir()], ["brokerIdentity"])
 
     def test_refused(self) -> None:
-        """
-        One whose id was given to somebody else applies for another.
-        """
+        """One whose id was given to somebody else applies for another."""
         self.files.apply(1, CODE)
         self.files.withdraw()
         self.files.withdraw()
         self.assertIsNone(self.files.applied())
 
     def test_of_another_set(self) -> None:
-        """
-        A store of another set is refused, and both are named.
-        """
+        """A store of another set is refused, and both are named."""
         self.files.given(self.files.apply(1, CODE))
         for cluster, name in (("D", "a"), ("C", "b")):
             with self.assertRaises(IdentityInvalid) as raised:
@@ -106,17 +88,13 @@ class FilesTests(SynchronousTestCase):
             self.assertIn(f"{name} in {cluster}", str(raised.exception))
 
     def test_damaged(self) -> None:
-        """
-        A damaged file is no new member.
-        """
+        """A damaged file is no new member."""
         self.files.path.write_bytes(b"\xff\xfe")
         with self.assertRaises(IdentityInvalid):
             self.files.read()
 
     def test_names(self) -> None:
-        """
-        A name with the mark in it would be read as another.
-        """
+        """A name with the mark in it would be read as another."""
         with self.assertRaises(IdentityInvalid) as raised:
             IdentityFiles.of(self.root, "C#", "a").apply(1, CODE)
         self.assertIn("'C#'", str(raised.exception))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.member_state}.
-"""
+"""Tests for L{rmqha.controller.member_state}."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from rmqha.controller.member_state import Duty, MemberStanding, duty
 
 
 def decided(master: int | None, epoch: int) -> SetState:
-    """
-    What a controller says.
-    """
+    """What a controller says."""
     elected = None if master is None else ElectedMember(master, f"10.0.0.{master}:10911")
     return SetState(master=elected, master_epoch=epoch, in_sync=frozenset({1, 2}), set_epoch=1)
 
@@ -22,23 +18,17 @@ def decided(master: int | None, epoch: int) -> SetState:
 def member(
     *, epoch: int = 0, leads: int | None = None, may_be_first: bool = True
 ) -> MemberStanding:
-    """
-    The one with id 1.
-    """
+    """The one with id 1."""
     return MemberStanding(
         id=1, address="10.0.0.1:10911", epoch=epoch, leads=leads, may_be_first=may_be_first
     )
 
 
 class DutyTests(SynchronousTestCase):
-    """
-    What each decision asks for.
-    """
+    """What each decision asks for."""
 
     def test_each(self) -> None:
-        """
-        Leading and following, elections, and what is not believed.
-        """
+        """Leading and following, elections, and what is not believed."""
         elsewhere = evolve(decided(1, 1), master=ElectedMember(1, "10.0.0.9:10911"))
         rows = [
             (decided(None, 0), member(), Duty.ELECT),

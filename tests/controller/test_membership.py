@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.membership}.
-"""
+"""Tests for L{rmqha.controller.membership}."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ HERE, ELSEWHERE = "10.0.0.1:10911", "10.0.0.9:10911"
 
 @define(eq=False)
 class ControllersAndMember(FakeControllers):
-    """
-    A member lives elsewhere.
+    """A member lives elsewhere.
 
     @ivar generation: Which log that one says that it has; C{None} if it does not answer.
     """
@@ -68,14 +65,10 @@ class ControllersAndMember(FakeControllers):
 
 
 class MembershipTests(SynchronousTestCase):
-    """
-    Joining, and signs of life.
-    """
+    """Joining, and signs of life."""
 
     def setUp(self) -> None:
-        """
-        A group that gives the next free id to whoever asks first.
-        """
+        """A group that gives the next free id to whoever asks first."""
         self.root = Path(self.mktemp())
         self.root.mkdir()
         self.clock = Clock()
@@ -92,16 +85,12 @@ class MembershipTests(SynchronousTestCase):
         self.living: SetMember | None = None
 
     def number(self, command: Command) -> Command:
-        """
-        1012.
-        """
+        """1012."""
         header = NextBrokerIdAnswer(cluster_name="C", broker_name="a", next_broker_id=self.next)
         return command.answer(header=header)
 
     def applied(self, command: Command) -> Command:
-        """
-        1013.
-        """
+        """1013."""
         asked = command.custom(ApplyBrokerIdRequest)
         code = self.given.setdefault(asked.applied_broker_id, asked.register_check_code)
         if code != asked.register_check_code:
@@ -109,25 +98,19 @@ class MembershipTests(SynchronousTestCase):
         return command.answer()
 
     def members(self, command: Command) -> Command:
-        """
-        1006.
-        """
+        """1006."""
         known = () if self.living is None else (self.living,)
         table = {"a": ReplicasInfo(in_sync_replicas=known)} if known else {}
         return command.answer(body=write(SyncStateData(replicas_info_table=table)))
 
     def registered(self, command: Command) -> Command:
-        """
-        1003.
-        """
+        """1003."""
         body = write(SyncStateSet(sync_state_set=(), sync_state_set_epoch=0))
         header = RegisterMemberAnswer(cluster_name="C", broker_name="a")
         return command.answer(header=header, body=body)
 
     def membership(self, name: str = "a") -> Membership:
-        """
-        That of a node with this store.
-        """
+        """That of a node with this store."""
         group = ControllerGroup(
             addresses=(ONE, TWO), client=self.fake, cluster="C", name=name, now_ms=lambda: 77
         )
@@ -148,15 +131,11 @@ class MembershipTests(SynchronousTestCase):
         return made
 
     def join(self, membership: Membership) -> SetState:
-        """
-        Join.
-        """
+        """Join."""
         return self.successResultOf(Deferred.fromCoroutine(membership.join()))
 
     def test_first_time(self) -> None:
-        """
-        It asks for an id, applies for it, and keeps it.
-        """
+        """It asks for an id, applies for it, and keeps it."""
         made = self.membership()
         self.assertIsNone(self.join(made).master)
         self.assertEqual((made.id, self.given), (1, {1: f"{HERE};77"}))
@@ -164,9 +143,7 @@ class MembershipTests(SynchronousTestCase):
         self.assertFalse((self.root / "brokerIdentity-temp").exists())
 
     def test_again(self) -> None:
-        """
-        It only says where it is.
-        """
+        """It only says where it is."""
         self.join(self.membership())
         self.fake.codes()
         again = self.membership()
@@ -178,8 +155,7 @@ class MembershipTests(SynchronousTestCase):
         )
 
     def test_on_a_copy_of_a_living_disk(self) -> None:
-        """
-        An id that lives at another address is not taken from it: a store that is a copy of that
+        """An id that lives at another address is not taken from it: a store that is a copy of that
         one's is told so, and anything else is waited for.
         """
         self.join(self.membership())
@@ -201,8 +177,8 @@ class MembershipTests(SynchronousTestCase):
             self.join(self.membership())
 
     def test_race(self) -> None:
-        """
-        Somebody else got the id: what was applied for is given up, and the next try gets another.
+        """Somebody else got the id: what was applied for is given up, and the next try gets
+        another.
         """
         self.given[1] = "another"
         made = self.membership()
@@ -214,9 +190,7 @@ class MembershipTests(SynchronousTestCase):
         self.assertEqual(made.id, 2)
 
     def test_killed_while_applying(self) -> None:
-        """
-        Whoever comes again asks for the same id, with the same code.
-        """
+        """Whoever comes again asks for the same id, with the same code."""
         files = IdentityFiles.of(self.root, "C", "a")
         files.apply(1, "earlier")
         self.given[1] = "earlier"
@@ -225,16 +199,13 @@ class MembershipTests(SynchronousTestCase):
         self.assertEqual(made.id, 1)
 
     def test_a_store_of_another_set(self) -> None:
-        """
-        It is refused, whatever the controllers say.
-        """
+        """It is refused, whatever the controllers say."""
         self.join(self.membership())
         failed = Deferred.fromCoroutine(self.membership("b").join())
         self.failureResultOf(failed, IdentityInvalid)
 
     def test_signs_of_life(self) -> None:
-        """
-        Each second to every controller, with what there is to tell; none without an id, and none
+        """Each second to every controller, with what there is to tell; none without an id, and none
         while there is nothing to tell.
         """
         made = self.membership()

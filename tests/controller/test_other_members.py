@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.other_members}.
-"""
+"""Tests for L{rmqha.controller.other_members}."""
 
 from __future__ import annotations
 
@@ -26,13 +24,11 @@ MEMBER = "10.0.0.2:10911"
 
 
 class MembersTests(GroupTestCase):
-    """
-    Who they are.
-    """
+    """Who they are."""
 
     def test_all(self) -> None:
-        """
-        Members are told whether they are in sync or not, live or not; the question names the set.
+        """Members are told whether they are in sync or not, live or not; the question names the
+        set.
         """
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         found = self.result(members_of(self.group))
@@ -40,16 +36,12 @@ class MembersTests(GroupTestCase):
         self.assertEqual(bytes(self.controllers.asked[-1][1].body), b'["a"]')
 
     def test_unknown_set(self) -> None:
-        """
-        A set that the controller does not know has none.
-        """
+        """A set that the controller does not know has none."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, b'{"replicasInfoTable":{}}')
         self.assertEqual(self.result(members_of(self.group)), {})
 
     def test_refused(self) -> None:
-        """
-        A refusal, and what cannot be read, are said with who answered.
-        """
+        """A refusal, and what cannot be read, are said with who answered."""
         for handler in (refused(1), said({}, b"[")):
             self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = handler
             error = self.failed(members_of(self.group), ControllerRefused)
@@ -57,27 +49,21 @@ class MembersTests(GroupTestCase):
 
 
 class LabelsTests(GroupTestCase):
-    """
-    What a member's log is filed under.
-    """
+    """What a member's log is filed under."""
 
     def setUp(self) -> None:
         super().setUp()
         self.member = FakeControllers((MEMBER,), MEMBER)
 
     def test_labels(self) -> None:
-        """
-        Starts are told, oldest first, and where the log ends.
-        """
+        """Starts are told, oldest first, and where the log ends."""
         self.member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
         found = self.result(labels_of(self.member, MEMBER, "a"))
         labels = (EpochLabel(1, 0), EpochLabel(2, 66215))
         self.assertEqual(found, MemberLabels(labels, 344675))
 
     def test_not_told(self) -> None:
-        """
-        A refusal, another set's member, an unreadable answer and nobody there are errors.
-        """
+        """A refusal, another set's member, an unreadable answer and nobody there are errors."""
         code = Code.GET_BROKER_EPOCH_CACHE
         for handler, error in ((refused(1), RequestRefused), (said({}, b"{}"), BodyInvalid)):
             self.member.handlers[code] = handler
@@ -88,9 +74,8 @@ class LabelsTests(GroupTestCase):
         self.failed(labels_of(self.member, MEMBER, "a"), RemotingUnreachable)
 
     def test_ends(self) -> None:
-        """
-        Of those that answer, where their logs end; of the others, and of those that no controller
-        knows, nothing.
+        """Of those that answer, where their logs end; of the others, and of those that no
+        controller knows, nothing.
         """
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         self.member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.overview}.
-"""
+"""Tests for L{rmqha.controller.overview}."""
 
 from __future__ import annotations
 
@@ -12,21 +10,15 @@ from tests.controller.test_other_members import SET
 
 
 class OverviewTests(GroupTestCase):
-    """
-    Three controllers, of which the second leads, and a set.
-    """
+    """Three controllers, of which the second leads, and a set."""
 
     def seen(self, *names: str, body: bytes = SET) -> Overview:
-        """
-        What is told.
-        """
+        """What is told."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, body)
         return self.result(look(self.group, names))
 
     def test_well(self) -> None:
-        """
-        All controllers are asked, the sets by one question of who leads.
-        """
+        """All controllers are asked, the sets by one question of who leads."""
         seen = self.seen("a")
         self.assertEqual([each.leader for each in seen.controllers], [B, B, B])
         self.assertEqual([each.leads for each in seen.controllers], [False, True, False])
@@ -40,17 +32,13 @@ class OverviewTests(GroupTestCase):
         self.assertEqual(self.controllers.codes()[-1], (B, Code.GET_SYNC_STATE_DATA))
 
     def test_without_sets(self) -> None:
-        """
-        Nobody is asked for sets where none is named.
-        """
+        """Nobody is asked for sets where none is named."""
         seen = self.seen()
         self.assertEqual(dict(seen.sets), {})
         self.assertNotIn((B, Code.GET_SYNC_STATE_DATA), self.controllers.codes())
 
     def test_some_gone(self) -> None:
-        """
-        Of a controller that is not there is told why; the others are enough.
-        """
+        """Of a controller that is not there is told why; the others are enough."""
         self.controllers.gone.add(A)
         self.controllers.silent.add(C)
         seen = self.seen("a")
@@ -59,9 +47,7 @@ class OverviewTests(GroupTestCase):
         self.assertEqual(list(seen.problems()), [])
 
     def test_no_leader(self) -> None:
-        """
-        Without a leader there is nothing to ask, and that is said.
-        """
+        """Without a leader there is nothing to ask, and that is said."""
         self.controllers.leader = ""
         seen = self.seen("a")
         self.assertEqual((seen.leader, dict(seen.sets)), ("", {}))
@@ -69,9 +55,7 @@ class OverviewTests(GroupTestCase):
         self.assertIn("no controller leads", problem)
 
     def test_problems(self) -> None:
-        """
-        A set that is not known, one without a master, and one whose master is dead.
-        """
+        """A set that is not known, one without a master, and one whose master is dead."""
         (problem,) = self.seen("b").problems()
         self.assertEqual(problem, "the controllers know no set b")
         without = SET.replace(b'"masterAddress":"10.0.0.1:10911","masterBrokerId":1,', b"")
@@ -81,8 +65,6 @@ class OverviewTests(GroupTestCase):
         self.assertEqual(problem, "set a has a master that is not alive: id 1")
 
     def test_refused(self) -> None:
-        """
-        A refusal is an error.
-        """
+        """A refusal is an error."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = refused(1)
         self.failed(look(self.group, ["a"]), ControllerRefused)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.reset}.
-"""
+"""Tests for L{rmqha.controller.reset}."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ JOURNAL = EpochJournal(number=7, starts=(EpochStart(3, 0, 1), EpochStart(7, 5000
 
 
 class ResetTests(SynchronousTestCase):
-    """
-    A member's store.
-    """
+    """A member's store."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
@@ -40,15 +36,11 @@ class ResetTests(SynchronousTestCase):
         Growth().grown(7, 1, frozenset({1, 2})).write(self.root)
 
     def left(self) -> reset.LeftSet:
-        """
-        Reset it.
-        """
+        """Reset it."""
         return reset.leave_set(self.root, self.root / "commitlog")
 
     def assertForgotten(self) -> None:
-        """
-        A start finds nothing of the set.
-        """
+        """A start finds nothing of the set."""
         self.assertIsNone(IdentityFiles.of(self.root, "C", "a").read())
         self.assertIsNone(epoch_file.read(self.root / "epochFileCheckpoint").labels)
         self.assertIsNone(Held.read(self.root))
@@ -57,9 +49,7 @@ class ResetTests(SynchronousTestCase):
         self.assertEqual((journal.number, journal.starts, journal.higher), (0, (), None))
 
     def test_forgotten(self) -> None:
-        """
-        All goes into one folder, backups too, and it is told who the store was.
-        """
+        """All goes into one folder, backups too, and it is told who the store was."""
         left = self.left()
         self.assertForgotten()
         self.assertEqual(left.folder, self.root / "rmqha" / "before-reset-1")
@@ -81,9 +71,7 @@ class ResetTests(SynchronousTestCase):
         self.assertTrue(left.led_last)
 
     def test_mark(self) -> None:
-        """
-        The empty journal says where the one before is, until the log has an epoch again.
-        """
+        """The empty journal says where the one before is, until the log has an epoch again."""
         self.left()
         table = json.loads((self.root / "rmqha" / "epochs.json").read_text())
         self.assertEqual(table["reset"], 1)
@@ -92,9 +80,7 @@ class ResetTests(SynchronousTestCase):
         self.assertEqual(journal.led(1, 6000, 1).reset, 0)
 
     def test_again(self) -> None:
-        """
-        A store that has nothing is refused; one that was a member again gets a second folder.
-        """
+        """A store that has nothing is refused; one that was a member again gets a second folder."""
         self.left()
         self.assertRaises(Refused, self.left)
         self.assertEqual(len(list((self.root / "rmqha").glob("before-reset-*"))), 1)
@@ -106,9 +92,7 @@ class ResetTests(SynchronousTestCase):
         self.assertIsNone(files.applied())
 
     def test_running(self) -> None:
-        """
-        A store that is in use stays as it is.
-        """
+        """A store that is in use stays as it is."""
         lock = StoreLock(self.root / "lock")
         lock.take()
         self.addCleanup(lock.release)
@@ -117,18 +101,14 @@ class ResetTests(SynchronousTestCase):
         self.assertEqual(list((self.root / "rmqha").glob("before-reset-*")), [])
 
     def test_promoted(self) -> None:
-        """
-        The master epoch of a store that is no member's is not taken away.
-        """
+        """The master epoch of a store that is no member's is not taken away."""
         self.left()
         JOURNAL.write(self.root)
         self.assertRaises(Refused, self.left)
         self.assertEqual(EpochJournal.read(self.root), JOURNAL)
 
     def test_unreadable(self) -> None:
-        """
-        Files that cannot be read are put aside as well.
-        """
+        """Files that cannot be read are put aside as well."""
         (self.root / "brokerIdentity").write_text("a#b")
         for path in (self.root / "rmqha").glob("epochs.json*"):
             path.write_text("{")
@@ -137,8 +117,8 @@ class ResetTests(SynchronousTestCase):
         self.assertEqual((left.identity, left.newest), (None, None))
 
     def test_interrupted(self) -> None:
-        """
-        Wherever it ends, what is there keeps the identity or has no epochs, and it can be repeated.
+        """Wherever it ends, what is there keeps the identity or has no epochs, and it can be
+        repeated.
         """
         for steps in range(8):
             self.setUp()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.controller.set_watch}.
-"""
+"""Tests for L{rmqha.controller.set_watch}."""
 
 from __future__ import annotations
 
@@ -16,14 +14,10 @@ STATE = SetState(master=None, master_epoch=3, in_sync=frozenset(), set_epoch=1)
 
 
 class WatchTests(SynchronousTestCase):
-    """
-    How often it asks, and what it does with answers.
-    """
+    """How often it asks, and what it does with answers."""
 
     def setUp(self) -> None:
-        """
-        A controller that answers at once.
-        """
+        """A controller that answers at once."""
         self.clock = Clock()
         self.asked: list[float] = []
         self.heard = True
@@ -39,33 +33,27 @@ class WatchTests(SynchronousTestCase):
         self.addCleanup(self.watch.stop)
 
     def current(self) -> Deferred[SetState]:
-        """
-        Answer.
-        """
+        """Answer."""
         self.asked.append(self.clock.seconds())
         if self.gone:
             return fail(NoController(("10.0.0.1:9878",), "refused"))
         return succeed(STATE)
 
     async def decided(self, state: SetState) -> str:
-        """
-        Act on it.
-        """
+        """Act on it."""
         self.given.append(state)
         return self.says if isinstance(self.says, str) else await self.says
 
     def asks(self, seconds: float) -> int:
-        """
-        How often it asks in some seconds.
-        """
+        """How often it asks in some seconds."""
         before = len(self.asked)
         for _ in range(round(seconds / TICK)):
             self.clock.advance(TICK)
         return len(self.asked) - before
 
     def test_how_often(self) -> None:
-        """
-        At once; then seldom while the master is heard, often when it is lost, less often later.
+        """At once; then seldom while the master is heard, often when it is lost, less often
+        later.
         """
         self.watch.start()
         self.assertEqual((len(self.asked), self.given), (1, [STATE]))
@@ -80,17 +68,13 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.asks(4 * LOOK), 4)
 
     def test_hurry(self) -> None:
-        """
-        News of an election are a reason to ask.
-        """
+        """News of an election are a reason to ask."""
         self.watch.start()
         self.watch.hurry()
         self.assertEqual(self.asks(TICK), 1)
 
     def test_one_after_the_other(self) -> None:
-        """
-        While a decision is acted on there is no other.
-        """
+        """While a decision is acted on there is no other."""
         self.says = waiting = Deferred[str]()
         self.heard = False
         self.watch.start()
@@ -102,9 +86,7 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.watch.trouble, "")
 
     def test_no_controller(self) -> None:
-        """
-        It is told, and how long nobody answers.
-        """
+        """It is told, and how long nobody answers."""
         self.watch.start()
         self.gone = True
         self.asks(2 * LOOK)

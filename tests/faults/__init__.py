@@ -1,3 +1,1 @@
-"""
-Real processes, real faults; README.md says which is where.
-"""
+"""Real processes, real faults; README.md says which is where."""

@@ -1,6 +1,4 @@
-"""
-What all fault tests share: a pair of nodes, a seed, and what must hold in the end.
-"""
+"""What all fault tests share: a pair of nodes, a seed, and what must hold in the end."""
 
 from __future__ import annotations
 
@@ -41,22 +39,17 @@ TRIES = 3
 
 
 def rounds(quick: int) -> range:
-    """
-    Repetitions: C{quick} of them, times C{RMQHA_FAULT_ROUNDS}.
-    """
+    """Repetitions: C{quick} of them, times C{RMQHA_FAULT_ROUNDS}."""
     return range(max(1, round(quick * ROUNDS)))
 
 
 def seconds(quick: float, longest: float) -> float:
-    """
-    How long a fault lasts: C{quick}, times C{RMQHA_FAULT_ROUNDS}, up to C{longest}.
-    """
+    """How long a fault lasts: C{quick}, times C{RMQHA_FAULT_ROUNDS}, up to C{longest}."""
     return min(longest, quick * max(1.0, ROUNDS))
 
 
 class FaultTestCase(SynchronousTestCase):
-    """
-    Tests that start nodes, and leave none behind.
+    """Tests that start nodes, and leave none behind.
 
     Every random choice comes from one seed, which is printed; C{RMQHA_SEED} repeats it.
 
@@ -65,9 +58,7 @@ class FaultTestCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        """
-        Choose a seed and make a folder.
-        """
+        """Choose a seed and make a folder."""
         self.seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         self.random = random.Random(f"{self.seed} {self.id()}")
         self.tell(f"RMQHA_SEED={self.seed} {self.id()}")
@@ -82,22 +73,17 @@ class FaultTestCase(SynchronousTestCase):
             process.kill9()
 
     def tell(self, text: str) -> None:
-        """
-        A line for whoever has to repeat this.
-        """
+        """A line for whoever has to repeat this."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def passes(self, length: float) -> None:
-        """
-        Let some seconds pass.
-        """
+        """Let some seconds pass."""
         moment = time.monotonic() + length
         until(lambda: time.monotonic() > moment, "a while", length + 10)
 
     def at_best(self, measure: Callable[[], float], bound: float, what: object) -> float:
-        """
-        Time something until it is quick enough, three times at most: a machine that does
+        """Time something until it is quick enough, three times at most: a machine that does
         other things may be late, what is slow is slow each time.
 
         @param bound: In seconds, as what is measured.
@@ -112,42 +98,32 @@ class FaultTestCase(SynchronousTestCase):
     # --- nodes --------------------------------------------------------------
 
     def master(self, name: str = "master", **keys: Any) -> Driver:
-        """
-        A SYNC master, not started.
-        """
+        """A SYNC master, not started."""
         given = {**BRISK, "brokerRole": "SYNC_MASTER", **keys}
         master = Driver(self.folder, "master", name, **given)
         self._processes.append(master)
         return master
 
     def slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Node:
-        """
-        A slave under twistd, not started.
-        """
+        """A slave under twistd, not started."""
         slave = Node(self.folder, "slave", name, master=address, **{**BRISK, **keys})
         self._processes.append(slave)
         return slave
 
     def driven_slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Driver:
-        """
-        A slave that can be told to die, or given a bad disk; not started.
-        """
+        """A slave that can be told to die, or given a bad disk; not started."""
         slave = Driver(self.folder, "slave", name, master=address, **{**BRISK, **keys})
         self._processes.append(slave)
         return slave
 
     def proxy(self, address: tuple[str, int]) -> Proxy:
-        """
-        A network to a master, started.
-        """
+        """A network to a master, started."""
         proxy = Proxy(self.folder, address, self.seed)
         self._processes.append(proxy)
         return proxy.start()
 
     def pair(self, **keys: Any) -> tuple[Driver, Node]:
-        """
-        A master and a slave in sync with it.
-        """
+        """A master and a slave in sync with it."""
         master = self.master(**keys)
         slave = self.slave(master.address, **keys)
         self.start_both(master, slave)
@@ -155,9 +131,7 @@ class FaultTestCase(SynchronousTestCase):
         return master, slave
 
     def start_both(self, master: Driver, slave: Node) -> None:
-        """
-        Start a master and a slave at the same time.
-        """
+        """Start a master and a slave at the same time."""
         slave.launch()
         master.start()
         slave.until(lambda status: status["state"] != "recovering", "open")
@@ -165,9 +139,8 @@ class FaultTestCase(SynchronousTestCase):
     # --- writes -------------------------------------------------------------
 
     def write(self, master: Driver, count: int, **how: Any) -> list[Write]:
-        """
-        Write and expect every write to be acknowledged.  A slave says that it is in sync a moment
-        before its master has heard that.
+        """Write and expect every write to be acknowledged.  A slave says that it is in sync a
+        moment before its master has heard that.
         """
         if master.keys["brokerRole"] == "SYNC_MASTER":
             master.until(
@@ -183,9 +156,7 @@ class FaultTestCase(SynchronousTestCase):
     # --- the end ------------------------------------------------------------
 
     def settings(self, node: Node) -> StoreSettings:
-        """
-        What a comparison needs to know of a node's store.
-        """
+        """What a comparison needs to know of a node's store."""
         return compare_stores.settings_of(
             node.root,
             file_size=int(str(node.keys["mappedFileSizeCommitLog"])),
@@ -197,8 +168,7 @@ class FaultTestCase(SynchronousTestCase):
     def settle(
         self, master: Driver, *slaves: Node, acked: list[Write] | None = None, timeout: float = 30.0
     ) -> None:
-        """
-        Let slaves catch up, stop all, and check what must hold after every fault.
+        """Let slaves catch up, stop all, and check what must hold after every fault.
 
         @param acked: The writes that were promised; all that were, by default.
         """
@@ -219,9 +189,7 @@ class FaultTestCase(SynchronousTestCase):
         acked: list[Write] | None = None,
         equal: bool = True,
     ) -> None:
-        """
-        Two stopped nodes: prefix, promises, derived files, and a log without surprises.
-        """
+        """Two stopped nodes: prefix, promises, derived files, and a log without surprises."""
         promised = master.history.acked if acked is None else acked
         found = compare_stores.damage(
             self.settings(master), self.settings(slave), promised, equal=equal
@@ -233,14 +201,10 @@ class FaultTestCase(SynchronousTestCase):
 
 
 class NetworkTestCase(FaultTestCase):
-    """
-    Tests with a bad network between the nodes.
-    """
+    """Tests with a bad network between the nodes."""
 
     def proxied(self, **keys: object) -> tuple[Driver, Proxy, Node]:
-        """
-        A pair with a bad network between.
-        """
+        """A pair with a bad network between."""
         master = self.master(**keys).start()
         proxy = self.proxy(master.address)
         slave = self.slave(proxy.address, **keys).start()
@@ -248,8 +212,7 @@ class NetworkTestCase(FaultTestCase):
         return master, proxy, slave
 
     def in_sync(self, master: Driver, slave: Node) -> int:
-        """
-        Let a slave finish its first copy.
+        """Let a slave finish its first copy.
 
         @return: How much it has said until then.
         """
@@ -258,7 +221,5 @@ class NetworkTestCase(FaultTestCase):
         return len(slave.log())
 
     def fed(self, master: Driver) -> int:
-        """
-        How many replicas are connected and have reported.
-        """
+        """How many replicas are connected and have reported."""
         return sum(row["acked"] is not None for row in master.status()["replicas"])

@@ -1,6 +1,4 @@
-"""
-What clients were told of messages of all kinds, by byte, and clients that send them.
-"""
+"""What clients were told of messages of all kinds, by byte, and clients that send them."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ PACE, REFUSED = 0.002, 0.05
 
 @define(kw_only=True)
 class Entry:
-    """
-    What was acknowledged of one message.
+    """What was acknowledged of one message.
 
     @ivar kind: C{plain}, C{delayed}, C{half}, or C{retry}, which a consumer sent back; C{deleted}
         and C{doomed} are plain and delayed ones of a topic that is deleted.
@@ -63,8 +60,7 @@ class Entry:
 
 @define(eq=False)
 class Ledger:
-    """
-    What was acknowledged, and what has to hold for it.
+    """What was acknowledged, and what has to hold for it.
 
     @ivar words: What was decided of each half message, before it was sent.
     @ivar asked: Those that a producer was asked about.
@@ -76,23 +72,17 @@ class Ledger:
     numbers: count[int] = field(factory=count)
 
     def of(self, kind: str) -> list[Entry]:
-        """
-        The entries of one kind.
-        """
+        """The entries of one kind."""
         return [entry for entry in self.entries if entry.kind == kind]
 
     def save(self, path: Path, **told: object) -> None:
-        """
-        Write it, and what else is to be known.
-        """
+        """Write it, and what else is to be known."""
         rows = [{**asdict(entry), "body": entry.body.decode()} for entry in self.entries]
         told |= {"words": self.words, "asked": sorted(self.asked), "entries": rows}
         path.write_text(json.dumps(told, indent=0), encoding="utf-8")
 
     def keep(self, folder: Path, **told: object) -> None:
-        """
-        Keep it, and a test's folder, for whoever looks why the test has failed.
-        """
+        """Keep it, and a test's folder, for whoever looks why the test has failed."""
         self.save(folder / "ledger.json", **told)
         kept = Folder("ledger-loop-")
         shutil.copytree(folder, kept.path, dirs_exist_ok=True)
@@ -101,9 +91,7 @@ class Ledger:
     # --- what has to hold -----------------------------------------------------
 
     def until_delivered(self, node: Node) -> None:
-        """
-        Wait until a master has delivered all that comes later.
-        """
+        """Wait until a master has delivered all that comes later."""
         node.until(
             lambda status: (
                 not any(
@@ -116,9 +104,8 @@ class Ledger:
             until_there(node.port, topic, {entry.body for entry in self.of(kind)})
 
     def until_decided(self, port: int) -> None:
-        """
-        Have a producer that answers what it is asked, until all that it committed can be read and
-        all that it left open was asked about.
+        """Have a producer that answers what it is asked, until all that it committed can be read
+        and all that it left open was asked about.
         """
         producer = Producer(port, self)
         producer.start()
@@ -130,8 +117,8 @@ class Ledger:
         producer.enough.set()
 
     def check_pulled(self, port: int) -> None:
-        """
-        Consumers find each plain message where its sender was told, and none that was rolled back.
+        """Consumers find each plain message where its sender was told, and none that was rolled
+        back.
         """
         plain = self.of("plain")
         found = {
@@ -146,9 +133,8 @@ class Ledger:
         assert not rolled & bodies(port, PAID), "what was rolled back can be read"
 
     def check_bytes(self, settings: StoreSettings) -> None:
-        """
-        Each message is at its byte in a stopped node's log, with its place in its queue; that the
-        queues' files say the same has been compared.
+        """Each message is at its byte in a stopped node's log, with its place in its queue; that
+        the queues' files say the same has been compared.
         """
         log = compare_stores.open_log(settings)
         for entry in self.entries:
@@ -164,8 +150,7 @@ class Ledger:
 
 
 class Sender(threading.Thread):
-    """
-    One client that sends messages of all kinds until its broker goes.
+    """One client that sends messages of all kinds until its broker goes.
 
     @ivar enough: Ends it.
     @ivar again: Whether it comes back when its broker does.
@@ -180,9 +165,7 @@ class Sender(threading.Thread):
         self._sent_back: list[bytes] = []
 
     def run(self) -> None:
-        """
-        Send until something ends it.
-        """
+        """Send until something ends it."""
         kinds: tuple[Callable[[Remote], object], ...]
         kinds = self.plain, self.delayed, self.half, self.send_back
         while True:
@@ -194,8 +177,7 @@ class Sender(threading.Thread):
             self._sent_back.clear()
 
     def plain(self, broker: Remote, topic: str = ORDERS) -> Entry | None:
-        """
-        A message.
+        """A message.
 
         @return: C{None} if it was not acknowledged.
         """
@@ -206,16 +188,12 @@ class Sender(threading.Thread):
         return entry
 
     def delayed(self, broker: Remote, topic: str = LATER, kind: str = "delayed") -> None:
-        """
-        One that comes some seconds later.
-        """
+        """One that comes some seconds later."""
         body, level = self._body(), self.random.randint(1, 2)
         self._sent(broker, send(topic, body, delay=level), kind, body, SCHEDULE_TOPIC, level - 1)
 
     def half(self, broker: Remote) -> None:
-        """
-        One that is committed, rolled back, or neither.
-        """
+        """One that is committed, rolled back, or neither."""
         number = next(self.ledger.numbers)
         word = self.ledger.words[number] = self.random.choice((COMMIT, COMMIT, ROLL_BACK))
         entry = self._sent(broker, half(number), "half", b"half %d" % number, HALF_TOPIC, 0)
@@ -225,9 +203,7 @@ class Sender(threading.Thread):
                 broker.ask(commit(entry.queue_offset, entry.offset, word))
 
     def send_back(self, broker: Remote) -> None:
-        """
-        A message that was sent is given back as its consumer would.
-        """
+        """A message that was sent is given back as its consumer would."""
         if self._plain:
             entry = self._plain.pop(self.random.randrange(len(self._plain)))
             request = SendBackRequest(offset=entry.offset, group=GROUP, delay_level=1)
@@ -262,8 +238,7 @@ class Sender(threading.Thread):
 
 
 class Producer(threading.Thread):
-    """
-    A producer that decides, as it had decided, whatever half message it is asked about.
+    """A producer that decides, as it had decided, whatever half message it is asked about.
 
     @ivar enough: Ends it.
     """
@@ -274,9 +249,7 @@ class Producer(threading.Thread):
         self.enough = threading.Event()
 
     def run(self) -> None:
-        """
-        Answer until something ends it.
-        """
+        """Answer until something ends it."""
         while not self.enough.wait(PACE):
             with suppress(OSError):  # nothing is asked any more
                 for question in questions(self.port):
@@ -289,9 +262,7 @@ class Producer(threading.Thread):
 
 
 def bounds(address: str, topic: str, queue: int) -> tuple[int, int]:
-    """
-    A queue's first message, and just past its last.
-    """
+    """A queue's first message, and just past its last."""
     codes = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
     found = (client.must(address, code, topic=topic, queueId=queue) for code in codes)
     first, end = (int(answer.ext["offset"]) for answer in found)
@@ -299,9 +270,7 @@ def bounds(address: str, topic: str, queue: int) -> tuple[int, int]:
 
 
 def pulled(port: int, topic: str, queue: int) -> dict[int, tuple[int, bytes]]:
-    """
-    What a consumer gets of a queue: offsets and bodies of its records, by their places.
-    """
+    """What a consumer gets of a queue: offsets and bodies of its records, by their places."""
     found: dict[int, tuple[int, bytes]] = {}
     offset, end = bounds(f"127.0.0.1:{port}", topic, queue)
     if offset == end:
@@ -316,16 +285,12 @@ def pulled(port: int, topic: str, queue: int) -> dict[int, tuple[int, bytes]]:
 
 
 def bodies(port: int, topic: str, queue: int = 0) -> set[bytes]:
-    """
-    The bodies of a queue's messages.
-    """
+    """The bodies of a queue's messages."""
     return {body for _, body in pulled(port, topic, queue).values()}
 
 
 def until_there(port: int, topic: str, wanted: set[bytes]) -> None:
-    """
-    Wait until consumers get all of these.
-    """
+    """Wait until consumers get all of these."""
     until(
         lambda: wanted <= bodies(port, topic),
         f"{topic} is complete",

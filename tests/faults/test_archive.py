@@ -1,5 +1,5 @@
-"""
-A log that is archived while its master, and the receiver, are killed; and stores restored from it.
+"""A log that is archived while its master, and the receiver, are killed; and stores restored from
+it.
 """
 
 from __future__ import annotations
@@ -26,23 +26,17 @@ TOPIC = "Orders"
 
 
 class ArchiveTestCase(FaultTestCase, CommandTestCase):
-    """
-    Tests with C{rmqha receive} as its own process.
-    """
+    """Tests with C{rmqha receive} as its own process."""
 
     def setUp(self) -> None:
-        """
-        One that is not started.
-        """
+        """One that is not started."""
         super().setUp()
         self.archive = self.folder / "archive"
         self.receiver = Process("receive", self.folder / "receive.log")
         self._processes.append(self.receiver)
 
     def receive(self, master: Node, *args: str) -> None:
-        """
-        Start it, and wait until it has opened its archive.
-        """
+        """Start it, and wait until it has opened its archive."""
         seen = len(self.receiver.log())
         source = ["--from", f"127.0.0.1:{master.ha_port}", "--client-port", str(master.port)]
         self.receiver.spawn(
@@ -58,9 +52,7 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
         )
 
     def until_archived(self, end: int) -> None:
-        """
-        Wait until it has everything below an offset.
-        """
+        """Wait until it has everything below an offset."""
         told = f"to {end}, "
         seen = len(self.receiver.log())
         until(
@@ -68,15 +60,11 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
         )
 
     def pause(self) -> None:
-        """
-        Go on at a random moment.
-        """
+        """Go on at a random moment."""
         self.passes(self.random.uniform(0.1, 0.8))
 
     def assertSame(self, master: Node) -> None:
-        """
-        The archive is the log of its master, file by file, both stopped.
-        """
+        """The archive is the log of its master, file by file, both stopped."""
         found = sorted((self.archive / "commitlog").iterdir())
         partial = [path.name for path in found if path.suffix]
         self.assertEqual([found[-1].name], partial)
@@ -88,9 +76,7 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
         self.assertEqual([], self.receiver.complaints(), self.receiver.tail())
 
     def held(self, writes: list[Write]) -> None:
-        """
-        Writes are in the archive, each where it was acknowledged.
-        """
+        """Writes are in the archive, each where it was acknowledged."""
         log = OfflineLog(self.archive)
         starts = set[int]()
         for _, block in scan(log, log.min_offset, log.end):
@@ -100,14 +86,11 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
 
 
 class KillTests(ArchiveTestCase):
-    """
-    kill -9 under load.
-    """
+    """kill -9 under load."""
 
     def test_killed(self) -> None:
-        """
-        The receiver and its master, which has a slave, are killed at any moment: the archive is the
-        master's log in the end, and the slave has what was acknowledged.
+        """The receiver and its master, which has a slave, are killed at any moment: the archive is
+        the master's log in the end, and the slave has what was acknowledged.
         """
         master, slave = self.pair()
         self.receive(master)
@@ -131,9 +114,7 @@ class KillTests(ArchiveTestCase):
         self.assertSame(master)
 
     def test_nothing_is_acknowledged(self) -> None:
-        """
-        Without a slave no SYNC write is acknowledged, whenever the receiver comes and goes.
-        """
+        """Without a slave no SYNC write is acknowledged, whenever the receiver comes and goes."""
         master = self.master(slaveTimeout=400).start()
         self.receive(master)
         until(lambda: master.status()["replicas"], "a connection", tell=self.receiver.tail)
@@ -152,8 +133,7 @@ class KillTests(ArchiveTestCase):
         self.assertSame(master)
 
     def test_synchronous(self) -> None:
-        """
-        A synchronous receiver is a replica: what was acknowledged when it is killed is in the
+        """A synchronous receiver is a replica: what was acknowledged when it is killed is in the
         archive.
         """
         master = self.master().start()
@@ -179,14 +159,10 @@ class KillTests(ArchiveTestCase):
 
 
 class RestoreTests(ArchiveTestCase):
-    """
-    Back to a moment.
-    """
+    """Back to a moment."""
 
     def sent(self, master: Node, first: int, count: int) -> None:
-        """
-        Messages with numbers, to one queue.
-        """
+        """Messages with numbers, to one queue."""
         with Remote(master.port) as client:
             for number in range(first, first + count):
                 answer = client.ask(send(TOPIC, f"{number:06}".encode() + b"x" * 500))
@@ -195,9 +171,7 @@ class RestoreTests(ArchiveTestCase):
                 )
 
     def places(self) -> list[tuple[int, int, int]]:
-        """
-        Number, end and store time of each message in the archive.
-        """
+        """Number, end and store time of each message in the archive."""
         log, found = OfflineLog(self.archive), []
         for view, block in scan(log, log.min_offset, log.end):
             for offset in block.start.tolist():
@@ -209,9 +183,7 @@ class RestoreTests(ArchiveTestCase):
         return found
 
     def pulled(self, node: Node) -> list[int]:
-        """
-        The numbers of all messages that a consumer gets.
-        """
+        """The numbers of all messages that a consumer gets."""
         found: list[int] = []
         with Remote(node.port) as client:
             while True:
@@ -222,9 +194,7 @@ class RestoreTests(ArchiveTestCase):
                 found += [int(body[:6]) for body in bodies(answer)]
 
     def restored(self, name: str, until: str, tables: Path) -> tuple[Node, dict[str, Any]]:
-        """
-        A master on what was restored, not started.
-        """
+        """A master on what was restored, not started."""
         node = Node(self.folder, "master", name, **BRISK)
         self._processes.append(node)
         node.write_conf()
@@ -234,9 +204,8 @@ class RestoreTests(ArchiveTestCase):
         return node, said
 
     def test_point_in_time(self) -> None:
-        """
-        Up to an offset and up to a time, from an archive whose master and receiver were killed: a
-        master starts on each, and a consumer gets exactly the messages up to there.
+        """Up to an offset and up to a time, from an archive whose master and receiver were killed:
+        a master starts on each, and a consumer gets exactly the messages up to there.
         """
         master = Node(self.folder, "master", **BRISK)
         self._processes.append(master)
@@ -276,9 +245,8 @@ class RestoreTests(ArchiveTestCase):
         self.assertSame(master)
 
     def test_another_life(self) -> None:
-        """
-        The archive of the old life is not continued with the log of a restored master: the receiver
-        ends, and the archive stays as it is.
+        """The archive of the old life is not continued with the log of a restored master: the
+        receiver ends, and the archive stays as it is.
         """
         master = Node(self.folder, "master", **BRISK)
         self._processes.append(master)

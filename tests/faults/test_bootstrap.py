@@ -1,6 +1,4 @@
-"""
-F31, F34: copies from nothing under load, and messages at the edges of files.
-"""
+"""F31, F34: copies from nothing under load, and messages at the edges of files."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ PROBE = 100
 
 
 class BootstrapTests(FaultTestCase):
-    """
-    F31: an empty slave.
-    """
+    """F31: an empty slave."""
 
     def test_under_load(self) -> None:
-        """
-        A copy goes on where it was when either side is killed, and ends equal.
-        """
+        """A copy goes on where it was when either side is killed, and ends equal."""
         master = self.master().start()
         writes = master.put(6000, size=2000, concurrency=50).wait()
         self.assertEqual(6000, len(writes))
@@ -54,9 +48,7 @@ class BootstrapTests(FaultTestCase):
         self.settle(master, slave, timeout=COPIED)
 
     def test_last_file(self) -> None:
-        """
-        With haFirstSync=last-file a copy starts where the last file does.
-        """
+        """With haFirstSync=last-file a copy starts where the last file does."""
         master = self.master(haFirstSync="last-file").start()
         master.put(3000, size=1000, concurrency=50).wait()
         slave = self.slave(master.address, haFirstSync="last-file").start()
@@ -68,14 +60,10 @@ class BootstrapTests(FaultTestCase):
 
 
 class RollTests(FaultTestCase):
-    """
-    F34: the last bytes of a file.
-    """
+    """F34: the last bytes of a file."""
 
     def test_edges(self) -> None:
-        """
-        Whatever is left at a file's end, from the least blank on, both sides agree.
-        """
+        """Whatever is left at a file's end, from the least blank on, both sides agree."""
         small = 262144
         master, slave = self.pair(mappedFileSizeCommitLog=small)
         probe = self.write(master, 1, size=PROBE)[0]
@@ -94,9 +82,7 @@ class RollTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_frames_over_files(self) -> None:
-        """
-        Bursts that cross files arrive as they are, also to a slave that copies later.
-        """
+        """Bursts that cross files arrive as they are, also to a slave that copies later."""
         keys = {"mappedFileSizeCommitLog": 262144, "haTransferBatchSize": 100_000}
         master, slave = self.pair(**keys)
         for _ in rounds(3):
@@ -109,9 +95,7 @@ class RollTests(FaultTestCase):
         self.settle(master, slave, late)
 
     def test_largest(self) -> None:
-        """
-        Messages as large as a file allows, and none larger.
-        """
+        """Messages as large as a file allows, and none larger."""
         small = 262144
         most = small - 8 - 65536
         master, slave = self.pair(mappedFileSizeCommitLog=small)

@@ -1,6 +1,4 @@
-"""
-F42: a slave behind a slave, and what it does when the one in the middle has less.
-"""
+"""F42: a slave behind a slave, and what it does when the one in the middle has less."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ LINES = 4.0
 
 class CascadeTestCase(FaultTestCase):
     def row(self, **keys: object) -> tuple[Driver, Proxy, Node, Node]:
-        """
-        A master, a slave, and a slave of that, in sync, with some log.
+        """A master, a slave, and a slave of that, in sync, with some log.
 
         @return: The master, the network between it and the first slave, and both.
         """
@@ -35,23 +32,17 @@ class CascadeTestCase(FaultTestCase):
         return master, network, middle, last
 
     def settle_row(self, master: Driver, middle: Node, last: Node) -> None:
-        """
-        All three are equal, and no policy has cut anything on the way.
-        """
+        """All three are equal, and no policy has cut anything on the way."""
         self.settle(master, middle, last)
         for node in (middle, last):
             self.assertNotIn("Repaired the log", node.log())
 
 
 class RowTests(CascadeTestCase):
-    """
-    Three nodes in a row.
-    """
+    """Three nodes in a row."""
 
     def test_killed_in_the_middle(self) -> None:
-        """
-        Under load the one in the middle is killed, again and again.
-        """
+        """Under load the one in the middle is killed, again and again."""
         master, _, middle, last = self.row()
         burst = master.put(1_000_000, size=900, concurrency=8, rate=1500)
         for _ in rounds(3):
@@ -68,9 +59,7 @@ class RowTests(CascadeTestCase):
         self.settle_row(master, middle, last)
 
     def test_the_master_counts_its_own(self) -> None:
-        """
-        A write waits for the slave of the master, not for the one behind it.
-        """
+        """A write waits for the slave of the master, not for the one behind it."""
         master, _, middle, last = self.row()
         self.assertEqual(1, len(master.status()["replicas"]))
         (row,) = middle.status()["replicas"]
@@ -84,9 +73,7 @@ class RowTests(CascadeTestCase):
         self.settle_row(master, middle, last)
 
     def test_the_master_is_away(self) -> None:
-        """
-        What the one in the middle has goes on to be served; nobody loses a connection.
-        """
+        """What the one in the middle has goes on to be served; nobody loses a connection."""
         master, network, middle, last = self.row()
         network.kill9()
         middle.until_upstream("connecting")
@@ -101,14 +88,10 @@ class RowTests(CascadeTestCase):
 
 
 class AheadTests(CascadeTestCase):
-    """
-    The one behind has more than the one in the middle.
-    """
+    """The one behind has more than the one in the middle."""
 
     def waits(self, middle: Node, last: Node) -> None:
-        """
-        For as long as we watch, the one behind has what it had, and few words.
-        """
+        """For as long as we watch, the one behind has what it had, and few words."""
         held = last.status()["maxOffset"]
         self.assertLess(middle.status()["maxOffset"], held)
         said = [node.log().count("\n") for node in (middle, last)]
@@ -122,8 +105,7 @@ class AheadTests(CascadeTestCase):
             self.assertLess(more, 10 + LINES * WATCHED, node.tail(60))
 
     def elsewhere(self, policy: str) -> None:
-        """
-        It followed the master itself meanwhile, and comes back before the one in the
+        """It followed the master itself meanwhile, and comes back before the one in the
         middle has its master again.
         """
         master, network, middle, last = self.row(haDivergencePolicy=policy)
@@ -147,21 +129,15 @@ class AheadTests(CascadeTestCase):
         self.settle_row(master, middle, last)
 
     def test_stop(self) -> None:
-        """
-        With the policy stop it waits.
-        """
+        """With the policy stop it waits."""
         self.elsewhere("stop")
 
     def test_truncate(self) -> None:
-        """
-        With the policy truncate it waits too: a slave that lags is no reason to cut.
-        """
+        """With the policy truncate it waits too: a slave that lags is no reason to cut."""
         self.elsewhere("truncate")
 
     def test_power_cut(self) -> None:
-        """
-        The one in the middle lost its log's end, and gets it again from its master.
-        """
+        """The one in the middle lost its log's end, and gets it again from its master."""
         master, network, middle, last = self.row(haDivergencePolicy="truncate")
         middle.kill9()
         end = master.status()["maxOffset"]

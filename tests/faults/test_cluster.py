@@ -1,6 +1,4 @@
-"""
-C{make cluster}: five processes started, shown and stopped.
-"""
+"""C{make cluster}: five processes started, shown and stopped."""
 
 from __future__ import annotations
 
@@ -25,14 +23,10 @@ BOOT = 90.0
 
 
 class ClusterTests(FaultTestCase):
-    """
-    The command as C{make} runs it.
-    """
+    """The command as C{make} runs it."""
 
     def start(self, *arguments: str) -> Process:
-        """
-        Start it, and wait until both slaves are in sync.
-        """
+        """Start it, and wait until both slaves are in sync."""
         self.started = len(self.command.log()) if hasattr(self, "command") else 0
         self.command = Process("cluster", self.folder / "cluster.log")
         self._processes.append(self.command)
@@ -41,15 +35,11 @@ class ClusterTests(FaultTestCase):
         return self.command
 
     def said(self) -> str:
-        """
-        What it said since it was started the last time.
-        """
+        """What it said since it was started the last time."""
         return self.command.log()[self.started :]
 
     def until_in_sync(self) -> None:
-        """
-        Wait until it shows that both slaves are.
-        """
+        """Wait until it shows that both slaves are."""
         until(
             lambda: (
                 {"broker-a-s", "broker-b-s"}
@@ -61,22 +51,17 @@ class ClusterTests(FaultTestCase):
         )
 
     def pids(self) -> dict[str, int]:
-        """
-        The process ids of its nodes.
-        """
+        """The process ids of its nodes."""
         folder = self.folder / "stores"
         return {name: int((folder / f"{name}.pid").read_text()) for name in MEMBERS}
 
     def port(self, name: str) -> int:
-        """
-        Where clients connect to a node.
-        """
+        """Where clients connect to a node."""
         found = re.findall(rf"(?m)^{name} +127\.0\.0\.1:(\d+) ", self.said())
         return int(found[-1])
 
     def test_twice(self) -> None:
-        """
-        A message that a SYNC master took is on its slave; Ctrl-C stops all five cleanly, and
+        """A message that a SYNC master took is on its slave; Ctrl-C stops all five cleanly, and
         another start goes on with the same stores.
         """
         self.start()
@@ -101,9 +86,7 @@ class ClusterTests(FaultTestCase):
         self.assertNotEqual("0", end)
 
     def test_one_ends(self) -> None:
-        """
-        A node that ends by itself is shown, and the exit code tells.
-        """
+        """A node that ends by itself is shown, and the exit code tells."""
         self.start()
         self.until_in_sync()
         os.kill(self.pids()["broker-b-s"], signal.SIGKILL)
@@ -117,9 +100,7 @@ class ClusterTests(FaultTestCase):
         self.assertIn("broker-b-s ended by itself with -9", self.said())
 
     def test_cannot_start(self) -> None:
-        """
-        A node that does not start is told of with its own words, and all others are stopped.
-        """
+        """A node that does not start is told of with its own words, and all others are stopped."""
         (self.folder / "stores").mkdir()
         (self.folder / "stores" / "broker-a").write_text("no folder")
         self.start()
@@ -129,23 +110,17 @@ class ClusterTests(FaultTestCase):
             self.assertFalse(Path(f"/proc/{path.read_text()}").exists(), path.name)
 
     def test_bad_setting(self) -> None:
-        """
-        A key nobody knows is told of before anything starts.
-        """
+        """A key nobody knows is told of before anything starts."""
         self.start("--set", "brokerRoll=SLAVE")
         self.assertEqual(2, self.command.wait(BOOT))
         self.assertIn("did you mean brokerRole", self.said())
 
 
 class ViewTests(FaultTestCase):
-    """
-    What is shown, without processes.
-    """
+    """What is shown, without processes."""
 
     def test_rows(self) -> None:
-        """
-        A terminal gets one table, everything else a line for each change.
-        """
+        """A terminal gets one table, everything else a line for each change."""
         cluster = Cluster.of(self.folder)
         status = json.loads(STATUS)
         rows = [row_of(member, None) for member in cluster.members]

@@ -1,6 +1,4 @@
-"""
-Damage at rest, in files that neither a start nor a slave's comparison looks at.
-"""
+"""Damage at rest, in files that neither a start nor a slave's comparison looks at."""
 
 from __future__ import annotations
 
@@ -42,14 +40,10 @@ KEYS: dict[str, object] = {
 
 
 class ColdCase(FaultTestCase):
-    """
-    A SYNC master and a slave with the same log.
-    """
+    """A SYNC master and a slave with the same log."""
 
     def start(self, **keys: object) -> tuple[Node, Node]:
-        """
-        Start both, and store messages, all of which are acknowledged.
-        """
+        """Start both, and store messages, all of which are acknowledged."""
         told = {**KEYS, **keys}
         master = Node(self.folder, "master", **{**told, "brokerRole": "SYNC_MASTER"})
         self._processes.append(master)
@@ -71,15 +65,11 @@ class ColdCase(FaultTestCase):
         return master, slave
 
     def body(self, number: int) -> bytes:
-        """
-        What a message says.
-        """
+        """What a message says."""
         return random.Random(number).randbytes(BODY)
 
     def starts(self, node: Node) -> list[int]:
-        """
-        Where the messages stand in the log.
-        """
+        """Where the messages stand in the log."""
         log = OfflineLog(node.root)
         found = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
         log.close()
@@ -87,21 +77,16 @@ class ColdCase(FaultTestCase):
         return found[-MESSAGES:]
 
     def file_of(self, node: Node, offset: int) -> Path:
-        """
-        The log file of a byte.
-        """
+        """The log file of a byte."""
         return node.root / "commitlog" / f"{offset - offset % SIZE:020d}"
 
     def overwrite(self, node: Node, offset: int, data: bytes) -> None:
-        """
-        What a disk does.
-        """
+        """What a disk does."""
         damage.overwrite(self.file_of(node, offset), offset % SIZE, data)
         self.tell(f"{len(data)} bytes at {offset} of the {node.name}")
 
     def pulled(self, node: Node) -> tuple[dict[int, bytes], dict[int, str]]:
-        """
-        Pull the whole queue as a client does that passes over what it cannot have.
+        """Pull the whole queue as a client does that passes over what it cannot have.
 
         @return: The bodies by their numbers, and why the others were not given.
         """
@@ -121,9 +106,7 @@ class ColdCase(FaultTestCase):
         return got, refused
 
     def read(self, answer: Command) -> dict[int, bytes]:
-        """
-        Read an answer as a client does: it believes each size.
-        """
+        """Read an answer as a client does: it believes each size."""
         data, place, found = bytes(answer.body), 0, {}
         while place < len(data):
             size = int.from_bytes(data[place : place + 4], "big", signed=True)
@@ -134,18 +117,14 @@ class ColdCase(FaultTestCase):
         return found
 
     def scrubbed(self, node: Node, faults: int) -> list[dict[str, Any]]:
-        """
-        Wait until a node's scrubber knows so many bad places.
-        """
+        """Wait until a node's scrubber knows so many bad places."""
         status = node.until(
             lambda status: status["scrub"]["faultCount"] == faults, f"{faults} cold faults"
         )
         return list(status["scrub"]["faults"])
 
     def rmqha(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """
-        A command.
-        """
+        """A command."""
         program = [sys.executable, str(Path(sys.executable).parent / "rmqha")]
         return subprocess.run(
             [*program, *map(str, arguments)],
@@ -157,13 +136,10 @@ class ColdCase(FaultTestCase):
 
 
 class MasterTests(ColdCase):
-    """
-    An old file of a running master is damaged.
-    """
+    """An old file of a running master is damaged."""
 
     def test_named_and_not_served(self) -> None:
-        """
-        The scrubber names each place, once in the log; health says so.  Consumers get every
+        """The scrubber names each place, once in the log; health says so.  Consumers get every
         message that is whole, and an error that names the file for each that is not.
         """
         master, slave = self.start()
@@ -208,9 +184,7 @@ class MasterTests(ColdCase):
         self.assertEqual(MESSAGES, len(self.pulled(slave)[0]))
 
     def test_not_yet_scrubbed(self) -> None:
-        """
-        What the scrubber has not come to is not served either, if it is no record.
-        """
+        """What the scrubber has not come to is not served either, if it is no record."""
         master, _ = self.start(scrubBytesPerSecond=0)
         starts = self.starts(master)
         harmed = sorted(self.random.sample(range(50, MESSAGES - 50), 12))
@@ -229,8 +203,7 @@ class MasterTests(ColdCase):
         self.assertEqual(13, master.status()["servedFaults"])
 
     def test_after_a_restart(self) -> None:
-        """
-        A node that is started again says at once what it knew, also with the scrubber far from
+        """A node that is started again says at once what it knew, also with the scrubber far from
         there.
         """
         master, _ = self.start()
@@ -247,14 +220,10 @@ class MasterTests(ColdCase):
 
 
 class PromoteTests(ColdCase):
-    """
-    A slave with an old damage, whose master is about to be replaced.
-    """
+    """A slave with an old damage, whose master is about to be replaced."""
 
     def test_refused(self) -> None:
-        """
-        Its promotion is refused, with the place, unless one says otherwise.
-        """
+        """Its promotion is refused, with the place, unless one says otherwise."""
         master, slave = self.start(scrubBytesPerSecond=0)
         start = self.random.choice(self.starts(slave)[100:400])
         damage.flip(self.file_of(slave, start), start % SIZE + BODY_AT + 5)
@@ -269,14 +238,11 @@ class PromoteTests(ColdCase):
 
 
 class ComparisonTests(ColdCase):
-    """
-    An old bit that no CRC covers turns over on a running slave's disk, and nobody scrubs it.
-    """
+    """An old bit that no CRC covers turns over on a running slave's disk, and nobody scrubs it."""
 
     def test_named(self) -> None:
-        """
-        The idle slave names it with its byte; the connection that replicates stays what it was, and
-        so do acknowledged writes.
+        """The idle slave names it with its byte; the connection that replicates stays what it was,
+        and so do acknowledged writes.
         """
         master, slave = self.start(scrubBytesPerSecond=0)
         starts = self.starts(slave)
@@ -308,13 +274,10 @@ class ComparisonTests(ColdCase):
 
 
 class VersionTests(ColdCase):
-    """
-    Two logs that differ: whose disk was it?
-    """
+    """Two logs that differ: whose disk was it?"""
 
     def differing(self, place: int) -> tuple[Node, Node, int, str]:
-        """
-        A stopped master's disk turns a bit of a record over.
+        """A stopped master's disk turns a bit of a record over.
 
         @param place: Of the record's bytes; below 0 from its end.
         @return: And where the record begins, and the slave's reason.
@@ -335,17 +298,14 @@ class VersionTests(ColdCase):
         return master, slave, start, status["upstream"]["reason"]
 
     def kept(self, node: Node, start: int) -> dict[str, bytes]:
-        """
-        Both versions, by whose they are.
-        """
+        """Both versions, by whose they are."""
         folder = node.root / "rmqha" / "quarantine"
         found = sorted(folder.glob(f"{start:020d}-*"))
         self.assertEqual(2, len(found), found)
         return {path.name.split(".")[1]: path.read_bytes() for path in found}
 
     def test_properties(self) -> None:
-        """
-        A bit that no CRC of the record covers: the slave's own checksum says that its version is
+        """A bit that no CRC of the record covers: the slave's own checksum says that its version is
         right, and both are kept.
         """
         master, slave, start, reason = self.differing(-2)
@@ -367,8 +327,7 @@ class VersionTests(ColdCase):
         )
 
     def test_body(self) -> None:
-        """
-        A bit of a body is the master's, and the slave says so; what it does not doubt is served,
+        """A bit of a body is the master's, and the slave says so; what it does not doubt is served,
         and nothing behind it.
         """
         _, slave, start, reason = self.differing(BODY_AT + 7)
@@ -386,7 +345,5 @@ class VersionTests(ColdCase):
             self.assertIn("diverged", answer.remark or "")
 
     def kept_names(self, node: Node) -> list[str]:
-        """
-        The names in quarantine.
-        """
+        """The names in quarantine."""
         return [path.name for path in (node.root / "rmqha" / "quarantine").iterdir()]

@@ -1,6 +1,4 @@
-"""
-F41: delayed messages, while their master is stopped, killed, or replaced by its slave.
-"""
+"""F41: delayed messages, while their master is stopped, killed, or replaced by its slave."""
 
 from __future__ import annotations
 
@@ -29,14 +27,10 @@ Copies = dict[bytes, list[Record]]
 
 
 class DelayTests(FaultTestCase):
-    """
-    Brokers under C{twistd} with messages of all levels.
-    """
+    """Brokers under C{twistd} with messages of all levels."""
 
     def node(self, role: str, name: str, **keys: object) -> Node:
-        """
-        A broker, not started.
-        """
+        """A broker, not started."""
         given = {
             **BRISK,
             "brokerIP1": "127.0.0.1",
@@ -48,8 +42,7 @@ class DelayTests(FaultTestCase):
         return node
 
     def fill(self, master: Node) -> set[bytes]:
-        """
-        Send messages of all levels.
+        """Send messages of all levels.
 
         @return: Their bodies.
         """
@@ -67,9 +60,7 @@ class DelayTests(FaultTestCase):
         return set(sent)
 
     def copies(self, node: Node) -> Copies:
-        """
-        All that was delivered, by body.
-        """
+        """All that was delivered, by body."""
         found: Copies = {}
         offset = 0
         with Remote(node.port) as reader:
@@ -81,9 +72,7 @@ class DelayTests(FaultTestCase):
         return found
 
     def until_delivered(self, node: Node) -> None:
-        """
-        Wait until nothing is pending.
-        """
+        """Wait until nothing is pending."""
         node.until(
             lambda status: (
                 not any(
@@ -96,22 +85,16 @@ class DelayTests(FaultTestCase):
         until(lambda: node.status()["dispatchedOffset"] == node.status()["maxOffset"], "dispatched")
 
     def offsets(self, node: Node) -> int:
-        """
-        How many messages of all levels a node counts as delivered.
-        """
+        """How many messages of all levels a node counts as delivered."""
         levels = node.status()["remoting"]["delayed"]["levels"].values()
         return sum(level["offset"] for level in levels)
 
     def pause(self) -> None:
-        """
-        Go on at a random moment.
-        """
+        """Go on at a random moment."""
         self.passes(self.random.uniform(0.3, 2.0))
 
     def test_restarted(self) -> None:
-        """
-        Stopped and started again while it delivers, a master delivers each message once.
-        """
+        """Stopped and started again while it delivers, a master delivers each message once."""
         master = self.node("master", "master").start()
         sent = self.fill(master)
         for _ in rounds(3):
@@ -125,9 +108,7 @@ class DelayTests(FaultTestCase):
         self.assertEqual([], master.complaints())
 
     def test_killed(self) -> None:
-        """
-        Killed, it loses none, and delivers again only what it delivered just before.
-        """
+        """Killed, it loses none, and delivers again only what it delivered just before."""
         master = self.node("master", "master").start()
         sent = self.fill(master)
         kills = []
@@ -148,9 +129,7 @@ class DelayTests(FaultTestCase):
         self.assertEqual([], master.complaints())
 
     def test_promoted(self) -> None:
-        """
-        A slave that takes over loses none: it goes on where it knows the master was.
-        """
+        """A slave that takes over loses none: it goes on where it knows the master was."""
         master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
         keys = {
             "haMasterAddress": "{}:{}".format(*master.address),

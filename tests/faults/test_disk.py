@@ -1,6 +1,4 @@
-"""
-F15 to F18: disks that are full, broken or slow.
-"""
+"""F15 to F18: disks that are full, broken or slow."""
 
 from __future__ import annotations
 
@@ -23,22 +21,16 @@ PROMPT = {"flushConsumeQueueThoroughInterval": 200}
 
 
 class SmallDiskTestCase(FaultTestCase):
-    """
-    Tests with a file system of some MiB.
-    """
+    """Tests with a file system of some MiB."""
 
     def disk(self, size: int, kind: str = "tmpfs") -> Path:
-        """
-        A small file system, mounted until the test ends and its nodes are dead.
-        """
+        """A small file system, mounted until the test ends and its nodes are dead."""
         place = small_disk(self, size, kind)
         self.addCleanup(self._end)
         return place
 
     def fill(self, disk: Path, leave: int) -> Path:
-        """
-        Take all room but a little.
-        """
+        """Take all room but a little."""
         path = disk / "ballast"
         free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
         fd = os.open(path, os.O_RDWR | os.O_CREAT)
@@ -52,13 +44,10 @@ class SmallDiskTestCase(FaultTestCase):
 
 
 class SmallDiskTests(SmallDiskTestCase):
-    """
-    F15, F16: one that fills up.
-    """
+    """F15, F16: one that fills up."""
 
     def test_slave(self) -> None:
-        """
-        F15: a slave on a full disk says so and acknowledges nothing it does not hold; with
+        """F15: a slave on a full disk says so and acknowledges nothing it does not hold; with
         room again it goes on by itself.
         """
         disk = self.disk(16 * MIB)
@@ -87,8 +76,7 @@ class SmallDiskTests(SmallDiskTestCase):
         self.settle(master, slave)
 
     def test_master(self) -> None:
-        """
-        F16: a master on a full disk refuses writes with a reason, keeps no half message,
+        """F16: a master on a full disk refuses writes with a reason, keeps no half message,
         and takes writes again when there is room.
         """
         disk = self.disk(16 * MIB)
@@ -115,13 +103,10 @@ class SmallDiskTests(SmallDiskTestCase):
 
 
 class FullStartTests(SmallDiskTestCase):
-    """
-    A node that is killed on a disk without a free block.
-    """
+    """A node that is killed on a disk without a free block."""
 
     def full(self, kind: str, role: str, **keys: Any) -> tuple[Driver, Node, Node, Path]:
-        """
-        Fill the disk of one node while it is written to, until it takes no more, and kill it.
+        """Fill the disk of one node while it is written to, until it takes no more, and kill it.
 
         @return: Master, slave, the one of them that has the disk, and what others took of it.
         """
@@ -145,17 +130,13 @@ class FullStartTests(SmallDiskTestCase):
         return master, slave, node, ballast
 
     def takes(self, node: Node) -> bool:
-        """
-        Whether there is still room for it.
-        """
+        """Whether there is still room for it."""
         status = node.status()
         states = {status["state"], (status.get("upstream") or {}).get("state")}
         return not states & {"disk-full", "read-only"}
 
     def take(self, ballast: Path, most: int) -> None:
-        """
-        Take room for something else, or what there is of it.
-        """
+        """Take room for something else, or what there is of it."""
         with open(ballast, "ab", buffering=0) as out:
             for size in (1 << 16, 512):
                 try:
@@ -165,8 +146,8 @@ class FullStartTests(SmallDiskTestCase):
                     continue
 
     def starts(self, kind: str, role: str) -> None:
-        """
-        It starts, again and again, says why it takes no writes, and goes on when there is room.
+        """It starts, again and again, says why it takes no writes, and goes on when there is
+        room.
         """
         master, slave, node, ballast = self.full(kind, role)
         for _ in range(2):
@@ -178,33 +159,23 @@ class FullStartTests(SmallDiskTestCase):
         self.settle(master, slave)
 
     def test_master_in_memory(self) -> None:
-        """
-        A master whose disk is memory.
-        """
+        """A master whose disk is memory."""
         self.starts("tmpfs", "master")
 
     def test_slave_in_memory(self) -> None:
-        """
-        A slave whose disk is memory.
-        """
+        """A slave whose disk is memory."""
         self.starts("tmpfs", "slave")
 
     def test_master_with_small_blocks(self) -> None:
-        """
-        A master whose disk has blocks smaller than a page of memory.
-        """
+        """A master whose disk has blocks smaller than a page of memory."""
         self.starts("ext4", "master")
 
     def test_slave_with_small_blocks(self) -> None:
-        """
-        A slave whose disk has such blocks.
-        """
+        """A slave whose disk has such blocks."""
         self.starts("ext4", "slave")
 
     def test_retention_makes_room(self) -> None:
-        """
-        What fills the disk is the log: a start is enough, as old files go then.
-        """
+        """What fills the disk is the log: a start is enough, as old files go then."""
         _, _, node, _ = self.full("ext4", "master", cleanResourceInterval=500)
         node.keys["cleanFileForciblyEnable"] = True
         node.start()
@@ -212,8 +183,8 @@ class FullStartTests(SmallDiskTestCase):
         self.assertGreater(node.status()["retention"]["deletedFiles"], 0)
 
     def test_without_reserve(self) -> None:
-        """
-        A store that has no reserve yet is served for reading; its epoch begins when there is room.
+        """A store that has no reserve yet is served for reading; its epoch begins when there is
+        room.
         """
         master, slave, node, ballast = self.full("ext4", "master")
         (node.root / "rmqha" / "reserve").unlink()
@@ -229,13 +200,10 @@ class FullStartTests(SmallDiskTestCase):
 
 
 class BrokenDiskTests(FaultTestCase):
-    """
-    F17: fsync says EIO.
-    """
+    """F17: fsync says EIO."""
 
     def test_slave(self) -> None:
-        """
-        A slave whose disk failed leaves the sync set within seconds, and the master's
+        """A slave whose disk failed leaves the sync set within seconds, and the master's
         writes go on as fast as without it.
         """
         master = self.master().start()
@@ -263,17 +231,13 @@ class BrokenDiskTests(FaultTestCase):
         self.settle(master, broken, good)
 
     def rate(self, master: Driver) -> float:
-        """
-        SYNC writes a second.
-        """
+        """SYNC writes a second."""
         begun = time.monotonic()
         self.write(master, 500)
         return 500 / (time.monotonic() - begun)
 
     def test_master(self) -> None:
-        """
-        A master whose disk failed takes no more writes, and promises nothing it cannot keep.
-        """
+        """A master whose disk failed takes no more writes, and promises nothing it cannot keep."""
         master, slave = self.pair(flushDiskType="SYNC_FLUSH")
         self.write(master, 50)
         master.do("sync", how="fail")
@@ -288,9 +252,7 @@ class BrokenDiskTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_now_and_then(self) -> None:
-        """
-        A failure that passes is final all the same: the pages of it are lost.
-        """
+        """A failure that passes is final all the same: the pages of it are lost."""
         master, slave = self.pair(flushDiskType="SYNC_FLUSH")
         master.do("sync", how="fail", every=20)
         writes = master.put(200, concurrency=1).wait()
@@ -304,17 +266,14 @@ class BrokenDiskTests(FaultTestCase):
 
 
 class SlowDiskTests(FaultTestCase):
-    """
-    F18: fsync that takes its time.
-    """
+    """F18: fsync that takes its time."""
 
     #: Longest time the reactor may be late, in seconds: less than the disk is, and more than
     #: the 0.05 that hold on an idle machine.
     LATE = 0.6
 
     def test_flushed_writes_wait(self) -> None:
-        """
-        With SYNC_FLUSH a write waits for the disk and no longer than it may; the reactor
+        """With SYNC_FLUSH a write waits for the disk and no longer than it may; the reactor
         is not held up.
         """
         master, slave = self.pair(
@@ -334,9 +293,7 @@ class SlowDiskTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_others_do_not(self) -> None:
-        """
-        With ASYNC_FLUSH a write does not notice, on either side.
-        """
+        """With ASYNC_FLUSH a write does not notice, on either side."""
         keys = {"flushIntervalCommitLog": 50, "flushCommitLogLeastPages": 0}
         master = self.master(**keys).start()
         slave = self.driven_slave(master.address, **keys).start()
@@ -354,9 +311,7 @@ class SlowDiskTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_slow_slave_reports_what_is_flushed(self) -> None:
-        """
-        A SYNC_FLUSH slave with a slow disk reports late, and never more than its disk has.
-        """
+        """A SYNC_FLUSH slave with a slow disk reports late, and never more than its disk has."""
         master = self.master(slaveTimeout=3000).start()
         slave = self.driven_slave(master.address, flushDiskType="SYNC_FLUSH").start()
         slave.until_synced(0)

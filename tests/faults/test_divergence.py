@@ -1,6 +1,4 @@
-"""
-F14 and F38: a master that lost its log's end, and a slave that dies while it cuts its own.
-"""
+"""F14 and F38: a master that lost its log's end, and a slave that dies while it cuts its own."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ FRAME = 32768
 
 class DivergenceTestCase(FaultTestCase):
     def lose_tail(self, master: Driver, end: int) -> None:
-        """
-        What a power cut does to a killed master: its log's last bytes are gone, which no fsync
+        """What a power cut does to a killed master: its log's last bytes are gone, which no fsync
         had covered yet.
         """
         settings = self.settings(master)
@@ -30,8 +27,7 @@ class DivergenceTestCase(FaultTestCase):
         lost_tail.lower(master.root, flushed, lambda: 0)
 
     def part(self, bytes_lost: int, **keys: object) -> tuple[Driver, Node, list[Write]]:
-        """
-        A pair whose master came back without the last C{bytes_lost} bytes of its log.
+        """A pair whose master came back without the last C{bytes_lost} bytes of its log.
 
         @return: The master, running; the slave, stopped; and the writes that are in both.
         """
@@ -49,13 +45,10 @@ class DivergenceTestCase(FaultTestCase):
 
 
 class LostTailTests(DivergenceTestCase):
-    """
-    F14: the slave is ahead of its master.
-    """
+    """F14: the slave is ahead of its master."""
 
     def lost(self, bytes_lost: int) -> None:
-        """
-        Nothing is acknowledged falsely, nothing is appended silently; with the policy
+        """Nothing is acknowledged falsely, nothing is appended silently; with the policy
         truncate both are equal again.
         """
         master, slave, kept = self.part(bytes_lost, slaveTimeout=1000)
@@ -83,33 +76,23 @@ class LostTailTests(DivergenceTestCase):
         self.settle(master, slave, acked=kept + new)
 
     def test_byte(self) -> None:
-        """
-        One byte is lost, and with it a message.
-        """
+        """One byte is lost, and with it a message."""
         self.lost(1)
 
     def test_message(self) -> None:
-        """
-        Some messages are lost.
-        """
+        """Some messages are lost."""
         self.lost(self.random.randint(1200, 4000))
 
     def test_frame(self) -> None:
-        """
-        A frame is lost.
-        """
+        """A frame is lost."""
         self.lost(FRAME)
 
     def test_file(self) -> None:
-        """
-        A file and a message are lost.
-        """
+        """A file and a message are lost."""
         self.lost((1 << 20) + 1200)
 
     def test_rebootstrap(self) -> None:
-        """
-        With the policy rebootstrap the old log is put aside and the master's copied.
-        """
+        """With the policy rebootstrap the old log is put aside and the master's copied."""
         master, slave, kept = self.part(FRAME)
         slave.keys["haDivergencePolicy"] = "rebootstrap"
         slave.start().until_synced(master.status()["maxOffset"])
@@ -118,9 +101,7 @@ class LostTailTests(DivergenceTestCase):
         self.settle(master, slave, acked=kept + new)
 
     def test_empty_master(self) -> None:
-        """
-        A master that has nothing at all is never a reason to cut.
-        """
+        """A master that has nothing at all is never a reason to cut."""
         master, slave = self.pair()
         self.write(master, 100)
         slave.until_synced(master.status()["maxOffset"])
@@ -140,14 +121,10 @@ class LostTailTests(DivergenceTestCase):
 
 
 class CutTests(DivergenceTestCase):
-    """
-    F38: a kill at any step of a truncation.
-    """
+    """F38: a kill at any step of a truncation."""
 
     def test_each_step(self) -> None:
-        """
-        The next start finishes the cut, whatever step it stopped at.
-        """
+        """The next start finishes the cut, whatever step it stopped at."""
         master, slave, kept = self.part((1 << 20) + 5000, slaveTimeout=1000)
         self.write_alone(master)
         places = ["step-quarantined", "step-intended", "step-cut", "step-derived", "step-done"]
@@ -178,9 +155,7 @@ class CutTests(DivergenceTestCase):
         self.settle(master, slave, acked=kept + new)
 
     def revive(self, master: Driver, slave: Node, place: str) -> int:
-        """
-        Start the slave again; what was cut must be neither lost nor back.
-        """
+        """Start the slave again; what was cut must be neither lost nor back."""
         slave.keys["haDivergencePolicy"] = "truncate"
         slave.start()
         status = slave.until_synced(master.status()["maxOffset"])
@@ -190,16 +165,12 @@ class CutTests(DivergenceTestCase):
         return int(status["maxOffset"])
 
     def write_alone(self, master: Driver) -> None:
-        """
-        Other bytes where the slave still has the old ones.
-        """
+        """Other bytes where the slave still has the old ones."""
         for write in master.put(300, size=1500, concurrency=50).wait():
             self.assertNotEqual("PUT_OK", write.status)
 
     def write_until_fed(self, master: Driver) -> list[Write]:
-        """
-        Writes that are acknowledged, as soon as there is a replica.
-        """
+        """Writes that are acknowledged, as soon as there is a replica."""
         master.until(
             lambda status: any(row["acked"] is not None for row in status["replicas"]), "a replica"
         )

@@ -1,5 +1,4 @@
-"""
-Strangers, or others on the machine, take all the room there is: file descriptors, connections,
+"""Strangers, or others on the machine, take all the room there is: file descriptors, connections,
 places on the HA port.
 """
 
@@ -31,8 +30,7 @@ LONG = 240
 
 @define(eq=False)
 class Strangers:
-    """
-    Connections that say the same again and again, and come back when they are closed.
+    """Connections that say the same again and again, and come back when they are closed.
 
     @ivar said: What each says; nothing is to be silent.
     @ivar again: Seconds until it is said again.
@@ -50,9 +48,7 @@ class Strangers:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """
-        Have them there for a while.
-        """
+        """Have them there for a while."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         try:
@@ -91,13 +87,10 @@ class Strangers:
 
 
 class DescriptorTests(FaultTestCase):
-    """
-    No file descriptor is left, or connections would take the last.
-    """
+    """No file descriptor is left, or connections would take the last."""
 
     def attacked(self, node: Node, *ports: int) -> None:
-        """
-        Have far more connections than a node may open files, for some seconds.  It keeps
+        """Have far more connections than a node may open files, for some seconds.  It keeps
         descriptors for itself, and a log that can be read.
         """
         assert node.files is not None, "its limit is what is to be reached"
@@ -114,9 +107,7 @@ class DescriptorTests(FaultTestCase):
         self.assertLess(written, 20 + 15 * took, node.tail())
 
     def limited(self, master_files: int, slave_files: int | None = None) -> tuple[Driver, Node]:
-        """
-        A pair that may open so many files.
-        """
+        """A pair that may open so many files."""
         # A busy machine may be slow; what is asked is that no write fails.
         master = self.master(
             flushDiskType="SYNC_FLUSH", slaveTimeout=30_000, syncFlushTimeout=30_000
@@ -128,18 +119,14 @@ class DescriptorTests(FaultTestCase):
         return master, slave
 
     def go_on(self, master: Driver, slave: Node) -> None:
-        """
-        Both are well again without a restart, and nothing that was promised is lost.
-        """
+        """Both are well again without a restart, and nothing that was promised is lost."""
         master.until(lambda status: status["state"] == "serving", "serving")
         slave.until_synced(master.status()["maxOffset"])
         self.write(master, 100)
         self.settle(master, slave)
 
     def test_idle_clients(self) -> None:
-        """
-        Idle connections to the client port leave a master's writes and its slave alone.
-        """
+        """Idle connections to the client port leave a master's writes and its slave alone."""
         master, slave = self.limited(512)
         # A slave may be there before its master serves it.
         before = slave.status()["upstream"]["reconnects"]
@@ -150,9 +137,7 @@ class DescriptorTests(FaultTestCase):
         self.go_on(master, slave)
 
     def test_both_ports(self) -> None:
-        """
-        The same with very few descriptors and strangers on the HA port too.
-        """
+        """The same with very few descriptors and strangers on the HA port too."""
         master, slave = self.limited(120)
         burst = master.put(1_500, size=4_000, rate=300)
         self.attacked(master, master.port, master.ha_port)
@@ -160,9 +145,7 @@ class DescriptorTests(FaultTestCase):
         self.go_on(master, slave)
 
     def test_slave(self) -> None:
-        """
-        A slave's ports likewise.
-        """
+        """A slave's ports likewise."""
         master, slave = self.limited(1024, 120)
         burst = master.put(1_500, size=4_000, rate=300)
         self.attacked(slave, slave.port, slave.ha_port)
@@ -170,9 +153,8 @@ class DescriptorTests(FaultTestCase):
         self.go_on(master, slave)
 
     def test_none_left(self) -> None:
-        """
-        Whatever else takes them all: writes are refused or wait, nothing fails for good, and both
-        nodes go on by themselves when there are descriptors again.
+        """Whatever else takes them all: writes are refused or wait, nothing fails for good, and
+        both nodes go on by themselves when there are descriptors again.
         """
         flush = self.random.choice(["SYNC_FLUSH", "ASYNC_FLUSH"])
         master = self.master(flushDiskType=flush)
@@ -199,13 +181,10 @@ class DescriptorTests(FaultTestCase):
 
 
 class PlaceTests(FaultTestCase):
-    """
-    Strangers take the places on the HA port.
-    """
+    """Strangers take the places on the HA port."""
 
     def test_zeros(self) -> None:
-        """
-        Connections that repeat eight zero bytes lock no slave out, not from its own address
+        """Connections that repeat eight zero bytes lock no slave out, not from its own address
         either, and are not waited for.
         """
         master, slave = self.pair(**SOON_SILENT, haMaxConnections=100)
@@ -221,9 +200,7 @@ class PlaceTests(FaultTestCase):
         self.settle(master, slave)
 
     def left_alone(self, master: Driver) -> None:
-        """
-        Without a slave no write counts, and in the end none waits.
-        """
+        """Without a slave no write counts, and in the end none waits."""
 
         def quick() -> bool:
             begun = time.monotonic()
@@ -235,14 +212,10 @@ class PlaceTests(FaultTestCase):
 
 
 class AdminTests(FaultTestCase):
-    """
-    Strangers at the admin port.
-    """
+    """Strangers at the admin port."""
 
     def test_slow(self) -> None:
-        """
-        A node answers its probes beside a thousand requests that never end.
-        """
+        """A node answers its probes beside a thousand requests that never end."""
         broker = Node(self.folder, "master")
         self._processes.append(broker)
         broker.start()
@@ -254,9 +227,7 @@ class AdminTests(FaultTestCase):
 
 
 class SlotTests(FaultTestCase):
-    """
-    A slave is away when its master deletes old files.
-    """
+    """A slave is away when its master deletes old files."""
 
     DELETING: dict[str, object] = {
         "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
@@ -266,15 +237,11 @@ class SlotTests(FaultTestCase):
     }
 
     def old(self, master: Driver) -> None:
-        """
-        Make all that a master has stored so far too old to be kept.
-        """
+        """Make all that a master has stored so far too old to be kept."""
         master.do("clock", offset=100 * 3600)
 
     def kept_from(self, master: Driver, offset: int) -> None:
-        """
-        Files are deleted, and none that holds a byte above an offset.
-        """
+        """Files are deleted, and none that holds a byte above an offset."""
         status = master.until(
             lambda status: status["retention"]["heldBackFrom"] is not None, "held back"
         )
@@ -284,8 +251,8 @@ class SlotTests(FaultTestCase):
         self.assertEqual(row["bytes"], status["maxOffset"] - offset)
 
     def test_first_copy(self) -> None:
-        """
-        A first copy that breaks off goes on where it was, although all it needs is long expired.
+        """A first copy that breaks off goes on where it was, although all it needs is long
+        expired.
         """
         master = self.master(**self.DELETING).start()
         master.put(2_000, size=4_000, concurrency=50).wait()
@@ -305,8 +272,7 @@ class SlotTests(FaultTestCase):
         slave.until_synced(master.status()["maxOffset"])
 
     def test_restart_and_drop(self) -> None:
-        """
-        A master that is killed and started again keeps what its slave needs, until it is told
+        """A master that is killed and started again keeps what its slave needs, until it is told
         that the slave will not be back.
         """
         master = self.master(**self.DELETING).start()
@@ -333,14 +299,11 @@ class SlotTests(FaultTestCase):
         self.assertEqual([], master.complaints())
 
     def connected(self, master: Driver) -> bool:
-        """
-        Whether a known replica is.
-        """
+        """Whether a known replica is."""
         return any(row["connected"] for row in master.status()["retentionSlots"])
 
     def drop(self, master: Driver, address: str) -> int:
-        """
-        Ask to keep nothing any more, as C{rmqha slots --drop} does.
+        """Ask to keep nothing any more, as C{rmqha slots --drop} does.
 
         @return: The answer's code.
         """
@@ -355,9 +318,7 @@ class SlotTests(FaultTestCase):
 
 
 class FloodTests(FaultTestCase):
-    """
-    Clients that ask as much as a broker takes.
-    """
+    """Clients that ask as much as a broker takes."""
 
     #: Longest median of a good producer beside them, in seconds.  Alone it is a fifth of a
     #: thousandth, here on an idle machine; before connections had turns it was 0.1 to 0.5, and
@@ -365,14 +326,11 @@ class FloodTests(FaultTestCase):
     LONGEST = 0.015
 
     def let_go(self, status: dict[str, Any]) -> bool:
-        """
-        Whether anybody was closed for headers that take too long to read.
-        """
+        """Whether anybody was closed for headers that take too long to read."""
         return bool(status["remoting"]["closed"].get("HeaderTooCostly"))
 
     def test_good_producer(self) -> None:
-        """
-        A flood of pulls, or of headers that are slow to read, leaves others their turn; and who
+        """A flood of pulls, or of headers that are slow to read, leaves others their turn; and who
         sends headers that take too long is let go, with a reason that is counted.
         """
         broker = Node(self.folder, "master")

@@ -1,5 +1,4 @@
-"""
-F08 to F12 where a running node is needed: what nodes do about damaged files.
+"""F08 to F12 where a running node is needed: what nodes do about damaged files.
 
 What is said about each kind of damage without a node is tested in tests/store and tests/cli.
 """
@@ -21,18 +20,14 @@ FILE = 1 << 20
 
 
 def spoil(path: Path, place: int, data: bytes) -> None:
-    """
-    Write bytes into a file.
-    """
+    """Write bytes into a file."""
     with open(path, "r+b") as file:
         file.seek(place)
         file.write(data)
 
 
 def flip(path: Path, place: int, bit: int) -> None:
-    """
-    Turn one bit over.
-    """
+    """Turn one bit over."""
     with open(path, "r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
@@ -42,15 +37,11 @@ def flip(path: Path, place: int, bit: int) -> None:
 
 class FileTestCase(FaultTestCase):
     def log_file(self, node: Node, row: int = 0) -> Path:
-        """
-        One of its log files.
-        """
+        """One of its log files."""
         return sorted((node.root / "commitlog").iterdir())[row]
 
     def stopped(self, count: int, **keys: object) -> tuple[Driver, Node, list[Write]]:
-        """
-        A pair with a log, killed: its recovery will look at all that matters.
-        """
+        """A pair with a log, killed: its recovery will look at all that matters."""
         master, slave = self.pair(**keys)
         writes = self.write(master, count, size=1000)
         slave.until_synced(master.status()["maxOffset"])
@@ -59,15 +50,11 @@ class FileTestCase(FaultTestCase):
         return master, slave, writes
 
     def body(self, write: Write) -> int:
-        """
-        A place in a write's body.
-        """
+        """A place in a write's body."""
         return write.begin + 88 + self.random.randrange(1000)
 
     def refused(self, node: Node, pattern: str) -> None:
-        """
-        A node that must not start says why and ends.
-        """
+        """A node that must not start says why and ends."""
         before = len(node.log())
         node.launch()
         code = node.wait()
@@ -76,14 +63,10 @@ class FileTestCase(FaultTestCase):
 
 
 class TornTests(FileTestCase):
-    """
-    F08, F09: logs that end badly.
-    """
+    """F08, F09: logs that end badly."""
 
     def test_slave(self) -> None:
-        """
-        A slave whose last record is torn ends before it and fetches it again.
-        """
+        """A slave whose last record is torn ends before it and fetches it again."""
         master, slave, writes = self.stopped(50)
         last = writes[-1]
         master.start()
@@ -97,8 +80,7 @@ class TornTests(FileTestCase):
         self.settle(master, slave)
 
     def test_master(self) -> None:
-        """
-        A master whose last record is torn, which no fsync had covered yet, ends before it; the
+        """A master whose last record is torn, which no fsync had covered yet, ends before it; the
         slave that has it is ahead, and is not believed.
         """
         master, slave, writes = self.stopped(50)
@@ -116,9 +98,7 @@ class TornTests(FileTestCase):
         self.settle(master, slave, acked=writes[:-1] + new)
 
     def test_endings(self) -> None:
-        """
-        Whatever follows the last record, it is not log, and the next record takes its place.
-        """
+        """Whatever follows the last record, it is not log, and the next record takes its place."""
         master, slave, writes = self.stopped(50)
         end = writes[-1].end
         record = self.log_file(master).read_bytes()[writes[0].begin : writes[0].end]
@@ -152,13 +132,10 @@ class TornTests(FileTestCase):
 
 
 class DamageTests(FileTestCase):
-    """
-    F10, F11: damage in the middle, which is not a torn end.
-    """
+    """F10, F11: damage in the middle, which is not a torn end."""
 
     def test_master_refuses(self) -> None:
-        """
-        A master with a damaged log does not start and names the place; told to repair, it
+        """A master with a damaged log does not start and names the place; told to repair, it
         keeps what it cuts.
         """
         master, slave, writes = self.stopped(300)
@@ -177,9 +154,7 @@ class DamageTests(FileTestCase):
         self.settle(master, slave, acked=[w for w in writes if w.end <= hit.begin] + new)
 
     def test_slave_fetches_again(self) -> None:
-        """
-        A slave with a damaged log keeps the damaged part aside and copies it anew.
-        """
+        """A slave with a damaged log keeps the damaged part aside and copies it anew."""
         master, slave, writes = self.stopped(300)
         master.start()
         for _ in rounds(2):
@@ -192,9 +167,7 @@ class DamageTests(FileTestCase):
         self.settle(master, slave)
 
     def test_chunk_of_the_same_file(self) -> None:
-        """
-        Bytes of another place of the same log have their place written in them.
-        """
+        """Bytes of another place of the same log have their place written in them."""
         master, slave, writes = self.stopped(300)
         log = self.log_file(slave).read_bytes()
         source = self.random.randrange(0, 200_000 - 2 * CHUNK)
@@ -208,9 +181,7 @@ class DamageTests(FileTestCase):
         self.settle(master, slave)
 
     def why(self, settings: object) -> str:
-        """
-        What is wrong with a store's log.
-        """
+        """What is wrong with a store's log."""
         try:
             compare_stores.open_log(settings)  # type: ignore[arg-type]
         except AssertionError as error:
@@ -218,8 +189,7 @@ class DamageTests(FileTestCase):
         return ""
 
     def test_never_replicated_onwards(self) -> None:
-        """
-        Damage in an old file, which a start does not look at, is found by the slave that
+        """Damage in an old file, which a start does not look at, is found by the slave that
         would copy it, and goes no further.
         """
         master, _, writes = self.stopped(5000)
@@ -237,14 +207,10 @@ class DamageTests(FileTestCase):
 
 
 class MutilationTests(FileTestCase):
-    """
-    F12: files that are not what they were, as a starting node sees them.
-    """
+    """F12: files that are not what they were, as a starting node sees them."""
 
     def test_start_names_the_file(self) -> None:
-        """
-        A node does not start on a log that lacks something, and names the file.
-        """
+        """A node does not start on a log that lacks something, and names the file."""
         master, _, _ = self.stopped(4000)
         files = sorted((master.root / "commitlog").iterdir())
         self.assertGreater(len(files), 3)
@@ -267,17 +233,13 @@ class MutilationTests(FileTestCase):
             shutil.copytree(saved, master.root)
 
     def test_other_size_configured(self) -> None:
-        """
-        A file size that is not that of the files is refused, with both numbers.
-        """
+        """A file size that is not that of the files is refused, with both numbers."""
         master, _, _ = self.stopped(50)
         master.keys["mappedFileSizeCommitLog"] = 2 * FILE
         self.refused(master, rf"{FILE}.*{2 * FILE}|{2 * FILE}.*{FILE}")
 
     def test_strays_and_lost_derived_files(self) -> None:
-        """
-        Files that are no log are ignored, and lost queues and indexes made again.
-        """
+        """Files that are no log are ignored, and lost queues and indexes made again."""
         master, slave, _ = self.stopped(1500)
         (master.root / "commitlog" / "notes.txt").write_text("mine")
         (master.root / "commitlog" / "00000000000000000000.bak").write_bytes(b"x")

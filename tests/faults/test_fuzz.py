@@ -1,5 +1,4 @@
-"""
-F50: what no client sends, to the client ports of a real broker and a real name server.
+"""F50: what no client sends, to the client ports of a real broker and a real name server.
 
 Without processes and for every kind of frame: C{tests/wire}, C{tests/net}, by hypothesis.
 """
@@ -35,25 +34,19 @@ NOT_SENT = {RequestCode.UPDATE_BROKER_CONFIG}
 
 
 class Fuzz:
-    """
-    Frames with something wrong in them.
-    """
+    """Frames with something wrong in them."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
 
     def value(self) -> object:
-        """
-        What may stand in a header.
-        """
+        """What may stand in a header."""
         return self.chance.choice(
             [0, -1, 2**31, 2**63, 1e308, "", "x" * 300, "-7", "\0\1\2", None, True, [], {}, [[[]]]]
         )
 
     def header(self) -> bytes:
-        """
-        A JSON header, more or less.
-        """
+        """A JSON header, more or less."""
         codes = [code for code in RequestCode if code not in NOT_SENT]
         told: dict[str, object] = {
             "code": self.chance.choice([int(self.chance.choice(codes)), self.value()]),
@@ -71,9 +64,7 @@ class Fuzz:
         return bytes(data)
 
     def frame(self) -> bytes:
-        """
-        A frame, whose lengths are mostly right.
-        """
+        """A frame, whose lengths are mostly right."""
         header = self.header() if self.chance.random() < 0.9 else self.chance.randbytes(60)
         body = self.chance.randbytes(self.chance.choice([0, 0, 10, 2000]))
         size, kind = len(header), self.chance.choice([0, 0, 0, 1, 9]) << 24
@@ -86,14 +77,10 @@ class Fuzz:
 
 
 class FuzzTests(FaultTestCase):
-    """
-    A broker and its name server, and somebody who sends them rubbish.
-    """
+    """A broker and its name server, and somebody who sends them rubbish."""
 
     def test_client_ports(self) -> None:
-        """
-        Both answer good clients meanwhile, keep what they had, and log no exception.
-        """
+        """Both answer good clients meanwhile, keep what they had, and log no exception."""
         names = NameServer(self.folder)
         self._processes.append(names)
         names.start()
@@ -123,9 +110,7 @@ class FuzzTests(FaultTestCase):
         self.assertEqual("serving", broker.status()["state"])
 
     def rubbish(self, fuzz: Fuzz, node: Node, count: int) -> int:
-        """
-        Send frames, on a new connection whenever the last was closed.
-        """
+        """Send frames, on a new connection whenever the last was closed."""
         for _ in range(count):
             data = b"".join(fuzz.frame() for _ in range(self.random.randint(1, 4)))
             with socket.create_connection(("127.0.0.1", node.port), timeout=10) as peer:

@@ -1,6 +1,4 @@
-"""
-What probes and logs say while a slave has no master, and a SYNC master no replica.
-"""
+"""What probes and logs say while a slave has no master, and a SYNC master no replica."""
 
 from __future__ import annotations
 
@@ -11,26 +9,19 @@ ALARM = {"haNoMasterAlarm": 1500}
 
 
 class HealthTests(FaultTestCase):
-    """
-    A pair, one of which goes away and comes back.
-    """
+    """A pair, one of which goes away and comes back."""
 
     def edges(self, node: Node, name: str) -> tuple[int, int]:
-        """
-        How many lines say that a reason began, and that it was over.
-        """
+        """How many lines say that a reason began, and that it was over."""
         log = node.log()
         return log.count(f"Unhealthy: {name}: "), log.count(f"Healthy again: {name} is over")
 
     def until_said(self, node: Node, name: str, *, wrong: bool) -> None:
-        """
-        Wait until /healthz names a reason, or does so no more.
-        """
+        """Wait until /healthz names a reason, or does so no more."""
         until(lambda: (name in node.reasons()) == wrong, f"{name} on {node.name}: {wrong}")
 
     def test_master_away(self) -> None:
-        """
-        A slave whose master was killed is unhealthy with a reason, stays ready and alive, and is
+        """A slave whose master was killed is unhealthy with a reason, stays ready and alive, and is
         well again once the master is back: a line in the log each time.
         """
         master, slave = self.pair(**ALARM)
@@ -53,8 +44,7 @@ class HealthTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_slave_away(self) -> None:
-        """
-        A SYNC master without its slave is unhealthy with a reason, and ready, so that the slave
+        """A SYNC master without its slave is unhealthy with a reason, and ready, so that the slave
         finds it; writes are told that no replica holds them.
         """
         master, slave = self.pair()

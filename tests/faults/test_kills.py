@@ -1,6 +1,4 @@
-"""
-F01 to F04: kill -9, at random moments and at chosen places.
-"""
+"""F01 to F04: kill -9, at random moments and at chosen places."""
 
 from __future__ import annotations
 
@@ -18,22 +16,17 @@ RESTART = 5.0
 
 class KillTests(FaultTestCase):
     def wait_for_ack(self, master: Driver) -> None:
-        """
-        Wait until a new write is acknowledged.
-        """
+        """Wait until a new write is acknowledged."""
         before = len(master.history.acked)
         until(lambda: len(master.history.acked) > before, "a write", tell=master.tail)
 
     def pause(self) -> None:
-        """
-        Go on at a random moment.
-        """
+        """Go on at a random moment."""
         moment = time.monotonic() + self.random.uniform(0.0, 0.3)
         until(lambda: time.monotonic() >= moment, "a moment", pause=0.001)
 
     def restart(self, node: Node) -> float:
-        """
-        Start a node.
+        """Start a node.
 
         @return: Seconds until it is open.
         """
@@ -42,9 +35,7 @@ class KillTests(FaultTestCase):
         return time.monotonic() - begun
 
     def load(self, master: Driver) -> None:
-        """
-        Writes of random sizes that go on until they are ended.
-        """
+        """Writes of random sizes that go on until they are ended."""
         master.put(
             1_000_000,
             concurrency=8,
@@ -53,9 +44,7 @@ class KillTests(FaultTestCase):
         )
 
     def test_master(self) -> None:
-        """
-        F01: killed while it writes, a master is back within seconds and has kept its word.
-        """
+        """F01: killed while it writes, a master is back within seconds and has kept its word."""
         master, slave = self.pair()
         restarts = []
         for _ in rounds(8):
@@ -70,17 +59,13 @@ class KillTests(FaultTestCase):
         self.settle(master, slave)
 
     def wait_until_fed(self, master: Driver) -> None:
-        """
-        Wait until a slave has reported.
-        """
+        """Wait until a slave has reported."""
         master.until(
             lambda status: any(row["acked"] is not None for row in status["replicas"]), "a replica"
         )
 
     def test_slave(self) -> None:
-        """
-        F02: killed while it follows, a slave goes on where its log ends.
-        """
+        """F02: killed while it follows, a slave goes on where its log ends."""
         master, slave = self.pair()
         self.load(master)
         restarts = []
@@ -95,9 +80,7 @@ class KillTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_both(self) -> None:
-        """
-        F03: killed together, with the disk waited for, both come back to the same log.
-        """
+        """F03: killed together, with the disk waited for, both come back to the same log."""
         master, slave = self.pair(flushDiskType="SYNC_FLUSH")
         for _ in rounds(5):
             self.load(master)
@@ -178,14 +161,10 @@ QUICK_FLUSH = {
 
 
 class PlaceTests(FaultTestCase):
-    """
-    F04: dying just there.
-    """
+    """F04: dying just there."""
 
     def die(self, master: Driver, victim: Driver, place: str, count: int) -> None:
-        """
-        Start a node that dies at a place, make it pass there, and see it dead.
-        """
+        """Start a node that dies at a place, make it pass there, and see it dead."""
         victim.die = [f"{place}:{count}"]
         victim.launch()
         until(lambda: victim.is_ready or not victim.running, "ready or dead", tell=victim.tail)
@@ -201,9 +180,7 @@ class PlaceTests(FaultTestCase):
             burst.wait()
 
     def visit(self, victim_is_master: bool, places: dict[str, int]) -> None:
-        """
-        Die at each place in a random order, looking at everything now and then.
-        """
+        """Die at each place in a random order, looking at everything now and then."""
         master = self.master(**QUICK_FLUSH)
         slave = self.driven_slave(master.address, **QUICK_FLUSH)
         victim = master if victim_is_master else slave
@@ -222,13 +199,9 @@ class PlaceTests(FaultTestCase):
                 other.start()
 
     def test_master(self) -> None:
-        """
-        A master dies between any two steps of a write, a roll, a flush, a start or a stop.
-        """
+        """A master dies between any two steps of a write, a roll, a flush, a start or a stop."""
         self.visit(True, MASTER_PLACES)
 
     def test_slave(self) -> None:
-        """
-        A slave dies between any two steps of a frame, a roll, a flush or a stop.
-        """
+        """A slave dies between any two steps of a frame, a roll, a flush or a stop."""
         self.visit(False, SLAVE_PLACES)

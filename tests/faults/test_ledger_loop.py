@@ -1,6 +1,4 @@
-"""
-F52: rounds of faults, with a ledger by byte of messages of all kinds.
-"""
+"""F52: rounds of faults, with a ledger by byte of messages of all kinds."""
 
 from __future__ import annotations
 
@@ -54,8 +52,7 @@ KEYS: dict[str, object] = {
 
 
 class LedgerTests(PromotionTestCase):
-    """
-    A pair, of which a fault is tried in each round, under load.
+    """A pair, of which a fault is tried in each round, under load.
 
     @ivar gone: The topics that were deleted, and where the log ended then.
     @ivar again: Those that were made again after that.
@@ -63,9 +60,7 @@ class LedgerTests(PromotionTestCase):
     """
 
     def setUp(self) -> None:
-        """
-        Nothing was sent yet.
-        """
+        """Nothing was sent yet."""
         super().setUp()
         self.ledger = Ledger()
         self.senders: list[Sender] = []
@@ -75,9 +70,8 @@ class LedgerTests(PromotionTestCase):
         self.names = count()
 
     def test_rounds(self) -> None:
-        """
-        Whatever was acknowledged is on both nodes at its byte, in its queue and for its consumer;
-        what was to come later comes, and what was deleted or rolled back does not.
+        """Whatever was acknowledged is on both nodes at its byte, in its queue and for its
+        consumer; what was to come later comes, and what was deleted or rolled back does not.
         """
         try:
             self.run_rounds()
@@ -88,9 +82,7 @@ class LedgerTests(PromotionTestCase):
             raise
 
     def run_rounds(self) -> None:
-        """
-        All of it.
-        """
+        """All of it."""
         self.begin()
         bag: list[str] = []
         done: Counter[str] = Counter()
@@ -124,25 +116,19 @@ class LedgerTests(PromotionTestCase):
     # --- nodes --------------------------------------------------------------
 
     def node_of(self, root: Path, role: str, **keys: object) -> Node:
-        """
-        A node on a store, not started.
-        """
+        """A node on a store, not started."""
         name = f"{root.name}-{role}-{next(self.names)}"
         node = Node(self.folder, role, name, root=root, **{**KEYS, **keys})
         self._processes.append(node)
         return node
 
     def start_master(self, root: Path) -> None:
-        """
-        Start a store as the master.
-        """
+        """Start a store as the master."""
         self.master_ = self.node_of(root, "master", brokerRole="SYNC_MASTER").start()
         self.clients = f"127.0.0.1:{self.master_.port}"
 
     def start_slave(self, root: Path) -> None:
-        """
-        Start a store behind it; what it has more is cut off.
-        """
+        """Start a store behind it; what it has more is cut off."""
         self.slave_ = self.node_of(
             root,
             "slave",
@@ -152,9 +138,7 @@ class LedgerTests(PromotionTestCase):
         ).start()
 
     def begin(self) -> None:
-        """
-        A pair with its topics, which its slave knows.
-        """
+        """A pair with its topics, which its slave knows."""
         stores = self.folder / "stores"
         self.start_master(stores / "a")
         self.start_slave(stores / "b")
@@ -164,32 +148,24 @@ class LedgerTests(PromotionTestCase):
         client.make_group(self.clients, GROUP)
 
     def in_sync(self) -> None:
-        """
-        Wait until a write is acknowledged again.
-        """
+        """Wait until a write is acknowledged again."""
         self.slave_.until_upstream("in-sync")
         sender = self.sender()
         with Remote(self.master_.port) as broker:
             until(lambda: sender.plain(broker), "a write is replicated", pause=0.1)
 
     def sender(self) -> Sender:
-        """
-        A client, not started.
-        """
+        """A client, not started."""
         return Sender(self.master_.port, self.ledger, self.random.random())
 
     def load(self) -> None:
-        """
-        Let some clients send.
-        """
+        """Let some clients send."""
         self.senders = [self.sender() for _ in range(3)]
         for sender in self.senders:
             sender.start()
 
     def enough(self) -> None:
-        """
-        Let nobody send any more.
-        """
+        """Let nobody send any more."""
         for sender in self.senders:
             sender.enough.set()
         for sender in self.senders:
@@ -199,33 +175,25 @@ class LedgerTests(PromotionTestCase):
     # --- faults -------------------------------------------------------------
 
     def kill(self, *nodes: Node) -> None:
-        """
-        Kill nodes at once, and start them.
-        """
+        """Kill nodes at once, and start them."""
         for node in nodes:
             node.kill9()
         for node in self.random.sample(nodes, len(nodes)):
             node.start()
 
     def stop(self, node: Node) -> None:
-        """
-        Stop a node cleanly, and start it.
-        """
+        """Stop a node cleanly, and start it."""
         node.term()
         node.start()
 
     def freeze(self, node: Node) -> None:
-        """
-        For less and for more than the housekeeping interval.
-        """
+        """For less and for more than the housekeeping interval."""
         node.freeze()
         self.passes(self.random.uniform(0.1, 3.0))
         node.thaw()
 
     def recover(self, node: Node) -> None:
-        """
-        Kill a node, and again while it recovers.
-        """
+        """Kill a node, and again while it recovers."""
         for _ in range(3):
             node.kill9()
             node.launch()
@@ -233,14 +201,11 @@ class LedgerTests(PromotionTestCase):
         self.kill(node)
 
     def end(self, node: Node) -> None:
-        """
-        Kill or stop a node.
-        """
+        """Kill or stop a node."""
         self.random.choice([node.kill9, node.term])()
 
     def swap(self, old: Node, slave: Node) -> None:
-        """
-        Promote the slave, with or without its master's tables; that one was killed, stopped, or
+        """Promote the slave, with or without its master's tables; that one was killed, stopped, or
         stands still and goes on for a moment beside the new one.
         """
         frozen = self.random.random() < 0.3
@@ -260,8 +225,8 @@ class LedgerTests(PromotionTestCase):
         self.start_slave(old.root)
 
     def restore(self, old: Node, slave: Node) -> None:
-        """
-        Restore the master to a moment before; its slave follows with what it has, or with nothing.
+        """Restore the master to a moment before; its slave follows with what it has, or with
+        nothing.
         """
         for node in self.random.sample([old, slave], 2):
             self.end(node)
@@ -287,9 +252,7 @@ class LedgerTests(PromotionTestCase):
     # --- topics and groups --------------------------------------------------
 
     def move_group(self) -> None:
-        """
-        Commit how far the group is, and wait until the slave knows.
-        """
+        """Commit how far the group is, and wait until the slave knows."""
         places = [
             e.queue_offset for e in self.ledger.of("plain") if (e.topic, e.queue) == (ORDERS, 0)
         ]
@@ -299,8 +262,7 @@ class LedgerTests(PromotionTestCase):
         until(lambda: client.committed(slave, GROUP, ORDERS, 0) == wanted, "the slave knows")
 
     def until_told(self, name: str) -> None:
-        """
-        Wait until the slave knows that a topic was deleted, and made again; one that is promoted
+        """Wait until the slave knows that a topic was deleted, and made again; one that is promoted
         before has it still.
         """
         slave = f"127.0.0.1:{self.slave_.port}"
@@ -312,16 +274,13 @@ class LedgerTests(PromotionTestCase):
         until(lambda: seen(slave) == seen(self.clients), "the slave is told", pause=0.2)
 
     def check_group(self) -> None:
-        """
-        The group is not behind where it was in the round before.
-        """
+        """The group is not behind where it was in the round before."""
         now = client.committed(self.clients, GROUP, ORDERS, 0) or 0
         self.assertGreaterEqual(now, self.floor, self.master_.tail())
         self.floor = now
 
     def delete_topic(self, name: str) -> None:
-        """
-        A topic with messages, one of them for later, is deleted; sometimes it is made again.
+        """A topic with messages, one of them for later, is deleted; sometimes it is made again.
         Those that were made again get more.
         """
         client.make_topic(self.clients, name, QUEUES)
@@ -342,9 +301,7 @@ class LedgerTests(PromotionTestCase):
                 sender.plain(broker, other)
 
     def check_deleted(self, *names: str) -> None:
-        """
-        No topic that was deleted has come back, and of these has each only what is new.
-        """
+        """No topic that was deleted has come back, and of these has each only what is new."""
         there = client.topic_names(self.clients)
         self.assertEqual(set(), there & (self.gone.keys() - self.again))
         for name in self.gone.keys() & names:
@@ -355,9 +312,7 @@ class LedgerTests(PromotionTestCase):
     # --- everything ---------------------------------------------------------
 
     def check_all(self) -> None:
-        """
-        Hold both nodes to the ledger, running and stopped, and start them again.
-        """
+        """Hold both nodes to the ledger, running and stopped, and start them again."""
         self.ledger.until_delivered(self.master_)
         self.ledger.until_decided(self.master_.port)
         self.ledger.check_pulled(self.master_.port)

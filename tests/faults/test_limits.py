@@ -1,6 +1,4 @@
-"""
-F44 and F45: a copy at a limited rate, and keys that change under load.
-"""
+"""F44 and F45: a copy at a limited rate, and keys that change under load."""
 
 from __future__ import annotations
 
@@ -21,14 +19,10 @@ RATE, PIECE = 2 * MIB, MIB
 
 
 class RateTests(FaultTestCase):
-    """
-    F44: C{haMaxReceiveBytesPerSecond}.
-    """
+    """F44: C{haMaxReceiveBytesPerSecond}."""
 
     def test_rate(self) -> None:
-        """
-        A slave that catches up takes as long as its limit says, and then follows at once.
-        """
+        """A slave that catches up takes as long as its limit says, and then follows at once."""
         master = self.master().start()
         gap = int(seconds(6 * MIB, 60 * MIB))
         bodies = gap // 16_000
@@ -45,14 +39,10 @@ class RateTests(FaultTestCase):
 
 
 class ChangedKeysTests(FaultTestCase):
-    """
-    F45: C{mqadmin updateBrokerConfig} while clients write, and a file that is read again.
-    """
+    """F45: C{mqadmin updateBrokerConfig} while clients write, and a file that is read again."""
 
     def test_hundred_changes(self) -> None:
-        """
-        Good changes hold, bad ones change nothing, and no connection is lost by either.
-        """
+        """Good changes hold, bad ones change nothing, and no connection is lost by either."""
         master, slave = self.pair()
         before = slave.status()["upstream"]
         burst = master.put(1_000_000, concurrency=8, rate=1000)
@@ -81,8 +71,7 @@ class ChangedKeysTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_hang_up(self) -> None:
-        """
-        SIGHUP has a node read its file again: what changed is in force and in the log; a file
+        """SIGHUP has a node read its file again: what changed is in force and in the log; a file
         with a mistake changes nothing; the process goes on.
         """
         node = Node(self.folder, "master", "alone", fileReservedTime=72)
@@ -103,9 +92,7 @@ class ChangedKeysTests(FaultTestCase):
         node.term()
 
     def key(self, client: Remote, name: str) -> str:
-        """
-        A key as the broker has it now.
-        """
+        """A key as the broker has it now."""
         answer = client.ask(Command(code=RequestCode.GET_BROKER_CONFIG))
         lines = bytes(answer.body).decode().splitlines()
         return dict(line.split("=", 1) for line in lines)[name]

@@ -1,6 +1,4 @@
-"""
-F19, F20, F22, F23, F29, F35: links that break, flap, or are slow.
-"""
+"""F19, F20, F22, F23, F29, F35: links that break, flap, or are slow."""
 
 from __future__ import annotations
 
@@ -28,19 +26,14 @@ SLOW = 375_000
 
 
 class PartitionTests(NetworkTestCase):
-    """
-    F19, F20: nothing goes through, or nothing in one direction.
-    """
+    """F19, F20: nothing goes through, or nothing in one direction."""
 
     def statuses(self, burst: Burst) -> set[str]:
-        """
-        How writes ended.
-        """
+        """How writes ended."""
         return {write.status for write in burst.wait()}
 
     def test_moment(self) -> None:
-        """
-        A partition below the housekeeping interval costs the writes that wait its length
+        """A partition below the housekeeping interval costs the writes that wait its length
         and nothing else.
         """
         master, proxy, slave = self.proxied(**SOON_SILENT)
@@ -57,8 +50,7 @@ class PartitionTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_partition(self) -> None:
-        """
-        Both sides notice within the housekeeping interval; after it is healed the slave
+        """Both sides notice within the housekeeping interval; after it is healed the slave
         counts again, whatever was under way.
         """
         master, proxy, slave = self.proxied(**SOON_SILENT, slaveTimeout=500)
@@ -85,8 +77,7 @@ class PartitionTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_reports_lost(self) -> None:
-        """
-        While the slave's reports are lost no write is acknowledged, although it holds
+        """While the slave's reports are lost no write is acknowledged, although it holds
         them; the master drops it, and a slave that nobody hears is not waited for.
         """
         master, proxy, slave = self.proxied(**SOON_SILENT, slaveTimeout=500)
@@ -109,14 +100,10 @@ class PartitionTests(NetworkTestCase):
 
 
 class FlappingTests(NetworkTestCase):
-    """
-    F22: a link that breaks again and again.
-    """
+    """F22: a link that breaks again and again."""
 
     def test_progress(self) -> None:
-        """
-        The slave gets on between two breaks, and never begins its copy anew.
-        """
+        """The slave gets on between two breaks, and never begins its copy anew."""
         master, proxy, slave = self.proxied()
         said = self.in_sync(master, slave)
         load = master.put(1_000_000, rate=500, concurrency=20, wait=False)
@@ -142,13 +129,10 @@ class FlappingTests(NetworkTestCase):
 
 
 class SlowLinkTests(NetworkTestCase):
-    """
-    F23, F35: round trips of up to 300 ms, 3000 kbit/s, and the largest messages.
-    """
+    """F23, F35: round trips of up to 300 ms, 3000 kbit/s, and the largest messages."""
 
     def test_round_trips(self) -> None:
-        """
-        A write takes its round trip and hardly more; bulk takes what the link's window
+        """A write takes its round trip and hardly more; bulk takes what the link's window
         lets through; nobody loses patience.
         """
         master, proxy, slave = self.proxied(**SOON_SILENT)
@@ -171,9 +155,7 @@ class SlowLinkTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_narrow(self) -> None:
-        """
-        A link of 3000 kbit/s is used to four fifths at least.
-        """
+        """A link of 3000 kbit/s is used to four fifths at least."""
         master, proxy, slave = self.proxied(**SOON_SILENT)
         self.write(master, 20)
         before = slave.status()["upstream"]["reconnects"]
@@ -187,8 +169,7 @@ class SlowLinkTests(NetworkTestCase):
         self.settle(master, slave)
 
     def bulk(self, master: Driver, slave: Node, size: int) -> float:
-        """
-        Write much at once, waiting for nobody.
+        """Write much at once, waiting for nobody.
 
         @return: Seconds until the slave has it.
         """
@@ -198,8 +179,7 @@ class SlowLinkTests(NetworkTestCase):
         return time.monotonic() - begun
 
     def test_largest(self) -> None:
-        """
-        Messages of 4 MiB with almost 32 KiB of properties, in frames of 32 KiB over a link
+        """Messages of 4 MiB with almost 32 KiB of properties, in frames of 32 KiB over a link
         on which each takes more than a second: none is given up too early.
         """
         keys = {"mappedFileSizeCommitLog": 16 * MIB}
@@ -214,13 +194,10 @@ class SlowLinkTests(NetworkTestCase):
 
 
 class LateReplicaTests(NetworkTestCase):
-    """
-    F29: two of three replicas are late.
-    """
+    """F29: two of three replicas are late."""
 
     def late(self, needed: int) -> tuple[set[str], float]:
-        """
-        Three slaves, of which two get everything much later than a master has patience.
+        """Three slaves, of which two get everything much later than a master has patience.
 
         @return: How writes ended from then on, and after how many seconds both were
             dropped.
@@ -255,15 +232,12 @@ class LateReplicaTests(NetworkTestCase):
         return statuses, dropped
 
     def test_one_is_enough(self) -> None:
-        """
-        Where one replica is waited for, nobody notices.
-        """
+        """Where one replica is waited for, nobody notices."""
         statuses, _ = self.late(1)
         self.assertEqual({"PUT_OK"}, statuses)
 
     def test_two_are_needed(self) -> None:
-        """
-        Where two are, writes time out until the late ones are dropped, and are refused
+        """Where two are, writes time out until the late ones are dropped, and are refused
         their promise at once from then on.
         """
         statuses, dropped = self.late(2)

@@ -1,5 +1,4 @@
-"""
-F14: a SYNC master that lost bytes which were on its disk and on its slave, and gets them back
+"""F14: a SYNC master that lost bytes which were on its disk and on its slave, and gets them back
 before it takes a write.
 """
 
@@ -27,14 +26,10 @@ KEYS: dict[str, object] = {
 
 
 class LostTailTestCase(FaultTestCase):
-    """
-    A pair whose master knows where its slave listens.
-    """
+    """A pair whose master knows where its slave listens."""
 
     def knowing_pair(self, **keys: object) -> tuple[Driver, Node]:
-        """
-        A pair in sync; what a crash of the master needs to know is written down.
-        """
+        """A pair in sync; what a crash of the master needs to know is written down."""
         master = self.master(**{**KEYS, **keys})
         slave = self.slave(
             master.address,
@@ -49,9 +44,7 @@ class LostTailTestCase(FaultTestCase):
         return master, slave
 
     def until_known(self, master: Driver, slave: Node) -> None:
-        """
-        Wait until the master has written down where its slave listens.
-        """
+        """Wait until the master has written down where its slave listens."""
         path = master.root / "rmqha" / "replicas.json"
 
         def known() -> bool:
@@ -62,8 +55,7 @@ class LostTailTestCase(FaultTestCase):
         until(known, "the master knows its slave", tell=master.tail)
 
     def published(self, master: Driver) -> int:
-        """
-        Wait until all is on the master's disk, and the disk says so.
+        """Wait until all is on the master's disk, and the disk says so.
 
         @return: Where the log ends.
         """
@@ -74,9 +66,7 @@ class LostTailTestCase(FaultTestCase):
     # --- losses -----------------------------------------------------------------
 
     def zeroed(self, master: Driver, end: int) -> None:
-        """
-        The last 64 KiB of the last file are zeros, as a disk leaves them that lied.
-        """
+        """The last 64 KiB of the last file are zeros, as a disk leaves them that lied."""
         start = self.last_file(end)
         size = min(ZEROED, end - start)
         with open(master.root / "commitlog" / f"{start:020d}", "r+b") as file:
@@ -84,8 +74,7 @@ class LostTailTestCase(FaultTestCase):
             file.write(bytes(size))
 
     def flipped(self, master: Driver, end: int) -> None:
-        """
-        One bit of the last record's body is another.  A body is larger than where it is looked
+        """One bit of the last record's body is another.  A body is larger than where it is looked
         for: no CRC covers what follows it.
         """
         last = max(master.history.acked, key=lambda write: write.end)
@@ -98,35 +87,26 @@ class LostTailTestCase(FaultTestCase):
             file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
 
     def deleted(self, master: Driver, end: int) -> None:
-        """
-        The last file is gone.
-        """
+        """The last file is gone."""
         for path in (master.root / "commitlog").iterdir():
             if int(path.name) >= self.last_file(end):
                 path.unlink()
 
     def last_file(self, end: int) -> int:
-        """
-        Where the file begins that has the log's last byte.
-        """
+        """Where the file begins that has the log's last byte."""
         return end - 1 - (end - 1) % FILE
 
     def held_by(self, master: Driver) -> list[Write]:
-        """
-        The acknowledged writes that a master's log lacks.
-        """
+        """The acknowledged writes that a master's log lacks."""
         log = b"".join(path.read_bytes() for path in sorted((master.root / "commitlog").iterdir()))
         return [write for write in master.history.acked if write.key.encode() not in log]
 
 
 class FetchedTests(LostTailTestCase):
-    """
-    The slave has the bytes, and gives them back.
-    """
+    """The slave has the bytes, and gives them back."""
 
     def come_back(self, policy: str) -> None:
-        """
-        After each of three losses the master's log is again what it was, no slave is cut or
+        """After each of three losses the master's log is again what it was, no slave is cut or
         stops, and no acknowledged message is missing on either side.
         """
         master, slave = self.knowing_pair(haDivergencePolicy=policy)
@@ -157,20 +137,15 @@ class FetchedTests(LostTailTestCase):
         self.assertEqual([], self.held_by(master))
 
     def test_stop(self) -> None:
-        """
-        With the policy stop.
-        """
+        """With the policy stop."""
         self.come_back("stop")
 
     def test_truncate(self) -> None:
-        """
-        With the policy truncate, which would have cut the only copies.
-        """
+        """With the policy truncate, which would have cut the only copies."""
         self.come_back("truncate")
 
     def test_what_no_mark_knows(self) -> None:
-        """
-        An ordinary power cut takes what was acknowledged and not flushed: no mark tells, and it
+        """An ordinary power cut takes what was acknowledged and not flushed: no mark tells, and it
         comes back all the same.
         """
         master, slave = self.knowing_pair(flushDiskType="ASYNC_FLUSH")
@@ -190,8 +165,8 @@ class FetchedTests(LostTailTestCase):
         self.assertEqual([], self.held_by(master))
 
     def test_slave_that_starts_too(self) -> None:
-        """
-        Both lose their power; the slave is back some time after its master, which waits for it.
+        """Both lose their power; the slave is back some time after its master, which waits for
+        it.
         """
         master, slave = self.knowing_pair()
         end = self.published(master)
@@ -213,13 +188,10 @@ class FetchedTests(LostTailTestCase):
 
 
 class RefusedTests(LostTailTestCase):
-    """
-    Nobody gives the bytes back.
-    """
+    """Nobody gives the bytes back."""
 
     def test_no_answer(self) -> None:
-        """
-        The master does not start without them, however often it tries, until the slave answers;
+        """The master does not start without them, however often it tries, until the slave answers;
         nor does it if it is not to ask.
         """
         master, slave = self.knowing_pair(haTailFetchTimeout=1000)
@@ -250,8 +222,7 @@ class RefusedTests(LostTailTestCase):
         self.assertEqual([], self.held_by(master))
 
     def test_accepted(self) -> None:
-        """
-        An operator may go on without them: the loss is told and shown, and what is written then
+        """An operator may go on without them: the loss is told and shown, and what is written then
         is read by those who had read further.
         """
         master, slave = self.knowing_pair(haTailFetchTimeout=500)

@@ -1,6 +1,4 @@
-"""
-F39, F40 and F47: tables that come back older, or not whole, and name servers that are away.
-"""
+"""F39, F40 and F47: tables that come back older, or not whole, and name servers that are away."""
 
 from __future__ import annotations
 
@@ -29,21 +27,15 @@ ALL = ("topics", "groups", "consumerOffsets", "delayOffsets")
 
 
 def clients(node: Node) -> str:
-    """
-    Where a node's clients connect.
-    """
+    """Where a node's clients connect."""
     return f"127.0.0.1:{node.port}"
 
 
 class MetadataTestCase(FaultTestCase):
-    """
-    A pair whose slave copies the tables.
-    """
+    """A pair whose slave copies the tables."""
 
     def with_tables(self, **keys: Any) -> tuple[Driver, Node]:
-        """
-        A pair in sync, with a topic, a group, messages and an offset.
-        """
+        """A pair in sync, with a topic, a group, messages and an offset."""
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK, **keys).start()
         asked = keys.get("haMasterClientAddress", clients(master))
         slave = self.slave(
@@ -53,8 +45,7 @@ class MetadataTestCase(FaultTestCase):
         return master, slave
 
     def fill(self, master: Driver) -> None:
-        """
-        Make a topic and a group, 40 messages in each of 4 queues, which a consumer could have
+        """Make a topic and a group, 40 messages in each of 4 queues, which a consumer could have
         got: an offset above what is in a queue is refused.
         """
         client.make_topic(clients(master), "Demo")
@@ -63,9 +54,7 @@ class MetadataTestCase(FaultTestCase):
         master.until(lambda status: status["dispatchedOffset"] >= status["maxOffset"], "dispatched")
 
     def until_offset(self, node: Node, offset: int, queue_id: int = 0, timeout: float = 30) -> None:
-        """
-        Wait until the group has an offset.
-        """
+        """Wait until the group has an offset."""
         until(
             lambda: client.committed(clients(node), "g", "Demo", queue_id) == offset,
             f"{node.name} has {offset}",
@@ -75,9 +64,7 @@ class MetadataTestCase(FaultTestCase):
         )
 
     def until_metadata(self, slave: Node, timeout: float = 30.0, **states: str) -> dict[str, Any]:
-        """
-        Wait until it stands so with some tables.
-        """
+        """Wait until it stands so with some tables."""
         status = slave.until(
             lambda status: all(
                 (status["metadata"] or {}).get(name, {}).get("state") == state
@@ -90,23 +77,17 @@ class MetadataTestCase(FaultTestCase):
         return found
 
     def without_complaints(self, *nodes: Node) -> None:
-        """
-        Stop nodes; none of them met anything without a name.
-        """
+        """Stop nodes; none of them met anything without a name."""
         for node in nodes:
             node.term()
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
 
 class RegressionTests(MetadataTestCase):
-    """
-    F39: a master that comes back with an old C{consumerOffset.json}.
-    """
+    """F39: a master that comes back with an old C{consumerOffset.json}."""
 
     def old_offsets(self, master: Driver) -> None:
-        """
-        Stop a master and give it back the offsets of before.
-        """
+        """Stop a master and give it back the offsets of before."""
         file = master.root / "config" / "consumerOffset.json"
         self.assertEqual(0, master.stop(), master.tail())
         table = json_table.read(file)
@@ -117,9 +98,7 @@ class RegressionTests(MetadataTestCase):
         file.with_name(file.name + ".bak").unlink(missing_ok=True)
 
     def test_slave_keeps(self) -> None:
-        """
-        The slave keeps the higher offset, and follows a reset of the master's new life.
-        """
+        """The slave keeps the higher offset, and follows a reset of the master's new life."""
         master, slave = self.with_tables()
         client.commit(clients(master), "g", "Demo", 0, 30)
         self.until_offset(slave, 30)
@@ -139,8 +118,7 @@ class RegressionTests(MetadataTestCase):
         self.without_complaints(slave, master)
 
     def test_master_asks(self) -> None:
-        """
-        With a name server the master asks its slave before it serves, and is where its
+        """With a name server the master asks its slave before it serves, and is where its
         consumers were; offsets committed at the slave meanwhile count.
         """
         names = NameServer(self.folder)
@@ -163,9 +141,7 @@ class RegressionTests(MetadataTestCase):
         self.without_complaints(slave, master, names)
 
     def test_given_back(self) -> None:
-        """
-        Without a name server the slave tells the master what was committed here meanwhile.
-        """
+        """Without a name server the slave tells the master what was committed here meanwhile."""
         master, slave = self.with_tables()
         client.commit(clients(master), "g", "Demo", 0, 10)
         self.until_offset(slave, 10)
@@ -184,9 +160,7 @@ class RegressionTests(MetadataTestCase):
 
 
 class GarbledTests(MetadataTestCase):
-    """
-    F40: answers that are not whole, and a slave that is killed between.
-    """
+    """F40: answers that are not whole, and a slave that is killed between."""
 
     TOPICS = 4000
 
@@ -208,8 +182,7 @@ class GarbledTests(MetadataTestCase):
     }
 
     def test_garbled(self) -> None:
-        """
-        Empty, cut, garbled and missing answers leave all tables as they were, in memory and on
+        """Empty, cut, garbled and missing answers leave all tables as they were, in memory and on
         the disk; then the next good one is taken, all of its 4,000 topics.
         """
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK).start()
@@ -261,17 +234,13 @@ class GarbledTests(MetadataTestCase):
         self.assertLess(self.TOPICS, len(table["topicConfigTable"]))
 
     def make_many(self, address: str) -> None:
-        """
-        Make a lot of topics by one request.
-        """
+        """Make a lot of topics by one request."""
         configs = [{"topicName": f"Many-{n:04}"} for n in range(self.TOPICS)]
         body = json.dumps({"topicConfigList": configs}).encode()
         client.must(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
 
     def test_another_cluster(self) -> None:
-        """
-        Of a client port that is another broker's nothing is taken, and the log is copied on.
-        """
+        """Of a client port that is another broker's nothing is taken, and the log is copied on."""
         other = self.master("other", brokerName="broker-z", **LOOPBACK).start()
         client.make_topic(clients(other), "Strange")
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK).start()
@@ -286,8 +255,7 @@ class GarbledTests(MetadataTestCase):
         self.without_complaints(slave, master, other)
 
     def test_deleted_topic(self) -> None:
-        """
-        A topic deleted on the master loses its queues on the slave; the log keeps what it is,
+        """A topic deleted on the master loses its queues on the slave; the log keeps what it is,
         and a new life of the topic is served.
         """
         master, slave = self.with_tables()
@@ -321,20 +289,14 @@ class GarbledTests(MetadataTestCase):
 
 
 class NameServerTests(MetadataTestCase):
-    """
-    F47: name servers that go and come back.
-    """
+    """F47: name servers that go and come back."""
 
     def registered(self, names: NameServer) -> set[int]:
-        """
-        The ids of the brokers it knows.
-        """
+        """The ids of the brokers it knows."""
         return {row["brokerId"] for row in names.status()["brokers"]}
 
     def until_registered(self, names: NameServer) -> None:
-        """
-        Wait until it knows both brokers.
-        """
+        """Wait until it knows both brokers."""
         until(
             lambda: self.registered(names) == {0, 1},
             f"{names.name} knows both",
@@ -344,8 +306,7 @@ class NameServerTests(MetadataTestCase):
         )
 
     def test_away(self) -> None:
-        """
-        Two of three, then all of them: replication and tables go on; each that comes back is
+        """Two of three, then all of them: replication and tables go on; each that comes back is
         told within a registration's period.
         """
         servers = [NameServer(self.folder / str(n)) for n in range(3)]
@@ -375,8 +336,7 @@ class NameServerTests(MetadataTestCase):
         self.without_complaints(slave, master, *servers)
 
     def test_learned(self) -> None:
-        """
-        A slave that has its master from a name server alone keeps following it when that is
+        """A slave that has its master from a name server alone keeps following it when that is
         gone, and asks for its tables where its clients connect.
         """
         names = NameServer(self.folder)

@@ -1,6 +1,4 @@
-"""
-F21, F24, F33, F43: networks that are half there, slow or cut to pieces, and clocks that jump.
-"""
+"""F21, F24, F33, F43: networks that are half there, slow or cut to pieces, and clocks that jump."""
 
 from __future__ import annotations
 
@@ -14,13 +12,10 @@ MIB = 1 << 20
 
 
 class HalfOpenTests(NetworkTestCase):
-    """
-    F21: the other side is gone, and nobody says so.
-    """
+    """F21: the other side is gone, and nobody says so."""
 
     def test_master_notices(self) -> None:
-        """
-        A master drops a slave it does not hear, within the housekeeping interval, and no
+        """A master drops a slave it does not hear, within the housekeeping interval, and no
         write is acknowledged meanwhile.
         """
         master, proxy, slave = self.proxied(**SOON_SILENT)
@@ -40,9 +35,7 @@ class HalfOpenTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_slave_notices(self) -> None:
-        """
-        A slave leaves a master it does not hear, and comes back.
-        """
+        """A slave leaves a master it does not hear, and comes back."""
         master, proxy, slave = self.proxied(**SOON_SILENT)
         self.write(master, 20)
         before = slave.status()["upstream"]["reconnects"]
@@ -59,9 +52,7 @@ class HalfOpenTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_swallowed_reports(self) -> None:
-        """
-        A network that passes data but no reports makes writes time out, and nothing worse.
-        """
+        """A network that passes data but no reports makes writes time out, and nothing worse."""
         master, proxy, slave = self.proxied(**SOON_SILENT, slaveTimeout=500)
         self.write(master, 20)
         proxy.set("up", swallow=True)
@@ -75,9 +66,7 @@ class HalfOpenTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_swallowed_data(self) -> None:
-        """
-        A network that passes reports but no data is left by the slave.
-        """
+        """A network that passes reports but no data is left by the slave."""
         master, proxy, slave = self.proxied(**SOON_SILENT, slaveTimeout=500)
         self.write(master, 20)
         before = slave.status()["upstream"]["reconnects"]
@@ -96,14 +85,10 @@ class HalfOpenTests(NetworkTestCase):
 
 
 class DribbleTests(NetworkTestCase):
-    """
-    F24: frames and reports cut anywhere.
-    """
+    """F24: frames and reports cut anywhere."""
 
     def dribble(self, zero_copy: bool) -> None:
-        """
-        Every size of piece, in both directions, while writes go on.
-        """
+        """Every size of piece, in both directions, while writes go on."""
         master, proxy, slave = self.proxied(haZeroCopy=str(zero_copy).lower())
         for least, most in ((1, 1), (1, 7), (11, 13), (1, 3000)):
             proxy.set("both", split=[least, most])
@@ -117,21 +102,15 @@ class DribbleTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_zero_copy(self) -> None:
-        """
-        The path of log pages gives the same log as whole frames do.
-        """
+        """The path of log pages gives the same log as whole frames do."""
         self.dribble(True)
 
     def test_portable(self) -> None:
-        """
-        So does the path through buffers.
-        """
+        """So does the path through buffers."""
         self.dribble(False)
 
     def test_cut_anywhere(self) -> None:
-        """
-        Connections that end in the middle of anything leave nothing behind.
-        """
+        """Connections that end in the middle of anything leave nothing behind."""
         master, proxy, slave = self.proxied()
         for _ in rounds(10):
             proxy.set("down", cut=self.random.randint(0, 3 * 32768), split=[1, 20_000])
@@ -144,8 +123,7 @@ class DribbleTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_flipped_bits(self) -> None:
-        """
-        A bit that turned over on the way is found: in a body or a frame's header at once,
+        """A bit that turned over on the way is found: in a body or a frame's header at once,
         elsewhere in a record (nothing covers that) when logs are compared the next time.
         """
         master, proxy, slave = self.proxied(haDivergencePolicy="truncate")
@@ -163,22 +141,17 @@ class DribbleTests(NetworkTestCase):
         self.settle(master, slave)
 
     def until_followed(self, master: Driver, slave: Node) -> None:
-        """
-        Wait until a new connection is in use.
-        """
+        """Wait until a new connection is in use."""
         until(lambda: self.fed(master), "a replica", tell=slave.tail)
         slave.until_synced(master.status()["maxOffset"])
         self.write(master, 5)
 
 
 class ClockTests(NetworkTestCase):
-    """
-    F33: wall clocks that jump on either side.
-    """
+    """F33: wall clocks that jump on either side."""
 
     def test_jumps(self) -> None:
-        """
-        Nothing reconnects, no write times out, no lag is negative, and stored times never
+        """Nothing reconnects, no write times out, no lag is negative, and stored times never
         go back.
         """
         master = self.master(**SOON_SILENT).start()
@@ -205,13 +178,10 @@ class ClockTests(NetworkTestCase):
 
 
 class SlowReplicaTests(NetworkTestCase):
-    """
-    F43: a replica that reads much more slowly than the master writes.
-    """
+    """F43: a replica that reads much more slowly than the master writes."""
 
     def test_memory(self) -> None:
-        """
-        The master's memory does not grow with what a replica has not read, and another
+        """The master's memory does not grow with what a replica has not read, and another
         replica does not notice.
         """
         keys = {"haReplicaIdentity": "connection", "mappedFileSizeCommitLog": 8 * MIB}

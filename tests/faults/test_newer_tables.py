@@ -1,6 +1,5 @@
-"""
-F51: a store whose tables are newer than its log, as a promotion and a restore make it: what waited
-for its time, and was done with behind the log's end, waits again.
+"""F51: a store whose tables are newer than its log, as a promotion and a restore make it: what
+waited for its time, and was done with behind the log's end, waits again.
 """
 
 from __future__ import annotations
@@ -47,9 +46,7 @@ KEYS: dict[str, object] = {
 
 
 def half(number: int) -> Command:
-    """
-    A message that is not decided yet.
-    """
+    """A message that is not decided yet."""
     request = SendMessageV2Request(
         producer_group=GROUP,
         topic=PAID,
@@ -67,8 +64,7 @@ def half(number: int) -> Command:
 
 
 def commit(queue_offset: int, offset: int, word: int = 8) -> Command:
-    """
-    Its producer decides.
+    """Its producer decides.
 
     @param word: 8 commits, 12 rolls back.
     """
@@ -83,9 +79,7 @@ def commit(queue_offset: int, offset: int, word: int = 8) -> Command:
 
 
 def questions(port: int) -> Iterator[CheckTransactionRequest]:
-    """
-    What a producer is asked about its half messages; it says nothing else.
-    """
+    """What a producer is asked about its half messages; it says nothing else."""
     body = HeartbeatData(client_id="p", producer_data_set=(ProducerData(group_name=GROUP),))
     decoder = FrameDecoder()
     with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
@@ -98,14 +92,10 @@ def questions(port: int) -> Iterator[CheckTransactionRequest]:
 
 
 class NewerTablesTests(FaultTestCase):
-    """
-    A pair whose slave was away while messages came due and half messages were committed.
-    """
+    """A pair whose slave was away while messages came due and half messages were committed."""
 
     def node(self, role: str, name: str, root: Path | None = None, **keys: object) -> Node:
-        """
-        A node, not started.
-        """
+        """A node, not started."""
         node = Node(self.folder, role, name, **KEYS, **keys)
         if root is not None:
             node.root = node.keys["storePathRootDir"] = root
@@ -113,8 +103,7 @@ class NewerTablesTests(FaultTestCase):
         return node
 
     def rmqha(self, *arguments: str | Path) -> str:
-        """
-        Run the command.
+        """Run the command.
 
         @return: What it printed.
         """
@@ -131,9 +120,7 @@ class NewerTablesTests(FaultTestCase):
         return done.stdout
 
     def bodies(self, node: Node, topic: str) -> Counter[bytes]:
-        """
-        All that consumers of a topic get.
-        """
+        """All that consumers of a topic get."""
         found: Counter[bytes] = Counter()
         offset = 0
         with Remote(node.port) as reader:
@@ -143,8 +130,7 @@ class NewerTablesTests(FaultTestCase):
         return found
 
     def filled(self) -> tuple[Node, Node, int]:
-        """
-        A pair whose slave was killed before anything came due or was decided, and whose master
+        """A pair whose slave was killed before anything came due or was decided, and whose master
         was killed when all of it was done and written down.
 
         @return: Both, and where the slave's log ends.
@@ -185,8 +171,8 @@ class NewerTablesTests(FaultTestCase):
         return master, slave, end
 
     def all_comes(self, root: Path, said: str, name: str) -> None:
-        """
-        A store's master delivers what came due, and asks about what was decided, behind its end.
+        """A store's master delivers what came due, and asks about what was decided, behind its
+        end.
         """
         self.assertIn(f"{DELAYED} delayed messages wait again", said)
         self.assertIn(f"{HALVES} half messages wait again", said)
@@ -208,8 +194,8 @@ class NewerTablesTests(FaultTestCase):
         self.assertEqual([], new.complaints())
 
     def test_promoted(self) -> None:
-        """
-        A slave that is promoted with the old master's tables loses nothing that waits in its log.
+        """A slave that is promoted with the old master's tables loses nothing that waits in its
+        log.
         """
         master, slave, _ = self.filled()
         copied = self.folder / "tables"
@@ -220,8 +206,7 @@ class NewerTablesTests(FaultTestCase):
         self.all_comes(slave.root, self.rmqha(*command), "promoted")
 
     def test_restored(self) -> None:
-        """
-        Nor does a store that is restored to a moment before, with the tables of now: from the
+        """Nor does a store that is restored to a moment before, with the tables of now: from the
         store, or given beside it.
         """
         master, _, end = self.filled()

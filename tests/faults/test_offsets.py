@@ -1,6 +1,4 @@
-"""
-Consumer offsets through crashes, role changes and damaged tables: what is consumed again.
-"""
+"""Consumer offsets through crashes, role changes and damaged tables: what is consumed again."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ KEPT, KILLS = 2, 4
 
 @define(eq=False)
 class Commits:
-    """
-    What one busy consumer did: it takes messages one after the other, and commits each.
+    """What one busy consumer did: it takes messages one after the other, and commits each.
 
     @ivar done: When each commit was acknowledged, by queue id: times and offsets.
     """
@@ -50,9 +47,7 @@ class Commits:
     done: dict[int, list[tuple[float, int]]] = field(factory=dict)
 
     def consume(self, node: Node, seconds: float) -> None:
-        """
-        Go on for a while.
-        """
+        """Go on for a while."""
         with Remote(node.port) as broker:
             positions = {queue: self.done.get(queue, [(0.0, 0)])[-1][1] for queue in range(QUEUES)}
             end = time.monotonic() + seconds
@@ -69,8 +64,7 @@ class Commits:
                     positions[queue] = offset
 
     def repeated(self, node: Node) -> tuple[int, float]:
-        """
-        What a consumer that starts now is given again.
+        """What a consumer that starts now is given again.
 
         @return: How many messages, and how long before the last commit the first of them was
             committed, in seconds.
@@ -86,20 +80,14 @@ class Commits:
 
 
 class OffsetTestCase(PromotionTestCase):
-    """
-    Tests with a group that consumes.
-    """
+    """Tests with a group that consumes."""
 
     def clients(self, node: Node) -> str:
-        """
-        Where a node's clients connect.
-        """
+        """Where a node's clients connect."""
         return f"127.0.0.1:{node.port}"
 
     def couple(self, **keys: Any) -> tuple[Any, Node]:
-        """
-        A pair with a topic, a group and messages; its slave knows the tables.
-        """
+        """A pair with a topic, a group and messages; its slave knows the tables."""
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK, **keys).start()
         slave = self.slave(
             master.address, **{**LOOPBACK, "haMasterClientAddress": self.clients(master)}
@@ -109,9 +97,7 @@ class OffsetTestCase(PromotionTestCase):
         return master, slave
 
     def alone(self) -> Node:
-        """
-        A master without a slave, with a topic and a group.
-        """
+        """A master without a slave, with a topic and a group."""
         node = Node(self.folder, "master", "alone", **LOOPBACK)
         self._processes.append(node)
         node.start()
@@ -120,25 +106,19 @@ class OffsetTestCase(PromotionTestCase):
         return node
 
     def fill(self, node: Node, count: int) -> None:
-        """
-        Send messages, each another one, to all queues in turn.
-        """
+        """Send messages, each another one, to all queues in turn."""
         commands = [send(TOPIC, b"%d" % number, number % QUEUES) for number in range(count)]
         with Remote(node.port) as broker:
             self.assertEqual({answer.code for answer in broker.ask_all(commands)}, {0})
 
     def until_followed(self, slave: Node) -> None:
-        """
-        Wait until a slave hears of each commit.
-        """
+        """Wait until a slave hears of each commit."""
         slave.until(
             lambda status: status["metadata"]["offsetFeed"]["live"], "the slave follows offsets"
         )
 
     def promoted(self, slave: Node, **keys: Any) -> Node:
-        """
-        Start a promoted store.
-        """
+        """Start a promoted store."""
         new = Node(
             self.folder,
             "master",
@@ -150,9 +130,7 @@ class OffsetTestCase(PromotionTestCase):
         return new.start()
 
     def table(self, node: Node) -> dict[int, int]:
-        """
-        The group's offsets on a running node.
-        """
+        """The group's offsets on a running node."""
         found = {
             queue: client.committed(self.clients(node), GROUP, TOPIC, queue)
             for queue in range(QUEUES)
@@ -161,13 +139,10 @@ class OffsetTestCase(PromotionTestCase):
 
 
 class CrashTests(OffsetTestCase):
-    """
-    Kills while a consumer commits.
-    """
+    """Kills while a consumer commits."""
 
     def test_master_killed(self) -> None:
-        """
-        A kill -9 of a busy master repeats what was committed in its last moments: a fifth of a
+        """A kill -9 of a busy master repeats what was committed in its last moments: a fifth of a
         second, and less than a table that is written every five seconds would repeat.
         """
         for _ in rounds(1):
@@ -192,15 +167,13 @@ class CrashTests(OffsetTestCase):
             shutil.rmtree(node.root)
 
     def test_slave_promoted(self) -> None:
-        """
-        A promotion after a kill -9 of both, tables and all, repeats what the slave had not heard
+        """A promotion after a kill -9 of both, tables and all, repeats what the slave had not heard
         of yet: again a moment.
         """
         self.at_best(self._promotion, PROMISED_BY_SLAVE, "committed before the kill")
 
     def _promotion(self) -> float:
-        """
-        Kill a pair and promote its slave.
+        """Kill a pair and promote its slave.
 
         @return: How long before the last commit the first one was that is lost, in seconds.
         """
@@ -225,8 +198,7 @@ class CrashTests(OffsetTestCase):
         return age
 
     def test_set_back(self) -> None:
-        """
-        A group that was set back stays there through kills, on the master and on its slave, and
+        """A group that was set back stays there through kills, on the master and on its slave, and
         goes on from there.
         """
         master, slave = self.couple()
@@ -243,9 +215,7 @@ class CrashTests(OffsetTestCase):
         self.assertEqual(self.table(master.start())[0], 7)
 
     def until_offset(self, node: Node, queue: int, offset: int) -> None:
-        """
-        Wait until a node has an offset.
-        """
+        """Wait until a node has an offset."""
         until(
             lambda: self.table(node).get(queue) == offset,
             f"{node.name} has {offset}",
@@ -253,8 +223,7 @@ class CrashTests(OffsetTestCase):
         )
 
     def test_committed_at_a_slave(self) -> None:
-        """
-        What was committed at a slave whose master is away is not forgotten when the slave is
+        """What was committed at a slave whose master is away is not forgotten when the slave is
         killed a moment later: the master is told when it is back.
         """
         master, slave = self.couple()
@@ -273,13 +242,10 @@ class CrashTests(OffsetTestCase):
 
 
 class RoleTests(OffsetTestCase):
-    """
-    Planned role changes, and the tables of both nodes.
-    """
+    """Planned role changes, and the tables of both nodes."""
 
     def test_planned(self) -> None:
-        """
-        Consumers go on at the slave while the master is stopped; a planned promotion with the
+        """Consumers go on at the slave while the master is stopped; a planned promotion with the
         master's tables repeats nothing of what was consumed at either.
         """
         master, slave = self.couple()
@@ -321,9 +287,7 @@ class RoleTests(OffsetTestCase):
         self.assertEqual((len(seen), again), (400, 0))
 
     def consumer(self, nodes: dict[int, Node], queue: int, offset: int = 0) -> Follower:
-        """
-        A consumer of one queue.
-        """
+        """A consumer of one queue."""
         ports = {number: node.port for number, node in nodes.items()}
         found = Follower(ports, TOPIC, GROUP, queue)
         found.offset = offset
@@ -332,13 +296,10 @@ class RoleTests(OffsetTestCase):
 
 
 class DamageTests(OffsetTestCase):
-    """
-    Tables that the disk or an operator changed.
-    """
+    """Tables that the disk or an operator changed."""
 
     def test_damaged(self) -> None:
-        """
-        C{consumerOffset.json} cut anywhere, or with a digit changed, after a kill -9 or a clean
+        """C{consumerOffset.json} cut anywhere, or with a digit changed, after a kill -9 or a clean
         stop: no offset goes back or on, and the status, the log and C{/healthz} say so.
         """
         node = self.alone()
@@ -370,8 +331,7 @@ class DamageTests(OffsetTestCase):
         self.assertTrue(kept)
 
     def test_edited(self) -> None:
-        """
-        A table that the operator edits while the node is stopped is taken as it is once it is
+        """A table that the operator edits while the node is stopped is taken as it is once it is
         accepted, also when that sets a group back.
         """
         node = self.alone()

@@ -1,6 +1,4 @@
-"""
-F05, F06, F07: nodes that are stopped and started, or stand still for a while.
-"""
+"""F05, F06, F07: nodes that are stopped and started, or stand still for a while."""
 
 from __future__ import annotations
 
@@ -21,14 +19,10 @@ from tests.faults.harness import (
 
 
 class BounceTests(NetworkTestCase):
-    """
-    F05: clean stops under load.
-    """
+    """F05: clean stops under load."""
 
     def bounce(self, victim: str) -> None:
-        """
-        Writes that begin after the return are all acknowledged; none that was is lost.
-        """
+        """Writes that begin after the return are all acknowledged; none that was is lost."""
         master, slave = self.pair(slaveTimeout=1500)
         for _ in rounds(5):
             burst = master.put(1_000_000, rate=500, concurrency=8)
@@ -49,22 +43,16 @@ class BounceTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_master(self) -> None:
-        """
-        The master, five times.
-        """
+        """The master, five times."""
         self.bounce("master")
 
     def test_slave(self) -> None:
-        """
-        The slave, five times.
-        """
+        """The slave, five times."""
         self.bounce("slave")
 
 
 class StandstillTests(NetworkTestCase):
-    """
-    F06, F07: C{SIGSTOP}, and C{SIGCONT} later.
-    """
+    """F06, F07: C{SIGSTOP}, and C{SIGCONT} later."""
 
     def stopped_pair(self) -> tuple[Driver, Node]:
         master, slave = self.pair(**SOON_SILENT, slaveTimeout=500)
@@ -72,8 +60,7 @@ class StandstillTests(NetworkTestCase):
         return master, slave
 
     def test_slave_for_a_moment(self) -> None:
-        """
-        A pause below the housekeeping interval costs nothing: a write that waits gets its
+        """A pause below the housekeeping interval costs nothing: a write that waits gets its
         acknowledgement, over the same connection.
         """
         master, slave = self.pair(**SOON_SILENT)
@@ -89,8 +76,7 @@ class StandstillTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_slave(self) -> None:
-        """
-        A master drops a slave that stands still after the housekeeping interval; writes
+        """A master drops a slave that stands still after the housekeeping interval; writes
         time out before that, and do not wait after it.
         """
         master, slave = self.stopped_pair()
@@ -112,8 +98,7 @@ class StandstillTests(NetworkTestCase):
         self.settle(master, slave)
 
     def test_master(self) -> None:
-        """
-        A slave leaves a master that stands still after the housekeeping interval and asks
+        """A slave leaves a master that stands still after the housekeeping interval and asks
         ever more slowly; when it goes on, so does the slave, and nothing has diverged.
         """
         master, slave = self.stopped_pair()

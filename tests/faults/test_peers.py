@@ -1,6 +1,4 @@
-"""
-F25 to F28: garbage, hostile slaves, hostile masters, and one slave that comes twice.
-"""
+"""F25 to F28: garbage, hostile slaves, hostile masters, and one slave that comes twice."""
 
 from __future__ import annotations
 
@@ -42,16 +40,13 @@ HOSTILE_REPORTS: dict[str, Callable[[int, int], list[int]]] = {
 
 class PeerTestCase(FaultTestCase):
     def connect(self, master: Driver) -> socket.socket:
-        """
-        A connection to the HA port.
-        """
+        """A connection to the HA port."""
         peer = socket.create_connection(master.address, timeout=10)
         self.addCleanup(peer.close)
         return peer
 
     def until_closed(self, peer: socket.socket) -> bytes:
-        """
-        Read until the other side ends the connection.
+        """Read until the other side ends the connection.
 
         @return: What it said.
         """
@@ -66,14 +61,10 @@ class PeerTestCase(FaultTestCase):
 
 
 class GarbageTests(PeerTestCase):
-    """
-    F25: whoever has mistaken the port.
-    """
+    """F25: whoever has mistaken the port."""
 
     def test_garbage(self) -> None:
-        """
-        It is closed, nothing is credited to it, and the good slave does not notice.
-        """
+        """It is closed, nothing is credited to it, and the good slave does not notice."""
         master, slave = self.pair(haHousekeepingInterval=4000)
         # A slave may be there before its master serves it.
         before = slave.status()["upstream"]["reconnects"]
@@ -99,17 +90,13 @@ class GarbageTests(PeerTestCase):
         self.settle(master, slave)
 
     def fed(self, master: Driver) -> list[dict[str, object]]:
-        """
-        The replicas that have reported, and are right.
-        """
+        """The replicas that have reported, and are right."""
         return [
             row for row in master.status()["replicas"] if row["state"] in ("in-sync", "feeding")
         ]
 
     def test_alone(self) -> None:
-        """
-        Without a slave, no garbage makes a write acknowledged.
-        """
+        """Without a slave, no garbage makes a write acknowledged."""
         master = self.master(slaveTimeout=1000).start()
         master.put(20).wait()
         for data in GARBAGE.values():
@@ -124,8 +111,7 @@ class GarbageTests(PeerTestCase):
         self.assertEqual(0, master.stop())
 
     def test_short_connections(self) -> None:
-        """
-        Ten thousand connections that say nothing leave no memory, no descriptor and no
+        """Ten thousand connections that say nothing leave no memory, no descriptor and no
         flood of log lines behind.
         """
         master, slave = self.pair()
@@ -146,9 +132,7 @@ class GarbageTests(PeerTestCase):
         self.settle(master, slave)
 
     def flood(self, master: Driver, count: int) -> None:
-        """
-        Many connections, a hundred at a time, some with a word or two.
-        """
+        """Many connections, a hundred at a time, some with a word or two."""
         done = 0
         while done < count:
             peers = []
@@ -162,14 +146,10 @@ class GarbageTests(PeerTestCase):
 
 
 class HostileSlaveTests(PeerTestCase):
-    """
-    F26: peers that speak the protocol and say what cannot be.
-    """
+    """F26: peers that speak the protocol and say what cannot be."""
 
     def test_reports(self) -> None:
-        """
-        Each is closed with a reason that is counted; no write counts it.
-        """
+        """Each is closed with a reason that is counted; no write counts it."""
         master, slave = self.pair(slaveTimeout=500)
         self.write(master, 50)
         slave.term()
@@ -191,9 +171,7 @@ class HostileSlaveTests(PeerTestCase):
         self.settle(master, slave)
 
     def test_middle_of_a_record(self) -> None:
-        """
-        A report in the middle of a record is legal, and counts for what it covers.
-        """
+        """A report in the middle of a record is legal, and counts for what it covers."""
         master = self.master().start()
         slave = self.slave(master.address).start()
         slave.until_synced(0)
@@ -224,8 +202,7 @@ class HostileSlaveTests(PeerTestCase):
 
 
 class FakeMaster:
-    """
-    A master that sends what it is told to, to each connection.
+    """A master that sends what it is told to, to each connection.
 
     @ivar asked: The first report of each connection.
     """
@@ -240,9 +217,7 @@ class FakeMaster:
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
-        """
-        Take connections.
-        """
+        """Take connections."""
         while True:
             try:
                 peer, _ = self.listener.accept()
@@ -252,9 +227,7 @@ class FakeMaster:
             threading.Thread(target=self.talk, args=(peer,), daemon=True).start()
 
     def talk(self, peer: socket.socket) -> None:
-        """
-        One connection.
-        """
+        """One connection."""
         try:
             report = peer.recv(8, socket.MSG_WAITALL)
             if len(report) < 8:
@@ -272,30 +245,22 @@ class FakeMaster:
             peer.close()
 
     def stop(self) -> None:
-        """
-        End everything.
-        """
+        """End everything."""
         self.listener.close()
         for peer in self.open:
             peer.close()
 
 
 def frame(offset: int, body: bytes, size: int | None = None) -> bytes:
-    """
-    A frame, whose size may be a lie.
-    """
+    """A frame, whose size may be a lie."""
     return struct.pack(">qi", offset, len(body) if size is None else size) + body
 
 
 class HostileMasterTests(FaultTestCase):
-    """
-    F27: a master that sends what no master sends.
-    """
+    """F27: a master that sends what no master sends."""
 
     def seeded(self) -> tuple[Node, bytes]:
-        """
-        A stopped slave with some log, and its bytes.
-        """
+        """A stopped slave with some log, and its bytes."""
         master, slave = self.pair()
         self.write(master, 100, size=1000)
         end = master.status()["maxOffset"]
@@ -309,8 +274,7 @@ class HostileMasterTests(FaultTestCase):
     def answering(
         self, slave: Node, log: bytes, after: Callable[[int], bytes]
     ) -> Iterator[FakeMaster]:
-        """
-        Run the slave against a master that proves itself and then sends something bad.
+        """Run the slave against a master that proves itself and then sends something bad.
 
         @param after: What comes behind the slave's end, where that is.
         """
@@ -331,9 +295,7 @@ class HostileMasterTests(FaultTestCase):
             fake.stop()
 
     def test_frames(self) -> None:
-        """
-        The slave leaves each time, has appended nothing, and says why.
-        """
+        """The slave leaves each time, has appended nothing, and says why."""
         slave, log = self.seeded()
         record = log[: int.from_bytes(log[:4], "big")]
         end = len(log)
@@ -363,9 +325,7 @@ class HostileMasterTests(FaultTestCase):
         self.assertEqual([], slave.complaints(), slave.log()[-10_000:])
 
     def test_named(self) -> None:
-        """
-        What is wrong again and again has a name.
-        """
+        """What is wrong again and again has a name."""
         slave, log = self.seeded()
         states = {
             "gap": frame(len(log) + 1, b"x" * 50),
@@ -378,13 +338,10 @@ class HostileMasterTests(FaultTestCase):
 
 
 class IdentityTests(FaultTestCase):
-    """
-    F28: one slave is one replica, however often it is connected.
-    """
+    """F28: one slave is one replica, however often it is connected."""
 
     def test_two_connections_of_one_address(self) -> None:
-        """
-        Two slaves behind one address do not make two replicas; with addresses of their
+        """Two slaves behind one address do not make two replicas; with addresses of their
         own they do.
         """
         keys = {"inSyncReplicas": 3}
@@ -403,9 +360,7 @@ class IdentityTests(FaultTestCase):
         self.settle(master, one, two)
 
     def test_ghost(self) -> None:
-        """
-        A connection that nobody is at the end of does not count beside the new one.
-        """
+        """A connection that nobody is at the end of does not count beside the new one."""
         master = self.master(inSyncReplicas=3, slaveTimeout=500).start()
         proxy = self.proxy(master.address)
         slave = self.slave(proxy.address).start()

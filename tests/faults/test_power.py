@@ -1,6 +1,4 @@
-"""
-F13: power cuts, which take what was written and not waited for.
-"""
+"""F13: power cuts, which take what was written and not waited for."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ KEPT = (0.0, 0.5, 0.9)
 
 
 class PowerCutTests(FaultTestCase):
-    """
-    F13, with SYNC_FLUSH on both nodes: what was acknowledged was on both disks.
-    """
+    """F13, with SYNC_FLUSH on both nodes: what was acknowledged was on both disks."""
 
     def couple(self) -> tuple[Driver, Driver]:
-        """
-        A pair of nodes that know what they made durable.
-        """
+        """A pair of nodes that know what they made durable."""
         keys = {"flushDiskType": "SYNC_FLUSH"}
         master = self.master(**keys)
         slave = self.driven_slave(master.address, **keys)
@@ -33,9 +27,7 @@ class PowerCutTests(FaultTestCase):
         return master, slave
 
     def load(self, master: Driver) -> None:
-        """
-        Writes go on; some of them are acknowledged.
-        """
+        """Writes go on; some of them are acknowledged."""
         before = len(master.history.acked)
         master.put(
             1_000_000,
@@ -47,9 +39,7 @@ class PowerCutTests(FaultTestCase):
         until(lambda: len(master.history.acked) > wanted, "writes", tell=master.tail)
 
     def lose_power(self, master: Driver, *nodes: Driver) -> None:
-        """
-        All at once; what the master had acknowledged is on each disk.
-        """
+        """All at once; what the master had acknowledged is on each disk."""
         acked = master.history.acked
         for node in nodes:
             node.kill9()
@@ -62,9 +52,7 @@ class PowerCutTests(FaultTestCase):
             self.assertEqual([], missing[:10], node.tail())
 
     def test_slave(self) -> None:
-        """
-        A slave has what it said is on its disk, and fetches the rest again.
-        """
+        """A slave has what it said is on its disk, and fetches the rest again."""
         master, slave = self.couple()
         for _ in rounds(4):
             self.load(master)
@@ -75,9 +63,7 @@ class PowerCutTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_master(self) -> None:
-        """
-        A master has what it acknowledged; what else its slave had, it fetches back.
-        """
+        """A master has what it acknowledged; what else its slave had, it fetches back."""
         master, slave = self.couple()
         for _ in rounds(4):
             self.load(master)
@@ -87,9 +73,7 @@ class PowerCutTests(FaultTestCase):
         self.settle(master, slave)
 
     def test_both(self) -> None:
-        """
-        Both at once, as in one rack.
-        """
+        """Both at once, as in one rack."""
         master, slave = self.couple()
         for _ in rounds(4):
             self.load(master)
@@ -101,8 +85,7 @@ class PowerCutTests(FaultTestCase):
         self.settle(master, slave)
 
     def begin_again(self, master: Driver) -> None:
-        """
-        Start a master as its operator would: pages that are missing before others look like
+        """Start a master as its operator would: pages that are missing before others look like
         damage, and what lies behind them was never acknowledged.
         """
         try:

@@ -1,6 +1,4 @@
-"""
-A slave that becomes the master, by hand: after the master died, and planned.
-"""
+"""A slave that becomes the master, by hand: after the master died, and planned."""
 
 from __future__ import annotations
 
@@ -30,13 +28,10 @@ SIZE = 500
 
 
 class PromotionTestCase(FaultTestCase):
-    """
-    What an operator does.
-    """
+    """What an operator does."""
 
     def rmqha(self, *arguments: str | Path, code: int = 0) -> str:
-        """
-        Run the command.
+        """Run the command.
 
         @return: What it printed.
         """
@@ -52,9 +47,7 @@ class PromotionTestCase(FaultTestCase):
         return done.stdout
 
     def promote(self, slave: Node, *arguments: str | Path) -> dict[str, Any]:
-        """
-        Make its store a master's.
-        """
+        """Make its store a master's."""
         command = ("promote", slave.root, "--conf", slave.conf, *arguments, "--json")
         planned = json.loads(self.rmqha(*command, "--dry-run"))
         done: dict[str, Any] = json.loads(self.rmqha(*command))
@@ -63,9 +56,7 @@ class PromotionTestCase(FaultTestCase):
         return done
 
     def as_master(self, slave: Node, old: Driver, **keys: Any) -> Driver:
-        """
-        Start the promoted store, with what clients were told of the old master.
-        """
+        """Start the promoted store, with what clients were told of the old master."""
         new = Driver(
             self.folder,
             "master",
@@ -78,25 +69,19 @@ class PromotionTestCase(FaultTestCase):
         return new.start()
 
     def as_slave(self, old: Node, new: Node, **keys: Any) -> Node:
-        """
-        Start the old master's store behind the new one.
-        """
+        """Start the old master's store behind the new one."""
         slave = self.slave(
             new.address, "rejoined", root=old.root, haDivergencePolicy="truncate", **keys
         )
         return slave.start()
 
     def quarantined(self, node: Node) -> list[dict[str, Any]]:
-        """
-        The records that were cut off, as C{rmqha dump} reads them.
-        """
+        """The records that were cut off, as C{rmqha dump} reads them."""
         lines = [self.rmqha("dump", path, "--json").splitlines() for path in node.cuts]
         return [json.loads(line) for line in itertools.chain(*lines)]
 
     def serve(self, **keys: Any) -> tuple[NameServer, Node, Node, dict[str, Any]]:
-        """
-        A name server and a pair that knows it.
-        """
+        """A name server and a pair that knows it."""
         names = NameServer(self.folder)
         self._processes.append(names)
         names.start()
@@ -117,13 +102,10 @@ class PromotionTestCase(FaultTestCase):
 
 
 class UnplannedTests(PromotionTestCase):
-    """
-    The master is killed and its store comes back later, as a slave's.
-    """
+    """The master is killed and its store comes back later, as a slave's."""
 
     def couple(self, die: str = "", **keys: Any) -> tuple[Driver, Node]:
-        """
-        A pair whose slave asks its master where that ends: its first copy is whole then.
+        """A pair whose slave asks its master where that ends: its first copy is whole then.
 
         @param die: Where the slave dies.
         """
@@ -139,8 +121,7 @@ class UnplannedTests(PromotionTestCase):
         return master, slave
 
     def killed(self, unreplicated: int) -> tuple[Driver, Node, list[Write]]:
-        """
-        A pair whose master is killed after writes that only it has.
+        """A pair whose master is killed after writes that only it has.
 
         @return: Both, ended, and those writes.
         """
@@ -160,8 +141,7 @@ class UnplannedTests(PromotionTestCase):
         return master, slave, lost
 
     def switch(self, unreplicated: int, written: int) -> None:
-        """
-        Promote, write, let the old master rejoin, and compare everything.
+        """Promote, write, let the old master rejoin, and compare everything.
 
         @param written: Messages that the new master takes before the old one is back.
         """
@@ -184,33 +164,25 @@ class UnplannedTests(PromotionTestCase):
         self.settle(new, rejoined, acked=acked + more)
 
     def test_nothing_lost(self) -> None:
-        """
-        All that the old master had is on the slave: nothing is cut anywhere.
-        """
+        """All that the old master had is on the slave: nothing is cut anywhere."""
         self.switch(unreplicated=0, written=10)
 
     def test_ahead(self) -> None:
-        """
-        What only the old master had is cut off and kept, though the new one wrote nothing yet.
+        """What only the old master had is cut off and kept, though the new one wrote nothing
+        yet.
         """
         self.switch(unreplicated=7, written=0)
 
     def test_far_ahead(self) -> None:
-        """
-        F37: the same with thousands of messages.
-        """
+        """F37: the same with thousands of messages."""
         self.switch(unreplicated=5000, written=100)
 
     def test_diverged(self) -> None:
-        """
-        The same when other messages have its place by now.
-        """
+        """The same when other messages have its place by now."""
         self.switch(unreplicated=7, written=20)
 
     def test_nobody_decides(self) -> None:
-        """
-        Without a policy the old master stops by name, and nothing it has is touched.
-        """
+        """Without a policy the old master stops by name, and nothing it has is touched."""
         old, slave, _ = self.killed(7)
         self.promote(slave)
         new = self.as_master(slave, old)
@@ -222,8 +194,7 @@ class UnplannedTests(PromotionTestCase):
         self.assertIn(new.put(1).wait()[0].status, NOT_HELD)
 
     def test_under_load(self) -> None:
-        """
-        Both are killed at any moment under load: every write that was acknowledged is on the
+        """Both are killed at any moment under load: every write that was acknowledged is on the
         new master, and on the old one again.
         """
         for number in rounds(1):
@@ -245,9 +216,7 @@ class UnplannedTests(PromotionTestCase):
             self.folder.mkdir()
 
     def test_torn(self) -> None:
-        """
-        The slave dies in the middle of a frame: what is half of it never becomes log.
-        """
+        """The slave dies in the middle of a frame: what is half of it never becomes log."""
         die = f"frame-staged:{self.random.randint(20, 80)}"
         master, slave = self.couple(die=die)
         burst = master.put(2000, size=SIZE, concurrency=8)
@@ -263,9 +232,7 @@ class UnplannedTests(PromotionTestCase):
         self.settle(new, rejoined, acked=acked + more)
 
     def write_until_fed(self, master: Driver, slave: Node) -> list[Write]:
-        """
-        Writes that are acknowledged, as soon as there is a replica.
-        """
+        """Writes that are acknowledged, as soon as there is a replica."""
         # One that was ahead looks in sync to the master for a moment, then cuts its log.
         slave.until_upstream("in-sync")
         master.until(
@@ -275,14 +242,10 @@ class UnplannedTests(PromotionTestCase):
 
 
 class PlannedTests(PromotionTestCase):
-    """
-    Roles are changed on purpose, with clients there.
-    """
+    """Roles are changed on purpose, with clients there."""
 
     def stop_writes(self, names: NameServer, master: Node) -> None:
-        """
-        C{mqadmin wipeWritePerm} and C{mqadmin updateBrokerConfig -k brokerPermission -v 4}.
-        """
+        """C{mqadmin wipeWritePerm} and C{mqadmin updateBrokerConfig -k brokerPermission -v 4}."""
         with Remote(names.port) as client:
             request = BrokerNameRequest(broker_name="broker-a")
             answer = client.ask(
@@ -296,8 +259,7 @@ class PlannedTests(PromotionTestCase):
             self.assertEqual(0, answer.code, answer)
 
     def test_switch(self) -> None:
-        """
-        A producer that never pauses loses nothing: it is refused for as long as it takes, and
+        """A producer that never pauses loses nothing: it is refused for as long as it takes, and
         all that was acknowledged, before and after, is on both.
         """
         names, master, slave, told = self.serve()
@@ -353,9 +315,7 @@ class PlannedTests(PromotionTestCase):
         self.rmqha("verify", new.root, "--deep", "--conf", new.conf)
 
     def test_without_stopping_writes(self) -> None:
-        """
-        A clean stop alone gives the slave everything, under load too: the ends are equal.
-        """
+        """A clean stop alone gives the slave everything, under load too: the ends are equal."""
         _, master, slave, _ = self.serve()
         producer = Producer(master.port)
         until(lambda: producer.acked > 300, "some writes", tell=lambda: str(producer.said[-3:]))
@@ -368,15 +328,12 @@ class PlannedTests(PromotionTestCase):
 
 
 class DelayedTests(PromotionTestCase):
-    """
-    F41: messages that wait while roles change.
-    """
+    """F41: messages that wait while roles change."""
 
     LEVELS = 8
 
     def test_promoted(self) -> None:
-        """
-        All that waited arrive after the master's end, from the slave that took over; what comes
+        """All that waited arrive after the master's end, from the slave that took over; what comes
         twice had been delivered before.
         """
         keys = {"messageDelayLevel": " ".join(f"{n}s" for n in range(1, self.LEVELS + 1))}
@@ -415,9 +372,7 @@ class DelayedTests(PromotionTestCase):
         self.assertEqual(2 if twice else 1, max(found.values()))
 
     def arrived(self, node: Node) -> list[bytes]:
-        """
-        What a log holds of the topic.
-        """
+        """What a log holds of the topic."""
         settings = self.settings(node)
         log = OfflineLog(settings.root, settings.file_size)
         found = []
@@ -431,8 +386,7 @@ class DelayedTests(PromotionTestCase):
 
 
 class Producer:
-    """
-    Sends one message after the other to one queue, from a thread of its own.
+    """Sends one message after the other to one queue, from a thread of its own.
 
     @ivar acked: How many were acknowledged with everything the master promises.
     @ivar refused: How many were answered otherwise.
@@ -462,8 +416,6 @@ class Producer:
             return  # the broker is stopped
 
     def stop(self) -> None:
-        """
-        Send no more.
-        """
+        """Send no more."""
         self._ending.set()
         self._thread.join(30)

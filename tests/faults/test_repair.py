@@ -1,6 +1,4 @@
-"""
-Damage at rest that a replica has whole: brought back, whenever the command is killed.
-"""
+"""Damage at rest that a replica has whole: brought back, whenever the command is killed."""
 
 from __future__ import annotations
 
@@ -49,13 +47,10 @@ main(sys.argv[2:])
 
 
 class RepairTestCase(FaultTestCase):
-    """
-    A pair whose logs have many files; one of them is damaged at rest.
-    """
+    """A pair whose logs have many files; one of them is damaged at rest."""
 
     def stopped_pair(self) -> tuple[Driver, Node, dict[str, bytes]]:
-        """
-        A master and a slave with the same log, the master stopped.
+        """A master and a slave with the same log, the master stopped.
 
         @return: And the files of that log.
         """
@@ -66,14 +61,11 @@ class RepairTestCase(FaultTestCase):
         return master, slave, self.files(master)
 
     def files(self, node: Node) -> dict[str, bytes]:
-        """
-        The files of a node's log.
-        """
+        """The files of a node's log."""
         return {path.name: path.read_bytes() for path in (node.root / "commitlog").iterdir()}
 
     def harm(self, node: Node) -> None:
-        """
-        A hole, a missing file, and flipped bits of bodies, at places of the test's seed.  Not in
+        """A hole, a missing file, and flipped bits of bodies, at places of the test's seed.  Not in
         the first file: that one is missing is what retention leaves.
         """
         log = OfflineLog(node.root)
@@ -93,16 +85,13 @@ class RepairTestCase(FaultTestCase):
         self.tell(f"hole in {hole.name} at {at}, {gone.name} gone, bits of {flipped.name}")
 
     def command(self, store: Path, source: str, *, die: int = 0) -> list[str]:
-        """
-        C{rmqha repair}, which dies at a step.
-        """
+        """C{rmqha repair}, which dies at a step."""
         rmqha = str(Path(sys.executable).parent / "rmqha")
         program = [rmqha] if not die else ["-c", KILLED, str(die)]
         return [sys.executable, *program, "repair", str(store), "--from", source]
 
     def run_it(self, command: list[str], code: int = 0, *, tell: Callable[[], str] = str) -> str:
-        """
-        Run it to its end.
+        """Run it to its end.
 
         @param tell: What to say besides if it ends otherwise.
         """
@@ -112,17 +101,15 @@ class RepairTestCase(FaultTestCase):
         return done.stdout
 
     def assert_as_before(self, node: Node, files: dict[str, bytes], why: str) -> None:
-        """
-        The log is what it was, byte for byte.
-        """
+        """The log is what it was, byte for byte."""
         found = self.files(node)
         self.assertEqual(sorted(files), sorted(found), why)
         differ = [name for name, data in files.items() if found[name] != data]
         self.assertEqual([], differ, why)
 
     def source_of(self, slave: Node, live: bool) -> str:
-        """
-        Where to fetch from: the HA port of the running slave, or its store once it is stopped.
+        """Where to fetch from: the HA port of the running slave, or its store once it is
+        stopped.
         """
         if live:
             return f"127.0.0.1:{slave.ha_port}"
@@ -132,14 +119,11 @@ class RepairTestCase(FaultTestCase):
 
 
 class RepairTests(RepairTestCase):
-    """
-    What C{rmqha repair} brings back.
-    """
+    """What C{rmqha repair} brings back."""
 
     @slow
     def test_brought_back(self) -> None:
-        """
-        A damaged master gets its bytes from its slave's HA port, and from its store: it starts,
+        """A damaged master gets its bytes from its slave's HA port, and from its store: it starts,
         the slave follows, and no acknowledged write is missing.
         """
         for live in (True, False):
@@ -158,9 +142,7 @@ class RepairTests(RepairTestCase):
 
     @slow
     def test_killed(self) -> None:
-        """
-        Killed behind each step in turn, then run again, or started: the log is whole.
-        """
+        """Killed behind each step in turn, then run again, or started: the log is whole."""
         master, slave, whole = self.stopped_pair()
         source = self.source_of(slave, live=False)
         for number in rounds(4):
@@ -189,14 +171,11 @@ class RepairTests(RepairTestCase):
 
 
 class DamagedMasterTests(RepairTestCase):
-    """
-    A master that has lost a body long ago, and does not know; and an empty slave.
-    """
+    """A master that has lost a body long ago, and does not know; and an empty slave."""
 
     @slow
     def test_empty_slave_gets_past_it(self) -> None:
-        """
-        The slave copies everything and says which record is damaged; SYNC writes succeed; a
+        """The slave copies everything and says which record is damaged; SYNC writes succeed; a
         restart cuts nothing; and another replica has the bytes that bring the record back.
         """
         master, whole, files = self.stopped_pair()
@@ -237,15 +216,12 @@ class DamagedMasterTests(RepairTestCase):
 
 
 class LiveTests(RepairTestCase):
-    """
-    A slave whose disk loses something while it serves.
-    """
+    """A slave whose disk loses something while it serves."""
 
     @slow
     def test_slave_repairs_itself(self) -> None:
-        """
-        Its scrubber finds the damage, it fetches the bytes from its master without missing a write,
-        says what it has replaced, and the fault is gone from the status.
+        """Its scrubber finds the damage, it fetches the bytes from its master without missing a
+        write, says what it has replaced, and the fault is gone from the status.
         """
         keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
         master, slave = self.pair(**keys)
@@ -269,9 +245,9 @@ class LiveTests(RepairTestCase):
 
     @slow
     def test_properties_differ_on_the_master(self) -> None:
-        """
-        A body that the slave's disk has lost comes from the master; properties of that record that
-        the master's disk has lost do not, and that they differ is named until somebody has looked.
+        """A body that the slave's disk has lost comes from the master; properties of that record
+        that the master's disk has lost do not, and that they differ is named until somebody has
+        looked.
         """
         keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
         master, slave = self.pair(**keys)
@@ -298,8 +274,7 @@ class LiveTests(RepairTestCase):
 
     @slow
     def test_properties_of_the_slave(self) -> None:
-        """
-        A bit of a record's properties, which no CRC of RocketMQ covers, is found on the slave's
+        """A bit of a record's properties, which no CRC of RocketMQ covers, is found on the slave's
         disk by its checksum, and comes from the master.
         """
         keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}

@@ -1,6 +1,4 @@
-"""
-F36: the role of the master goes round, after a kill each time.
-"""
+"""F36: the role of the master goes round, after a kill each time."""
 
 from __future__ import annotations
 
@@ -14,24 +12,19 @@ NAMES = ("a", "b", "c")
 
 
 class RoundTests(PromotionTestCase):
-    """
-    Three stores; the master is killed under load, the replica that holds most is promoted, and
+    """Three stores; the master is killed under load, the replica that holds most is promoted, and
     the others follow it.
     """
 
     def setUp(self) -> None:
-        """
-        No store yet, and no message.
-        """
+        """No store yet, and no message."""
         super().setUp()
         self.roots = {name: self.folder / "stores" / name for name in NAMES}
         self.history = History()
         self.started = 0
 
     def start_master(self, name: str) -> Driver:
-        """
-        Start one of the stores as the master.
-        """
+        """Start one of the stores as the master."""
         self.started += 1
         master = Driver(
             self.folder,
@@ -45,9 +38,7 @@ class RoundTests(PromotionTestCase):
         return master.start()
 
     def start_slaves(self, master: Driver, names: set[str]) -> dict[str, Node]:
-        """
-        Start the other stores behind it.
-        """
+        """Start the other stores behind it."""
         slaves = {}
         for at, name in enumerate(sorted(names)):
             # A replica is an address; what the old master alone has is for the quarantine.
@@ -67,9 +58,7 @@ class RoundTests(PromotionTestCase):
         return slaves
 
     def kill_under_load(self, master: Driver) -> None:
-        """
-        Kill it after some acknowledged writes and before the end of others.
-        """
+        """Kill it after some acknowledged writes and before the end of others."""
         before = len(self.history.acked)
         burst = master.put(20_000, size=500, concurrency=16, rate=3000)
         more = self.random.randint(30, 600)
@@ -78,8 +67,7 @@ class RoundTests(PromotionTestCase):
         burst.wait()
 
     def stop_at(self, slave: Node) -> int:
-        """
-        Stop a slave.
+        """Stop a slave.
 
         @return: Where its log ends.
         """
@@ -89,8 +77,8 @@ class RoundTests(PromotionTestCase):
         return log.end
 
     def test_round(self) -> None:
-        """
-        Every acknowledged write is on all three at the end, and each master has a higher epoch.
+        """Every acknowledged write is on all three at the end, and each master has a higher
+        epoch.
         """
         current = "a"
         master = self.start_master(current)

@@ -1,6 +1,4 @@
-"""
-Consumers that read from a slave: because they lag, and because the master is away.
-"""
+"""Consumers that read from a slave: because they lag, and because the master is away."""
 
 from __future__ import annotations
 
@@ -35,14 +33,10 @@ AT_ONCE = 1.0
 
 
 class ReadingCase(FaultTestCase):
-    """
-    A name server, a master and a slave under C{twistd}.
-    """
+    """A name server, a master and a slave under C{twistd}."""
 
     def serve(self, **keys: object) -> None:
-        """
-        Start all.
-        """
+        """Start all."""
         self.names = NameServer(self.folder)
         self._processes.append(self.names)
         self.names.start()
@@ -65,15 +59,11 @@ class ReadingCase(FaultTestCase):
         self.sent: list[bytes] = []
 
     def synced(self) -> None:
-        """
-        Wait until the slave has what the master has.
-        """
+        """Wait until the slave has what the master has."""
         self.copy.until_synced(self.primary.status()["maxOffset"])
 
     def write(self, count: int) -> None:
-        """
-        Send messages; each must be on the slave as it is answered.
-        """
+        """Send messages; each must be on the slave as it is answered."""
         new = [f"{len(self.sent) + n:06d}".encode().ljust(BODY, b".") for n in range(count)]
         with Remote(self.primary.port) as sender:
             answers = sender.ask_all([send(TOPIC, body) for body in new])
@@ -81,38 +71,28 @@ class ReadingCase(FaultTestCase):
         self.sent += new
 
     def consumer(self) -> Follower:
-        """
-        A consumer of the only queue.
-        """
+        """A consumer of the only queue."""
         found = Follower({0: self.primary.port, 1: self.copy.port}, TOPIC, GROUP)
         self.addCleanup(found.close)
         return found
 
     def told(self, node: Node) -> int:
-        """
-        How far the group is in the words of one broker; -1 if it does not know.
-        """
+        """How far the group is in the words of one broker; -1 if it does not know."""
         with Remote(node.port) as client:
             answer = client.ask(progress(TOPIC, GROUP))
         return int(answer.ext["offset"]) if answer.code == 0 else -1
 
     def quiet(self, *nodes: Node) -> None:
-        """
-        They said nothing that has no name.
-        """
+        """They said nothing that has no name."""
         for node in nodes:
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
 
 class SlaveReadTests(ReadingCase):
-    """
-    One story after the other.
-    """
+    """One story after the other."""
 
     def test_lagging(self) -> None:
-        """
-        A consumer that lags is sent to the slave, and back as it has caught up.
-        """
+        """A consumer that lags is sent to the slave, and back as it has caught up."""
         self.serve()
         self.write(500)
         self.synced()
@@ -131,9 +111,7 @@ class SlaveReadTests(ReadingCase):
         self.quiet(self.primary, self.copy)
 
     def test_wake(self) -> None:
-        """
-        Who waits at the slave has a message as soon as the slave has.
-        """
+        """Who waits at the slave has a message as soon as the slave has."""
         self.serve()
         self.write(1)
         self.synced()
@@ -153,8 +131,7 @@ class SlaveReadTests(ReadingCase):
         self.assertLess(statistics.median(took), AT_ONCE)
 
     def test_master_away(self) -> None:
-        """
-        While the master is away a consumer goes on at the slave and commits there; when it is
+        """While the master is away a consumer goes on at the slave and commits there; when it is
         back the consumer is too, with nothing lost, and nobody's position turned back.
         """
         self.serve()
@@ -190,8 +167,7 @@ class SlaveReadTests(ReadingCase):
         self.quiet(self.primary, self.copy)
 
     def watched(self) -> object:
-        """
-        Look at the group's position on both sides until told to stop.
+        """Look at the group's position on both sides until told to stop.
 
         @return: Call it to stop: it gives each node's lowest position.
         """
@@ -215,13 +191,10 @@ class SlaveReadTests(ReadingCase):
 
 
 class ProgressTests(ReadingCase):
-    """
-    Positions on the disk.
-    """
+    """Positions on the disk."""
 
     def test_killed(self) -> None:
-        """
-        Killed at any moment, a master or a slave, the positions in its table are those of one
+        """Killed at any moment, a master or a slave, the positions in its table are those of one
         moment, not more than some seconds before; and it begins with those at least.
         """
         self.serve()
@@ -233,15 +206,12 @@ class ProgressTests(ReadingCase):
                 begin = self.killed(node, begin)
 
     def served(self, node: Node) -> bool:
-        """
-        Whether a broker answers: a master that was away first asks its slaves.
-        """
+        """Whether a broker answers: a master that was away first asks its slaves."""
         with Remote(node.port) as client:
             return client.ask(progress(TOPIC, "nobody")).code != ResponseCode.SERVICE_NOT_AVAILABLE
 
     def killed(self, node: Node, begin: int) -> int:
-        """
-        Commit one number after the other for all groups, in their order, and kill the broker
+        """Commit one number after the other for all groups, in their order, and kill the broker
         meanwhile.
 
         @return: A number that was not yet committed.

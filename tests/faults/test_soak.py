@@ -1,5 +1,4 @@
-"""
-F49: faults one after the other, for as long as one likes.
+"""F49: faults one after the other, for as long as one likes.
 
 C{RMQHA_SOAK=3600 python -m pytest -s tests/faults/test_soak.py} runs it for an hour; every day it
 runs for some seconds, so that it still can.
@@ -28,14 +27,10 @@ SLOPE, NOISE = 1.0, 8.0
 
 
 class SoakTests(NetworkTestCase):
-    """
-    A pair under a light load, with a fault every few seconds.
-    """
+    """A pair under a light load, with a fault every few seconds."""
 
     def test_soak(self) -> None:
-        """
-        Whatever comes in whatever order: no acknowledged write is lost, and logs are equal.
-        """
+        """Whatever comes in whatever order: no acknowledged write is lost, and logs are equal."""
         self.master_, self.proxy_, self.slave_ = self.proxied(**SOON_SILENT)
         self.loads: list[Burst] = []
         faults: list[Callable[[Driver, Proxy, Node], None]] = [
@@ -69,24 +64,18 @@ class SoakTests(NetworkTestCase):
         self.settle(self.master_, self.slave_)
 
     def load(self) -> None:
-        """
-        Writes for the next while.
-        """
+        """Writes for the next while."""
         size = self.random.choice([100, 1000, 16_000])
         count = self.random.randint(200, 2000)
         self.loads.append(self.master_.put(count, size=size, concurrency=8, rate=2000, tell=True))
         self.passes(self.random.uniform(0.0, 1.0))
 
     def memory(self) -> dict[str, int]:
-        """
-        Bytes of each node.
-        """
+        """Bytes of each node."""
         return {node.name: node.memory() for node in (self.master_, self.slave_)}
 
     def check_memory(self, first: dict[str, int], lasted: float) -> None:
-        """
-        I5: memory does not grow with time.
-        """
+        """I5: memory does not grow with time."""
         for name, now in self.memory().items():
             grown = (now - first[name]) / (1 << 20)
             self.tell(f"{name}: {grown:+.1f} MiB in {lasted:.0f} s")
@@ -120,9 +109,7 @@ class SoakTests(NetworkTestCase):
         self.freeze(master)
 
     def freeze(self, node: Node) -> None:
-        """
-        For less and for more than the housekeeping interval.
-        """
+        """For less and for more than the housekeeping interval."""
         node.freeze()
         self.passes(self.random.uniform(0.1, 4.0))
         node.thaw()
@@ -131,9 +118,7 @@ class SoakTests(NetworkTestCase):
         proxy.cut()
 
     def part_silently(self, master: Driver, proxy: Proxy, slave: Node) -> None:
-        """
-        A partition of which neither side is told.
-        """
+        """A partition of which neither side is told."""
         proxy.part(True)
         self.passes(self.random.uniform(0.1, 4.0))
         proxy.part(False)

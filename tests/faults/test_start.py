@@ -1,6 +1,4 @@
-"""
-How a node that cannot start ends: with its reason and an exit code, daemonized or not.
-"""
+"""How a node that cannot start ends: with its reason and an exit code, daemonized or not."""
 
 from __future__ import annotations
 
@@ -28,35 +26,28 @@ TWISTD = Path(sys.executable).parent / "twistd"
 
 
 class StartTests(SynchronousTestCase):
-    """
-    What twistd hides, told all the same.
-    """
+    """What twistd hides, told all the same."""
 
     def setUp(self) -> None:
         self.folder = Folder()
         self.addCleanup(self.folder.remove)
 
     def node(self, name: str = "first", **keys: object) -> Node:
-        """
-        A master that was not started.
-        """
+        """A master that was not started."""
         keys = {"mappedFileSizeCommitLog": golden.LOG_FILE_SIZE, **keys}
         node = Node(self.folder.path, "master", name, **keys)
         self.addCleanup(node.kill9)
         return node
 
     def command(self, node: Node, *, daemon: bool) -> list[str]:
-        """
-        The command line of a node; a daemon logs to C{<name>-daemon.log}.
-        """
+        """The command line of a node; a daemon logs to C{<name>-daemon.log}."""
         log = self.folder.path / f"{node.name}-daemon.log"
         how = ["--logfile", str(log)] if daemon else ["-n"]
         pid = ["--pidfile", str(self.folder.path / f"{node.name}.pid")]
         return [sys.executable, str(TWISTD), *how, *pid, "rmqha", *node.write_conf()]
 
     def refused(self, node: Node, *, daemon: bool, code: int = FAILED) -> str:
-        """
-        Start a node that must not start.
+        """Start a node that must not start.
 
         @param code: How it has to end.
         @return: Everything it said.
@@ -78,9 +69,7 @@ class StartTests(SynchronousTestCase):
         return said
 
     def test_daemonized(self) -> None:
-        """
-        A daemonized node serves, holds its lock, and stops cleanly on SIGTERM.
-        """
+        """A daemonized node serves, holds its lock, and stops cleanly on SIGTERM."""
         node = self.node()
         subprocess.run(
             self.command(node, daemon=True), check=True, timeout=60, cwd=self.folder.path
@@ -96,18 +85,14 @@ class StartTests(SynchronousTestCase):
         self.assertFalse((node.root / "abort").exists())
 
     def test_locked(self) -> None:
-        """
-        A store that another node has open is refused, and not touched.
-        """
+        """A store that another node has open is refused, and not touched."""
         first = self.node().start()
         second = self.node("second", storePathRootDir=first.root)
         self.assertIn("is held by a running node", self.refused(second, daemon=False))
         self.assertEqual(first.health(), 200)
 
     def test_port_in_use(self) -> None:
-        """
-        A port that is taken is named, daemonized or not.
-        """
+        """A port that is taken is named, daemonized or not."""
         first = self.node().start()
         second = self.node("second", haListenPort=first.ha_port)
         for daemon in (False, True):
@@ -115,9 +100,7 @@ class StartTests(SynchronousTestCase):
             self.assertIn("Address already in use", said)
 
     def test_no_folder(self) -> None:
-        """
-        A store that cannot be there is named with the system's reason, daemonized or not.
-        """
+        """A store that cannot be there is named with the system's reason, daemonized or not."""
         file = self.folder.path / "file"
         file.touch()
         node = self.node(storePathRootDir=file)
@@ -127,9 +110,7 @@ class StartTests(SynchronousTestCase):
             )
 
     def test_bad_configuration(self) -> None:
-        """
-        All mistakes are told at once, with their lines; starting it again does not help.
-        """
+        """All mistakes are told at once, with their lines; starting it again does not help."""
         node = self.node(flushDiskTyp="SYNC_FLUSH", haTransferBatchSize="many")
         for daemon in (False, True):
             said = self.refused(node, daemon=daemon, code=FOR_A_PERSON)
@@ -137,8 +118,7 @@ class StartTests(SynchronousTestCase):
             self.assertIn("haTransferBatchSize=many", said)
 
     def test_damaged_log(self) -> None:
-        """
-        Damage that only recovery finds ends a master with its reason; --repair cuts
+        """Damage that only recovery finds ends a master with its reason; --repair cuts
         there and keeps what it cut.
         """
         store = golden.store("4.9.7")
@@ -156,9 +136,7 @@ class StartTests(SynchronousTestCase):
         self.assertEqual(len(list((store / "rmqha" / "quarantine").iterdir())), 1)
 
     def test_missing_last_file(self) -> None:
-        """
-        A log that lacks the end it had at its clean stop is refused, with both numbers.
-        """
+        """A log that lacks the end it had at its clean stop is refused, with both numbers."""
         store = golden.store("5.3.3")
         node = self.node(storePathRootDir=store).start()
         node.term()
@@ -167,9 +145,7 @@ class StartTests(SynchronousTestCase):
         self.assertIn("has lost its tail", said)
 
     def test_accounts(self) -> None:
-        """
-        Accounts that cannot be read end it before its store is touched, for a person to mend.
-        """
+        """Accounts that cannot be read end it before its store is touched, for a person to mend."""
         node = self.node(aclEnable="true", aclPlainFile=self.folder.path / "nowhere.yml")
         self.assertIn("nowhere.yml", self.refused(node, daemon=False, code=FOR_A_PERSON))
 
@@ -178,29 +154,22 @@ QUEUES = 2000
 
 
 class AgainTests(FaultTestCase):
-    """
-    What a start knows of the one before it.
-    """
+    """What a start knows of the one before it."""
 
     def alone(self, **keys: object) -> Node:
-        """
-        A master that was not started.
-        """
+        """A master that was not started."""
         node = Node(self.folder, "master", "alone", **keys)
         self._processes.append(node)
         return node
 
     def checked(self, node: Node) -> tuple[int, int]:
-        """
-        What its last start checked: from where, and up to where.
-        """
+        """What its last start checked: from where, and up to where."""
         found = re.findall(r"Log ends at byte (\d+) .* records from byte (\d+)", node.log())
         end, start = map(int, found[-1])
         return start, end
 
     def test_killed_in_its_first_seconds(self) -> None:
-        """
-        A store of many queues of which nothing is known is checked from its beginning once: a
+        """A store of many queues of which nothing is known is checked from its beginning once: a
         node that is killed soon after its start goes on from there at the next.
         """
         node = self.alone(mappedFileSizeCommitLog=golden.LOG_FILE_SIZE).start()
@@ -231,8 +200,7 @@ class AgainTests(FaultTestCase):
                 self.assertTrue(records(broker.ask(pull("Many", "g", 0, queue))))
 
     def test_cut_of_another_log(self) -> None:
-        """
-        A C{truncate.json} that came from another store, with all that belongs to it, cuts
+        """A C{truncate.json} that came from another store, with all that belongs to it, cuts
         nothing: a master refuses it, for a person to mend, and starts as it was without it.
         """
         other, root = golden.store("5.3.3"), golden.store("4.9.7")

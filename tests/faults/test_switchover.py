@@ -1,6 +1,4 @@
-"""
-A pair that changes its roles by C{rmqha switchover}, which is killed at each step.
-"""
+"""A pair that changes its roles by C{rmqha switchover}, which is killed at each step."""
 
 from __future__ import annotations
 
@@ -76,8 +74,7 @@ ON = (
 
 
 class RoamingProducer:
-    """
-    Sends one message after the other to whichever node takes it.
+    """Sends one message after the other to whichever node takes it.
 
     @ivar acked: What was acknowledged.
     """
@@ -109,22 +106,16 @@ class RoamingProducer:
         return answer.code == 0
 
     def stop(self) -> None:
-        """
-        Send no more.
-        """
+        """Send no more."""
         self._ending.set()
         self._thread.join(30)
 
 
 class SwitchoverTests(FaultTestCase):
-    """
-    Two nodes that are started and stopped by scripts.
-    """
+    """Two nodes that are started and stopped by scripts."""
 
     def setUp(self) -> None:
-        """
-        Start a pair.
-        """
+        """Start a pair."""
         super().setUp()
         self.nodes = {name: self.made(name) for name in "ab"}
         for name, other in ("ab", "ba"):
@@ -143,17 +134,13 @@ class SwitchoverTests(FaultTestCase):
         self.committed = 0
 
     def made(self, name: str) -> Node:
-        """
-        A node's ports and folder.
-        """
+        """A node's ports and folder."""
         node = Node(self.folder, "master", name, **{**BRISK, "brokerIP1": "127.0.0.1"})
         node.keys["brokerIP2"] = "127.0.0.1"
         return node
 
     def configure(self, node: Node, other: Node) -> None:
-        """
-        Write its files for both roles.
-        """
+        """Write its files for both roles."""
         roles = {
             "master": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
             "slave": {
@@ -169,9 +156,7 @@ class SwitchoverTests(FaultTestCase):
             path.write_text("".join(lines), encoding="utf-8")
 
     def end_daemons(self) -> None:
-        """
-        Kill what the scripts have started.
-        """
+        """Kill what the scripts have started."""
         for path in self.folder.glob("*-*.pid"):
             try:
                 os.kill(int(path.read_text(encoding="ascii")), signal.SIGKILL)
@@ -179,24 +164,18 @@ class SwitchoverTests(FaultTestCase):
                 continue
 
     def site(self, *arguments: str) -> None:
-        """
-        Run the operator's script.
-        """
+        """Run the operator's script."""
         subprocess.run(["sh", self.script, *arguments], check=True, timeout=60)
 
     def status(self, name: str) -> dict[str, Any]:
-        """
-        A node's status; empty without an answer.
-        """
+        """A node's status; empty without an answer."""
         try:
             return self.nodes[name].status()
         except OSError:
             return {}
 
     def until_paired(self) -> None:
-        """
-        Wait until the slave is in sync.
-        """
+        """Wait until the slave is in sync."""
 
         def paired() -> bool:
             status = self.status(self.slave)
@@ -205,8 +184,7 @@ class SwitchoverTests(FaultTestCase):
         until(paired, "a pair", tell=lambda: json.dumps(self.status(self.slave)))
 
     def begun(self, *arguments: str, late: str = "") -> subprocess.Popen[str]:
-        """
-        Start the command.
+        """Start the command.
 
         @param late: When the slave is stopped by a promotion that the command does not see.
         """
@@ -239,8 +217,7 @@ class SwitchoverTests(FaultTestCase):
         )
 
     def run_to(self, process: subprocess.Popen[str], line: str = "") -> str:
-        """
-        Let the command come to a line, and kill it there; or to its end.
+        """Let the command come to a line, and kill it there; or to its end.
 
         @return: What it said.
         """
@@ -258,17 +235,13 @@ class SwitchoverTests(FaultTestCase):
         return said
 
     def commit(self) -> None:
-        """
-        A group says how far it is.
-        """
+        """A group says how far it is."""
         self.committed += 7
         with Remote(self.nodes[self.master].port) as client:
             self.assertEqual(0, client.ask(commit("Orders", "billing", self.committed)).code)
 
     def writes_are_taken(self) -> None:
-        """
-        Some writes, and no offset is lower.
-        """
+        """Some writes, and no offset is lower."""
         before = len(self.producer.acked)
         until(lambda: len(self.producer.acked) > before + 20, "writes")
         with Remote(self.nodes[self.master].port) as client:
@@ -276,8 +249,8 @@ class SwitchoverTests(FaultTestCase):
         self.assertEqual(str(self.committed), answer.ext.get("offset"))
 
     def test_back(self) -> None:
-        """
-        Killed before the master is stopped, or while that is done, it goes back when it is told to.
+        """Killed before the master is stopped, or while that is done, it goes back when it is told
+        to.
         """
         for line in BACK:
             self.killed(line)
@@ -286,8 +259,7 @@ class SwitchoverTests(FaultTestCase):
         self.compare()
 
     def test_on(self) -> None:
-        """
-        Killed at any step it goes on when it is run again: no acknowledged write is lost, and no
+        """Killed at any step it goes on when it is run again: no acknowledged write is lost, and no
         offset is lower.
         """
         for line in ON:
@@ -298,8 +270,7 @@ class SwitchoverTests(FaultTestCase):
         self.compare()
 
     def test_late_new_master(self) -> None:
-        """
-        What promotes goes on when the command was interrupted, and only ends when the old master
+        """What promotes goes on when the command was interrupted, and only ends when the old master
         is one again: the new one does not become a second, whether its slave was stopped before
         that, or after it.
         """
@@ -325,9 +296,7 @@ class SwitchoverTests(FaultTestCase):
         self.compare()
 
     def named(self) -> None:
-        """
-        Start a name server, and the pair again, which registers there.
-        """
+        """Start a name server, and the pair again, which registers there."""
         names = NameServer(self.folder)
         self._processes.append(names.start())
         for name, other in ("ab", "ba"):
@@ -339,16 +308,12 @@ class SwitchoverTests(FaultTestCase):
         self.until_paired()
 
     def logged(self) -> str:
-        """
-        What was said where the slave is promoted.
-        """
+        """What was said where the slave is promoted."""
         log = self.folder / f"{self.slave}.log"
         return self.late_log.read_text(encoding="utf-8") + log.read_text(encoding="utf-8")
 
     def interrupted(self, process: subprocess.Popen[str]) -> None:
-        """
-        Ctrl-C twice while the slave is promoted, and the connection to its machine breaks.
-        """
+        """Ctrl-C twice while the slave is promoted, and the connection to its machine breaks."""
         self.run_until(process, "late.sh")
         process.send_signal(signal.SIGINT)
         self.run_until(process, "Ctrl-C again leaves it running")
@@ -362,9 +327,7 @@ class SwitchoverTests(FaultTestCase):
         os.killpg(pid, signal.SIGKILL)
 
     def run_until(self, process: subprocess.Popen[str], line: str) -> None:
-        """
-        Read what the command says up to a line.
-        """
+        """Read what the command says up to a line."""
         assert process.stdout is not None
         for text in process.stdout:
             self.tell(text.rstrip())
@@ -373,26 +336,20 @@ class SwitchoverTests(FaultTestCase):
         self.fail(f"it ended before {line!r}")
 
     def killed(self, line: str) -> None:
-        """
-        The command says something, and is killed.
-        """
+        """The command says something, and is killed."""
         self.tell(f"--- killed after {line!r}")
         until(lambda: len(self.producer.acked) > 20, "writes")
         self.commit()
         self.run_to(self.begun(), line)
 
     def still_whole(self) -> None:
-        """
-        There is a pair that takes writes, and nothing is under way.
-        """
+        """There is a pair that takes writes, and nothing is under way."""
         self.until_paired()
         self.writes_are_taken()
         self.assertEqual([], list(self.folder.glob("switchover.json*")))
 
     def compare(self) -> None:
-        """
-        Both logs are equal, and have all that was acknowledged.
-        """
+        """Both logs are equal, and have all that was acknowledged."""
         self.producer.stop()
         end = self.status(self.master)["maxOffset"]
         until(lambda: self.status(self.slave)["maxOffset"] == end, "all of it")
@@ -408,7 +365,5 @@ class SwitchoverTests(FaultTestCase):
             self.assertEqual(set(), self.producer.acked - held)
 
     def body_of(self, record: dict[str, Any]) -> str:
-        """
-        A record's body as it was sent.
-        """
+        """A record's body as it was sent."""
         return base64.b64decode(record["body"]).decode()

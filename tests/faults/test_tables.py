@@ -1,5 +1,4 @@
-"""
-The tables of topics and groups under bursts: whatever was acknowledged is there after a kill -9,
+"""The tables of topics and groups under bursts: whatever was acknowledged is there after a kill -9,
 and a stop ends.
 """
 
@@ -25,44 +24,34 @@ STOPS_IN = 20.0
 
 
 class TableBurstTests(FaultTestCase):
-    """
-    A broker without a slave, and clients that make many topics and groups.
-    """
+    """A broker without a slave, and clients that make many topics and groups."""
 
     def broker(self) -> Node:
-        """
-        A started broker.
-        """
+        """A started broker."""
         node = Node(self.folder, "master", "broker")
         self._processes.append(node)
         node.start()
         return node
 
     def topics(self, node: Node) -> dict[str, int]:
-        """
-        The queues of each topic that a broker has, asked by request 21.
-        """
+        """The queues of each topic that a broker has, asked by request 21."""
         answer = Remote(node.port).ask(Command(code=RequestCode.GET_ALL_TOPIC_CONFIG))
         table = json.loads(bytes(answer.body))["topicConfigTable"]
         return {name: row["writeQueueNums"] for name, row in table.items()}
 
     def burst(self, node: Node, names: list[str]) -> None:
-        """
-        Make topics by sending to them, one after the other: each is made in a turn of the reactor
-        of its own, while the tables of those before it are on their way to the disk.
+        """Make topics by sending to them, one after the other: each is made in a turn of the
+        reactor of its own, while the tables of those before it are on their way to the disk.
         """
         client = Remote(node.port)
         self.assertEqual({client.ask(send(name, b"x")).code for name in names}, {0})
 
     def make(self, node: Node, name: str, queues: int) -> None:
-        """
-        An administrator makes a topic.
-        """
+        """An administrator makes a topic."""
         self.assertEqual(Remote(node.port).ask(make_topic(name, queues)).code, 0)
 
     def test_topics_then_kill(self) -> None:
-        """
-        Four thousand topics made by sending, one by an administrator with five messages, then
+        """Four thousand topics made by sending, one by an administrator with five messages, then
         kill -9 at some moment: all are there, with their queues and messages.
         """
         for _ in rounds(1):
@@ -84,9 +73,7 @@ class TableBurstTests(FaultTestCase):
             node.kill9()
 
     def test_late_change_is_written(self) -> None:
-        """
-        After a burst a change is on the disk within seconds, as at any other time.
-        """
+        """After a burst a change is on the disk within seconds, as at any other time."""
         node = self.broker()
         self.burst(node, [f"T{number}" for number in range(300)])
         self.make(node, "Late", 16)
@@ -97,8 +84,7 @@ class TableBurstTests(FaultTestCase):
         self.assertEqual(self.topics(node)["Late"], 16)
 
     def test_bursts_then_stop(self) -> None:
-        """
-        A stop in a burst of topics and groups ends soon, with all that was acknowledged on the
+        """A stop in a burst of topics and groups ends soon, with all that was acknowledged on the
         disk.
         """
         node = self.broker()

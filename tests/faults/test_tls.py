@@ -1,6 +1,4 @@
-"""
-A whole cluster that takes TLS alone, and those that it does not let in.
-"""
+"""A whole cluster that takes TLS alone, and those that it does not let in."""
 
 from __future__ import annotations
 
@@ -22,18 +20,14 @@ MIB = 1 << 20
 
 
 class TlsClusterTests(FaultTestCase):
-    """
-    A name server, a master and a slave; each has a certificate of one root, and asks for one.
-    """
+    """A name server, a master and a slave; each has a certificate of one root, and asks for one."""
 
     def setUp(self) -> None:
         super().setUp()
         self.authority = Authority(self.folder / "tls")
 
     def keys(self, name: str, authority: Authority | None = None) -> dict[str, object]:
-        """
-        What a node shows and believes, on all its connections.
-        """
+        """What a node shows and believes, on all its connections."""
         key, path = (authority or self.authority).certificate(name)
         root = self.authority.root
         found: dict[str, object] = {"tlsMode": "enforcing", "tlsClientAuth": "require"}
@@ -46,9 +40,7 @@ class TlsClusterTests(FaultTestCase):
         return found
 
     def broker(self, name: str, authority: Authority | None = None) -> dict[str, object]:
-        """
-        The same of a broker, which has a name server and replication.
-        """
+        """The same of a broker, which has a name server and replication."""
         return {
             **self.keys(name, authority),
             "haTlsMode": "enforcing",
@@ -59,9 +51,7 @@ class TlsClusterTests(FaultTestCase):
         }
 
     def cluster(self) -> tuple[Driver, Node]:
-        """
-        All three, the slave in sync; it finds its master by the name server.
-        """
+        """All three, the slave in sync; it finds its master by the name server."""
         self.names = NameServer(self.folder)
         self.names.keys |= self.keys("names")
         del self.names.keys["tlsClientKeyPath"], self.names.keys["tlsClientCertPath"]
@@ -79,9 +69,7 @@ class TlsClusterTests(FaultTestCase):
         return master, slave
 
     def status_by(self, *arguments: str) -> tuple[int, str]:
-        """
-        How C{rmqha status} of the name server's cluster ends, and what it complains of.
-        """
+        """How C{rmqha status} of the name server's cluster ends, and what it complains of."""
         server = ("--name-server", self.names.client_address)
         run = "from rmqha.cli.main import main; main()"
         command = [sys.executable, "-c", run, "status", *server, *arguments]
@@ -89,8 +77,7 @@ class TlsClusterTests(FaultTestCase):
         return done.returncode, done.stderr + done.stdout
 
     def test_cluster(self) -> None:
-        """
-        SYNC writes are taken and copied, the master's tables too; strangers at the HA port are
+        """SYNC writes are taken and copied, the master's tables too; strangers at the HA port are
         counted and logged once each, and cost nothing; a certificate is renewed while all runs.
         """
         master, slave = self.cluster()
@@ -109,9 +96,7 @@ class TlsClusterTests(FaultTestCase):
         self.settle(master, slave)
 
     def _strangers(self, master: Driver) -> None:
-        """
-        A slave of another root, one in clear text, and a hello that does not go on.
-        """
+        """A slave of another root, one in clear text, and a hello that does not go on."""
         others = Authority(self.folder / "others", "others")
         # The client port would not tell them who it is.
         unasked = {"haMasterClientAddress": "off"}
@@ -136,9 +121,7 @@ class TlsClusterTests(FaultTestCase):
             self.assertIn(text, log)
 
     def _renewed(self, master: Driver) -> None:
-        """
-        New files are taken over; a broken one is told, and changes nothing.
-        """
+        """New files are taken over; a broken one is told, and changes nothing."""
         path = Path(str(master.keys["haTlsCertPath"]))
         good = path.read_bytes()
         path.write_bytes(b"garbage")
@@ -156,9 +139,7 @@ class TlsClusterTests(FaultTestCase):
         )
 
     def test_tool(self) -> None:
-        """
-        A command sees the cluster with a certificate, and not without one.
-        """
+        """A command sees the cluster with a certificate, and not without one."""
         master, slave = self.cluster()
         code, said = self.status_by()
         self.assertEqual(3, code)
@@ -177,9 +158,8 @@ class TlsClusterTests(FaultTestCase):
         self.assertIn("it speaks clear text", self.names.log())
 
     def test_memory(self) -> None:
-        """
-        A name server is as large as it was after a thousand handshakes that are half done, and as
-        many whole ones whose clients just go.
+        """A name server is as large as it was after a thousand handshakes that are half done, and
+        as many whole ones whose clients just go.
         """
         self.names = NameServer(self.folder)
         self.names.keys |= {"tlsMode": "enforcing"} | {
@@ -200,16 +180,12 @@ class TlsClusterTests(FaultTestCase):
             self.assertLess(self._resident() - before, 12 * MIB, once.__name__)
 
     def _resident(self) -> int:
-        """
-        Bytes of memory that the name server has.
-        """
+        """Bytes of memory that the name server has."""
         pages = Path(f"/proc/{self.names.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * 4096
 
     def _half(self) -> None:
-        """
-        A hello, and its answer.
-        """
+        """A hello, and its answer."""
         said, says = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = self._client.wrap_bio(said, says)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -219,8 +195,6 @@ class TlsClusterTests(FaultTestCase):
             connection.recv(1)
 
     def _whole(self) -> None:
-        """
-        A handshake, and no farewell.
-        """
+        """A handshake, and no farewell."""
         connection = socket.create_connection((LOCAL, self.names.port))
         self._client.wrap_socket(connection).close()

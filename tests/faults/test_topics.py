@@ -1,6 +1,4 @@
-"""
-Topics that were deleted, and queues of which the log has nothing any more.
-"""
+"""Topics that were deleted, and queues of which the log has nothing any more."""
 
 from __future__ import annotations
 
@@ -16,23 +14,17 @@ from tests.support import client
 
 
 class TopicsTestCase(MetadataTestCase, PromotionTestCase):
-    """
-    What a client sees of a queue.
-    """
+    """What a client sees of a queue."""
 
     def bounds(self, node: Node, topic: str) -> tuple[int, int]:
-        """
-        Its first message, and just past its last.
-        """
+        """Its first message, and just past its last."""
         codes = RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET
         found = (client.must(clients(node), code, topic=topic, queueId=0) for code in codes)
         first, end = (int(answer.ext["offset"]) for answer in found)
         return first, end
 
     def sent(self, node: Node, topic: str, *bodies: bytes, delay: int = 0) -> None:
-        """
-        Send to a queue.
-        """
+        """Send to a queue."""
         with Remote(node.port) as broker:
             for body in bodies:
                 answer = broker.ask(send(topic, body, delay=delay))
@@ -40,8 +32,8 @@ class TopicsTestCase(MetadataTestCase, PromotionTestCase):
                 self.assertIn(answer.code, (0, 10, 11, 12), answer.remark)
 
     def got(self, node: Node, topic: str, offset: int) -> list[bytes]:
-        """
-        What a consumer of the group finds that begins at an offset, and goes where it is sent.
+        """What a consumer of the group finds that begins at an offset, and goes where it is
+        sent.
         """
         found: list[bytes] = []
         with Remote(node.port) as broker:
@@ -53,13 +45,10 @@ class TopicsTestCase(MetadataTestCase, PromotionTestCase):
 
 
 class DeletedTests(TopicsTestCase):
-    """
-    A topic is deleted on a master.
-    """
+    """A topic is deleted on a master."""
 
     def test_stays(self) -> None:
-        """
-        It stays deleted on master and slave over a kill at once, more starts, what was to come
+        """It stays deleted on master and slave over a kill at once, more starts, what was to come
         later and a promotion; made again it has its new messages alone, on both nodes.
         """
         master, slave = self.with_tables()
@@ -94,14 +83,10 @@ class DeletedTests(TopicsTestCase):
 
 
 class IdleTests(TopicsTestCase):
-    """
-    All messages of a topic have expired, and its group has read them.
-    """
+    """All messages of a topic have expired, and its group has read them."""
 
     def idle(self) -> Driver:
-        """
-        A master whose log has nothing any more of the topic, stopped.
-        """
+        """A master whose log has nothing any more of the topic, stopped."""
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK).start()
         client.make_topic(clients(master), "Idle", 1)
         client.make_group(clients(master), "g")
@@ -115,8 +100,7 @@ class IdleTests(TopicsTestCase):
         return master
 
     def test_next_ten(self) -> None:
-        """
-        The group gets the next ten messages after a rebuild without the old queues, from a slave
+        """The group gets the next ten messages after a rebuild without the old queues, from a slave
         that joined empty and was promoted; and the old master comes back without a pass over its
         log.
         """

@@ -1,6 +1,4 @@
-"""
-The old master comes back as a master beside the one that was promoted.
-"""
+"""The old master comes back as a master beside the one that was promoted."""
 
 from __future__ import annotations
 
@@ -28,9 +26,8 @@ A_ROUND = 60.0
 
 
 class TwoMastersTests(PromotionTestCase):
-    """
-    The steps of a split brain: a master is killed, its slave promoted, and a hundred messages are
-    acknowledged by that one and a new slave.  Then the old one is started, unaware.
+    """The steps of a split brain: a master is killed, its slave promoted, and a hundred messages
+    are acknowledged by that one and a new slave.  Then the old one is started, unaware.
 
     @ivar old: The killed master.
     @ivar new: The promoted one.
@@ -39,9 +36,7 @@ class TwoMastersTests(PromotionTestCase):
     """
 
     def setUp(self) -> None:
-        """
-        Up to where the old one is to come back.
-        """
+        """Up to where the old one is to come back."""
         super().setUp()
         self.names, self.old, slave, told = self.serve(
             registerNameServerPeriod=10000, slaveTimeout=20000
@@ -67,9 +62,7 @@ class TwoMastersTests(PromotionTestCase):
         self.acked = self.send(self.new, 100, "acked")
 
     def serving(self, node: Node) -> None:
-        """
-        Start a master, and wait until it has registered: then clients are served.
-        """
+        """Start a master, and wait until it has registered: then clients are served."""
         node.start()
         node.until(
             lambda status: "not yet" not in str(status["remoting"].get("nameServers", "not yet")),
@@ -77,8 +70,7 @@ class TwoMastersTests(PromotionTestCase):
         )
 
     def send(self, node: Node, count: int, name: str, code: int = 0) -> list[bytes]:
-        """
-        Send messages that are all answered alike.
+        """Send messages that are all answered alike.
 
         @return: Their bodies.
         """
@@ -89,9 +81,7 @@ class TwoMastersTests(PromotionTestCase):
         return sent
 
     def held(self, node: Node) -> list[bytes]:
-        """
-        The bodies in the log of a stopped node.
-        """
+        """The bodies in the log of a stopped node."""
         settings = self.settings(node)
         log = OfflineLog(settings.root, settings.file_size)
         found = []
@@ -104,9 +94,7 @@ class TwoMastersTests(PromotionTestCase):
         return found
 
     def routed(self) -> str | None:
-        """
-        The master that clients are told of.
-        """
+        """The master that clients are told of."""
         request = Command(
             code=RequestCode.GET_ROUTEINFO_BY_TOPIC, ext=to_ext(RouteRequest(topic=TOPIC))
         )
@@ -118,20 +106,16 @@ class TwoMastersTests(PromotionTestCase):
         return data.broker_addrs.get(0)
 
     def address(self, node: Node) -> str:
-        """
-        Where clients of a broker connect.
-        """
+        """Where clients of a broker connect."""
         return f"127.0.0.1:{node.port}"
 
     def named(self, status: dict[str, Any]) -> str:
-        """
-        What a slave says of the master that it has.
-        """
+        """What a slave says of the master that it has."""
         return str((status["upstream"] or {}).get("address"))
 
     def assertNothingLost(self) -> None:
-        """
-        The promoted one and its slave go on, and every message that was acknowledged is on both.
+        """The promoted one and its slave go on, and every message that was acknowledged is on
+        both.
         """
         more = self.send(self.new, 20, "after")
         self.copy.until_synced(self.new.status()["maxOffset"])
@@ -145,9 +129,7 @@ class TwoMastersTests(PromotionTestCase):
             self.assertEqual([], node.complaints(), node.tail())
 
     def until_fenced(self) -> None:
-        """
-        Wait until the old one knows that it is not the master any more.
-        """
+        """Wait until the old one knows that it is not the master any more."""
         status = self.old.until(lambda status: status["state"] == "fenced", "fenced", A_ROUND)
         self.assertEqual(
             (1, self.address(self.new)),
@@ -158,9 +140,7 @@ class TwoMastersTests(PromotionTestCase):
         self.assertIn("Fenced, accepting no more writes", self.old.log())
 
     def test_does_not_start(self) -> None:
-        """
-        The old one does not start beside the promoted one, and names both with their epochs.
-        """
+        """The old one does not start beside the promoted one, and names both with their epochs."""
         self.old.launch()
         self.assertEqual(FOR_A_PERSON, self.old.wait())
         said = self.old.log()
@@ -172,8 +152,7 @@ class TwoMastersTests(PromotionTestCase):
         self.assertNothingLost()
 
     def test_forced(self) -> None:
-        """
-        Started all the same it is fenced within a registration, and never in the routes; started
+        """Started all the same it is fenced within a registration, and never in the routes; started
         again without the other it is still fenced; and as a slave it follows, its own messages in
         quarantine.
         """
@@ -210,9 +189,8 @@ class TwoMastersTests(PromotionTestCase):
         self.assertNothingLost()
 
     def test_while_the_other_is_away(self) -> None:
-        """
-        The old one starts while the promoted one is stopped, and takes writes: the slave does not
-        follow it.  When the promoted one is back, the old one is fenced.
+        """The old one starts while the promoted one is stopped, and takes writes: the slave does
+        not follow it.  When the promoted one is back, the old one is fenced.
         """
         self.new.term()
         self.old.keys["brokerRole"] = "ASYNC_MASTER"

@@ -1,6 +1,4 @@
-"""
-Runs of the write lane and batches, and a master that dies within one.
-"""
+"""Runs of the write lane and batches, and a master that dies within one."""
 
 from __future__ import annotations
 
@@ -29,13 +27,10 @@ TOPIC = "Orders"
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class RunTests(FaultTestCase):
-    """
-    A SYNC master that is killed between the passes of a run, or of a client's batch.
-    """
+    """A SYNC master that is killed between the passes of a run, or of a client's batch."""
 
     def test_each_place(self) -> None:
-        """
-        Wherever it dies, each message that was acknowledged is there when it is back, and its
+        """Wherever it dies, each message that was acknowledged is there when it is back, and its
         slave has the same log.  Files are small, so runs go over their ends.
         """
         master, slave = self.pair(mappedFileSizeCommitLog=262144)
@@ -55,9 +50,7 @@ class RunTests(FaultTestCase):
         self.settle(master, slave)
 
     def send_until_dead(self, master: Driver) -> None:
-        """
-        Send windows of messages until the master is gone.
-        """
+        """Send windows of messages until the master is gone."""
         try:
             with Remote(master.port) as client:
                 while True:
@@ -67,9 +60,7 @@ class RunTests(FaultTestCase):
         until(lambda: not master.running, "dead", tell=master.tail)
 
     def window(self, client: Remote) -> None:
-        """
-        One window, sent at once, and its answers.
-        """
+        """One window, sent at once, and its answers."""
         bodies = {}
         for _ in range(WINDOW):
             sent = [self.body()]
@@ -88,16 +79,12 @@ class RunTests(FaultTestCase):
                 self.acked.update(bodies[answer.opaque])
 
     def body(self) -> bytes:
-        """
-        The next message's.
-        """
+        """The next message's."""
         self.sent += 1
         return f"message {self.sent} ".encode().ljust(self.random.randint(20, 1500), b".")
 
     def send_some(self, master: Driver, slave: Node) -> None:
-        """
-        Now nothing dies: everything is acknowledged, and all that ever was is in both logs.
-        """
+        """Now nothing dies: everything is acknowledged, and all that ever was is in both logs."""
         slave.until_upstream("in-sync")
         before = len(self.acked)
         with Remote(master.port) as client:
@@ -113,8 +100,6 @@ class RunTests(FaultTestCase):
             self.assertEqual([], [body for body in self.acked if body not in log], node.name)
 
     def answered(self, client: Remote) -> bool:
-        """
-        Whether the slave acknowledges writes.
-        """
+        """Whether the slave acknowledges writes."""
         body = b"is the slave there? "
         return client.ask(send(TOPIC, body)).code == ResponseCode.SUCCESS

@@ -1,3 +1,1 @@
-"""
-Replication, both sides of it.
-"""
+"""Replication, both sides of it."""

@@ -1,6 +1,4 @@
-"""
-A log that is itself a copy, and a slave behind it: what it may conclude.
-"""
+"""A log that is itself a copy, and a slave behind it: what it may conclude."""
 
 from __future__ import annotations
 
@@ -21,41 +19,32 @@ BATCH = 1000
 
 
 class CascadeCase(Pair):
-    """
-    A log that is served by a slave, whose standing the test decides.
+    """A log that is served by a slave, whose standing the test decides.
 
     @ivar whole: What there is of the log somewhere else.
     """
 
     def setUp(self) -> None:
-        """
-        The log of the one in the middle lacks some records.
-        """
+        """The log of the one in the middle lacks some records."""
         super().setUp()
         self.standing = Standing.PART
         self.whole = self.part(700, 1500, 333, 800)
 
     def serve(self, **keys: Any) -> MasterFactory:
-        """
-        Serve what there is.
-        """
+        """Serve what there is."""
         factory = super().serve(**keys)
         factory.standing = lambda: self.standing
         return factory
 
     def ahead(self, **keys: Any) -> Follower:
-        """
-        A slave that has the whole log, and may cut.
-        """
+        """A slave that has the whole log, and may cut."""
         mine = self.log()
         append_frame(mine, 0, content(self.whole))
         mine.verify()
         return self.follow(mine, policy=DivergencePolicy.TRUNCATE, **keys)
 
     def fetch(self, end: int | None = None) -> None:
-        """
-        The one in the middle gets more of the log from its master.
-        """
+        """The one in the middle gets more of the log from its master."""
         at = self.theirs.end
         stop = self.whole.end if end is None else end
         append_frame(self.theirs, at, content(self.whole, at, stop))
@@ -65,14 +54,10 @@ class CascadeCase(Pair):
 
 
 class AheadTests(CascadeCase):
-    """
-    A slave that has more than the one it follows.
-    """
+    """A slave that has more than the one it follows."""
 
     def test_waits(self) -> None:
-        """
-        However long the one in the middle lags, nothing is cut; then they are equal.
-        """
+        """However long the one in the middle lags, nothing is cut; then they are equal."""
         self.serve()
         self.ahead()
         end = self.mine.end
@@ -88,9 +73,7 @@ class AheadTests(CascadeCase):
         self.assertEqual(self.repaired, [])
 
     def test_while_it_catches_up(self) -> None:
-        """
-        The same while the log grows, wherever it stops for a moment.
-        """
+        """The same while the log grows, wherever it stops for a moment."""
         self.serve()
         self.ahead()
         chance = random.Random(7)
@@ -103,8 +86,7 @@ class AheadTests(CascadeCase):
         self.assertEqual(self.repaired, [])
 
     def test_the_master_has_less(self) -> None:
-        """
-        In sync with its master, the end of the one in the middle is the log's: the policy
+        """In sync with its master, the end of the one in the middle is the log's: the policy
         holds.
         """
         self.serve()
@@ -117,14 +99,10 @@ class AheadTests(CascadeCase):
 
 
 class ServedTests(CascadeCase):
-    """
-    A slave that has no more than the one it follows.
-    """
+    """A slave that has no more than the one it follows."""
 
     def follower_of(self, end: int) -> CommitLog:
-        """
-        Follow with a log that ends at C{end}.
-        """
+        """Follow with a log that ends at C{end}."""
         mine = self.log()
         append_frame(mine, 0, content(self.theirs, 0, end))
         mine.verify()
@@ -132,9 +110,7 @@ class ServedTests(CascadeCase):
         return mine
 
     def test_served_meanwhile(self) -> None:
-        """
-        What is verified is served although more may come, up to the last whole frame.
-        """
+        """What is verified is served although more may come, up to the last whole frame."""
         self.serve()
         self.follow(self.log())
         self.passes(1)
@@ -146,8 +122,7 @@ class ServedTests(CascadeCase):
         self.assertEqual(self.wire.made, 1)
 
     def test_once_told(self) -> None:
-        """
-        A connection that was told the end once gets every byte, and signs of life, through
+        """A connection that was told the end once gets every byte, and signs of life, through
         any outage of the one above.
         """
         self.serve()
@@ -164,9 +139,7 @@ class ServedTests(CascadeCase):
         self.assertFalse(self.follower.sync.state.is_stop)
 
     def test_never_past_what_is_verified(self) -> None:
-        """
-        Part of a record is not served.
-        """
+        """Part of a record is not served."""
         self.standing = Standing.WHOLE
         self.serve()
         self.follow(self.log())
@@ -178,9 +151,7 @@ class ServedTests(CascadeCase):
         self.assertEqualLogs()
 
     def test_only_what_is_flushed(self) -> None:
-        """
-        With SYNC_FLUSH only what is on the disk is.
-        """
+        """With SYNC_FLUSH only what is on the disk is."""
         self.standing = Standing.WHOLE
         self.serve(send_flushed_only=True)
         self.follow(self.log())
@@ -193,9 +164,7 @@ class ServedTests(CascadeCase):
         self.assertEqualLogs()
 
     def test_doubtful(self) -> None:
-        """
-        Who may not have its master's log lets nobody in and keeps nobody.
-        """
+        """Who may not have its master's log lets nobody in and keeps nobody."""
         factory = self.serve()
         self.standing = Standing.WHOLE
         self.follower_of(self.theirs.end)
@@ -216,13 +185,10 @@ class ServedTests(CascadeCase):
 
 
 class StandingTests(CascadeCase):
-    """
-    What the states of a slave mean to those behind it.
-    """
+    """What the states of a slave mean to those behind it."""
 
     def test_states(self) -> None:
-        """
-        Only in sync it knows the end; a stop makes its log doubtful, a full disk and an older
+        """Only in sync it knows the end; a stop makes its log doubtful, a full disk and an older
         master do not.
         """
         found: dict[Standing, set[str]] = {}

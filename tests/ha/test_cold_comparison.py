@@ -1,6 +1,4 @@
-"""
-A slave that compares its whole log with its master's while it has nothing else to do.
-"""
+"""A slave that compares its whole log with its master's while it has nothing else to do."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ HOUR = 3600.0
 
 
 class ComparisonTests(LogTestCase):
-    """
-    A golden store that is open, and a master played by hand that has the same log.
-    """
+    """A golden store that is open, and a master played by hand that has the same log."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -53,16 +49,12 @@ class ComparisonTests(LogTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.observe)
 
     def observe(self, event: dict[str, Any]) -> None:
-        """
-        Keep what was told as an error.
-        """
+        """Keep what was told as an error."""
         if event.get("log_level") is LogLevel.error:
             self.errors.append(str(event["log_format"]).format(**event))
 
     def open(self) -> Store:
-        """
-        Open the store, whose scrubber is switched off.
-        """
+        """Open the store, whose scrubber is switched off."""
         clock = self.clock
         return self.opened(
             self.root,
@@ -72,9 +64,7 @@ class ComparisonTests(LogTestCase):
         )
 
     def begin(self, rate: int = 8 << 20) -> ColdComparison:
-        """
-        Begin to look; the first pass is due in an hour.
-        """
+        """Begin to look; the first pass is due in an hour."""
         self.comparison = ColdComparison(
             store=self.store,
             master=lambda: self.master() if self.in_sync else None,
@@ -88,9 +78,7 @@ class ComparisonTests(LogTestCase):
         return self.comparison
 
     def ended(self) -> None:
-        """
-        It leaves nothing behind.
-        """
+        """It leaves nothing behind."""
         stopped = self.comparison.stop()
         self.clock.advance(0)
         self.successResultOf(stopped)
@@ -106,14 +94,11 @@ class ComparisonTests(LogTestCase):
         )
 
     def passes(self, seconds: float, step: float = 0.5) -> None:
-        """
-        Time passes.
-        """
+        """Time passes."""
         self.clock.pump([step] * int(seconds / step))
 
     def test_no_descriptor(self) -> None:
-        """
-        Where none is left for what is remembered of the last pass, it is read again: that is no
+        """Where none is left for what is remembered of the last pass, it is read again: that is no
         failure, and nothing is forgotten.
         """
         mark = self.store.settings.root / "rmqha" / "compared.json"
@@ -130,9 +115,7 @@ class ComparisonTests(LogTestCase):
         self.answered()
 
     def answered(self) -> Connection:
-        """
-        The master sends what is asked for.
-        """
+        """The master sends what is asked for."""
         connection = self.endpoint.accept()
         first, start = connection.reports()
         self.assertEqual(first, ONLOOKER % (1 << 64))
@@ -142,8 +125,7 @@ class ComparisonTests(LogTestCase):
         return connection
 
     def whole_pass(self) -> list[int]:
-        """
-        Answer until a pass is over.
+        """Answer until a pass is over.
 
         @return: What was asked for.
         """
@@ -157,16 +139,13 @@ class ComparisonTests(LogTestCase):
         return asked
 
     def harm(self, place: int) -> Path:
-        """
-        Turn a bit of our log over.
-        """
+        """Turn a bit of our log over."""
         path = self.root / damage.name(place // SIZE)
         damage.flip(path, place % SIZE)
         return path
 
     def test_equal(self) -> None:
-        """
-        Every byte is asked for once, in short connections, none of which acknowledges anything;
+        """Every byte is asked for once, in short connections, none of which acknowledges anything;
         and then not again before it is time.
         """
         comparison = self.begin()
@@ -181,9 +160,8 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.endpoint.waiting, [])
 
     def test_difference(self) -> None:
-        """
-        A bit that no checksum covers is named with its byte, file and verdict, once; both versions
-        are kept; when it is mended it is gone.
+        """A bit that no checksum covers is named with its byte, file and verdict, once; both
+        versions are kept; when it is mended it is gone.
         """
         path = self.harm(PLACE)
         comparison = self.begin()
@@ -206,8 +184,8 @@ class ComparisonTests(LogTestCase):
         self.assertEqual((comparison.status()["differences"], list(comparison.health())), ([], []))
 
     def test_resumed(self) -> None:
-        """
-        A pass goes on after a restart where it was, and what differs is known from the start on.
+        """A pass goes on after a restart where it was, and what differs is known from the start
+        on.
         """
         self.harm(PLACE)
         self.begin()
@@ -227,9 +205,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.answered().reports()[1], position)
 
     def test_only_idle(self) -> None:
-        """
-        While bytes come, or the slave is not in sync, or without a rate, nobody is asked.
-        """
+        """While bytes come, or the slave is not in sync, or without a rate, nobody is asked."""
         self.begin()
         log = self.store.log
         real = log.end
@@ -251,8 +227,8 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.endpoint.waiting, [])
 
     def test_master_leaves(self) -> None:
-        """
-        A window that was not had is asked for again after a while, and no difference is made of it.
+        """A window that was not had is asked for again after a while, and no difference is made of
+        it.
         """
         comparison = self.begin()
         self.passes(HOUR, IDLE)
@@ -267,9 +243,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual((comparison.status()["trouble"], self.errors), ("", []))
 
     def test_master_has_less(self) -> None:
-        """
-        What the master has deleted is passed over.
-        """
+        """What the master has deleted is passed over."""
         self.patch(
             MasterReplica, "begins", lambda _: self.store.environment.in_thread(lambda: 3 * SIZE)
         )
@@ -278,9 +252,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(asked, [*range(3 * SIZE, END, SIZE)])
 
     def test_log_moves(self) -> None:
-        """
-        Retention, and a log that was cut, are no differences.
-        """
+        """Retention, and a log that was cut, are no differences."""
         self.harm(PLACE)
         comparison = self.begin()
         self.whole_pass()
@@ -292,9 +264,7 @@ class ComparisonTests(LogTestCase):
         self.assertEqual(self.whole_pass()[0], 2 * SIZE)
 
     def test_rate(self) -> None:
-        """
-        Windows come no faster than the rate.
-        """
+        """Windows come no faster than the rate."""
         self.patch(cold_comparison, "WINDOW", 64 << 10)
         self.begin(rate=32 << 10)
         self.passes(HOUR, IDLE)

@@ -1,6 +1,4 @@
-"""
-Comparing a log on the disk with a running master.
-"""
+"""Comparing a log on the disk with a running master."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ SIZES = ((700, 1500, 900, 600) * 3) + (700,)
 
 
 class AgainstTestCase(LogTestCase):
-    """
-    A store's log and a master played by hand.
-    """
+    """A store's log and a master played by hand."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -42,9 +38,7 @@ class AgainstTestCase(LogTestCase):
         self.theirs = self.copied(self.ours)
 
     def copied(self, log: CommitLog, end: int | None = None) -> CommitLog:
-        """
-        A master's log with the same bytes.
-        """
+        """A master's log with the same bytes."""
         copy = self.log()
         copy.begin(0)
         append_frame(copy, 0, content(log, 0, end))
@@ -52,22 +46,17 @@ class AgainstTestCase(LogTestCase):
         return copy
 
     def put(self, log: CommitLog, *sizes: int, topic: str = "TopicA") -> None:
-        """
-        Write records.
-        """
+        """Write records."""
         for size in sizes:
             log.put([encoded(size, topic=topic)], [0], 0)
 
     def change(self, at: int) -> None:
-        """
-        Change one byte of ours.
-        """
+        """Change one byte of ours."""
         file = self.ours.folder.at(at)
         file.view[at - file.start] ^= 0xFF
 
     def look(self, bounds: MasterBounds | None = None, **more: Any) -> Deferred[LogComparison]:
-        """
-        Begin to compare.
+        """Begin to compare.
 
         @param bounds: What the master's client port tells, if it is asked.
         """
@@ -88,38 +77,28 @@ class AgainstTestCase(LogTestCase):
         return self.looking
 
     def gone(self) -> None:
-        """
-        Nothing is left behind.
-        """
+        """Nothing is left behind."""
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [], "calls are left")
 
     def told(self) -> MasterBounds:
-        """
-        What an honest master says.
-        """
+        """What an honest master says."""
         return MasterBounds(self.theirs.min_offset, self.theirs.end, 1)
 
     def answered(self) -> Connection:
-        """
-        The next question, and the master's log from there.
-        """
+        """The next question, and the master's log from there."""
         connection = self.endpoint.accept()
         connection.feed(self.theirs, connection.reports()[0])
         return connection
 
     def found(self) -> LogComparison:
-        """
-        What was found.
-        """
+        """What was found."""
         return self.successResultOf(self.looking)
 
 
 class AnswerTests(AgainstTestCase):
     def test_equal(self) -> None:
-        """
-        The last file is compared, and the connection is closed at once.
-        """
+        """The last file is compared, and the connection is closed at once."""
         self.look(self.told())
         connection = self.answered()
         found = self.found()
@@ -131,9 +110,7 @@ class AnswerTests(AgainstTestCase):
         self.assertEqual(connection.reports(), [start])
 
     def test_behind(self) -> None:
-        """
-        What the master has more is counted by topic.
-        """
+        """What the master has more is counted by topic."""
         at = self.theirs.end
         self.put(self.theirs, 700, 900, 700, topic="More")
         self.look(self.told())
@@ -147,9 +124,7 @@ class AnswerTests(AgainstTestCase):
         self.assertEqual(found.first.records, 0)
 
     def test_ahead(self) -> None:
-        """
-        What we have more is counted, and nothing was asked above the master's end.
-        """
+        """What we have more is counted, and nothing was asked above the master's end."""
         self.put(self.ours, 700, 900, topic="More")
         self.look(self.told())
         connection = self.answered()
@@ -161,9 +136,7 @@ class AnswerTests(AgainstTestCase):
         self.assertLess(connection.reports()[0], self.theirs.end)
 
     def test_parted(self) -> None:
-        """
-        Two histories: the place, the record, and what each side has for itself.
-        """
+        """Two histories: the place, the record, and what each side has for itself."""
         at = self.ours.end
         self.put(self.ours, 700, 900, topic="Ours")
         self.put(self.theirs, 700, 1500, 900, topic="Their")
@@ -179,9 +152,7 @@ class AnswerTests(AgainstTestCase):
         self.assertEqual(found.second.topics, {"Their": 3})
 
     def test_flipped(self) -> None:
-        """
-        A flipped bit in the last file is found, and whose records follow it.
-        """
+        """A flipped bit in the last file is found, and whose records follow it."""
         for log in (self.ours, self.theirs):
             self.put(log, 900)
         at = self.ours.end - 900 + 200
@@ -195,9 +166,7 @@ class AnswerTests(AgainstTestCase):
         self.assertEqual((found.first.records, found.second.records), (0, 1))
 
     def test_limit(self) -> None:
-        """
-        Of a master that has far more, only so much is fetched.
-        """
+        """Of a master that has far more, only so much is fetched."""
         self.patch(observer_protocol, "MOST_KEPT", 2000)
         at = self.theirs.end
         self.put(self.theirs, *[700] * 10, topic="More")
@@ -214,9 +183,7 @@ class AnswerTests(AgainstTestCase):
 
 class QuestionTests(AgainstTestCase):
     def test_further_back(self) -> None:
-        """
-        If not even the first record compared is common, it asks further back.
-        """
+        """If not even the first record compared is common, it asks further back."""
         at = FILE_SIZE + 20
         self.change(at)
         start = self.ours.end - self.ours.end % FILE_SIZE
@@ -237,9 +204,7 @@ class QuestionTests(AgainstTestCase):
         self.assertIn(found.difference.offset, (at, start))
 
     def test_all(self) -> None:
-        """
-        All of it, or from an offset: byte 1 is the lowest that can be asked.
-        """
+        """All of it, or from an offset: byte 1 is the lowest that can be asked."""
         for earliest, asked in ((0, 1), (700, 700), (self.ours.end, 3 * FILE_SIZE)):
             self.look(self.told(), earliest=earliest)
             connection = self.answered()
@@ -247,8 +212,7 @@ class QuestionTests(AgainstTestCase):
             self.assertEqual(self.found().start, asked)
 
     def test_blind(self) -> None:
-        """
-        A master that tells no end is asked far below ours; a heartbeat behind data, or a
+        """A master that tells no end is asked far below ours; a heartbeat behind data, or a
         short frame, tells it.
         """
         self.put(self.ours, 900)
@@ -267,9 +231,7 @@ class QuestionTests(AgainstTestCase):
             self.assertEqual(self.found().at, self.theirs.end)
 
     def test_no_client_port(self) -> None:
-        """
-        A client port that does not answer leaves it blind, and is told.
-        """
+        """A client port that does not answer leaves it blind, and is told."""
         self.look(ask=lambda: fail(ConnectionRefusedError()))
         connection = self.answered()
         connection.heartbeat(self.theirs.end)
@@ -277,9 +239,7 @@ class QuestionTests(AgainstTestCase):
         self.assertIn("refused", self.against.port.state)
 
     def test_repeats(self) -> None:
-        """
-        On a long connection the first report is repeated, and never raised.
-        """
+        """On a long connection the first report is repeated, and never raised."""
         self.look(self.told(), earliest=0)
         connection = self.endpoint.accept()
         connection.feed(self.theirs, 1, FILE_SIZE)
@@ -289,9 +249,7 @@ class QuestionTests(AgainstTestCase):
         self.assertIsNone(self.found().difference)
 
     def test_empty_store(self) -> None:
-        """
-        A log without a byte has nothing to compare.
-        """
+        """A log without a byte has nothing to compare."""
         for path in self.place.iterdir():
             path.write_bytes(bytes(FILE_SIZE))
         self.look(self.told())
@@ -299,9 +257,7 @@ class QuestionTests(AgainstTestCase):
         self.failureResultOf(self.looking, NothingCommon)
 
     def assertRefused(self) -> None:
-        """
-        The connection is made, asked about, and left without a word.
-        """
+        """The connection is made, asked about, and left without a word."""
         factory, done = self.endpoint.waiting.pop(0)
         protocol: Any = factory.buildProtocol(None)  # type: ignore[arg-type]
         connection = Connection(protocol, self.clock)
@@ -310,9 +266,7 @@ class QuestionTests(AgainstTestCase):
         self.assertFalse(connection.open)
 
     def test_deleted(self) -> None:
-        """
-        A master whose log begins behind our end is not asked for a byte.
-        """
+        """A master whose log begins behind our end is not asked for a byte."""
         self.look(MasterBounds(100 * FILE_SIZE, 101 * FILE_SIZE, 1))
         self.assertRefused()
         said = str(self.failureResultOf(self.looking, NothingCommon).value)
@@ -320,9 +274,7 @@ class QuestionTests(AgainstTestCase):
         self.assertIn(f"our log holds [0, {self.ours.end})", said)
 
     def test_refused(self) -> None:
-        """
-        A master of ours closes where a stock one is silent: further back, to the end.
-        """
+        """A master of ours closes where a stock one is silent: further back, to the end."""
         self.look()
         asked = []
         while self.endpoint.waiting and len(asked) < 20:
@@ -343,17 +295,13 @@ class QuestionTests(AgainstTestCase):
 
 class FaultTests(AgainstTestCase):
     def test_unreachable(self) -> None:
-        """
-        Nobody listens.
-        """
+        """Nobody listens."""
         self.look()
         self.endpoint.refuse()
         self.failureResultOf(self.looking, ConnectionRefusedError)
 
     def test_leaves(self) -> None:
-        """
-        A master that leaves in the middle has proven nothing.
-        """
+        """A master that leaves in the middle has proven nothing."""
         self.look(self.told(), earliest=0)
         connection = self.endpoint.accept()
         connection.feed(self.theirs, 1, FILE_SIZE)
@@ -362,9 +310,7 @@ class FaultTests(AgainstTestCase):
         self.assertEqual(error.offset, FILE_SIZE)
 
     def test_stalls(self) -> None:
-        """
-        Neither has one that sends no more.
-        """
+        """Neither has one that sends no more."""
         self.look(self.told(), earliest=0)
         connection = self.endpoint.accept()
         connection.feed(self.theirs, 1, FILE_SIZE)
@@ -373,9 +319,7 @@ class FaultTests(AgainstTestCase):
         self.assertFalse(connection.open)
 
     def test_gap(self) -> None:
-        """
-        A stream that does not begin where it was asked, or has a gap, is refused.
-        """
+        """A stream that does not begin where it was asked, or has a gap, is refused."""
         self.look(self.told(), earliest=0)
         self.endpoint.accept().frame(2, b"x")
         self.failureResultOf(self.looking, FrameOffsetMismatch)
@@ -386,9 +330,7 @@ class FaultTests(AgainstTestCase):
         self.failureResultOf(self.looking, FrameOffsetMismatch)
 
     def test_files_missing(self) -> None:
-        """
-        Behind a missing file of ours the rest is compared.
-        """
+        """Behind a missing file of ours the rest is compared."""
         sorted(self.place.iterdir())[1].unlink()
         self.look(self.told(), earliest=0)
         self.assertEqual(self.answered().reports(), [2 * FILE_SIZE])

@@ -1,6 +1,4 @@
-"""
-Which life of the log a run belongs to.
-"""
+"""Which life of the log a run belongs to."""
 
 from __future__ import annotations
 
@@ -15,35 +13,26 @@ from tests.support.sending_log import MemoryLog
 
 
 class EpochTests(SynchronousTestCase):
-    """
-    Runs of a master over one store.
-    """
+    """Runs of a master over one store."""
 
     def setUp(self) -> None:
-        """
-        A log of 5000 bytes in small files.
-        """
+        """A log of 5000 bytes in small files."""
         self.root = Path(self.mktemp())
         self.log = MemoryLog(file_size=1000)
         self.log.put(bytes(range(250)) * 20)
 
     def begin(self) -> Epoch:
-        """
-        A master starts.
-        """
+        """A master starts."""
         return Epoch.begin(self.root, self.log)
 
     def test_first_run(self) -> None:
-        """
-        It begins at the end of what it found.
-        """
+        """It begins at the end of what it found."""
         run = self.begin()
         self.assertEqual((run.start, run.marks, run.continued), (5000, {}, False))
         self.assertTrue((self.root / EPOCH_FILE).exists())
 
     def test_goes_on(self) -> None:
-        """
-        After a clean stop start and marks go on, under a new id: who was ahead of the
+        """After a clean stop start and marks go on, under a new id: who was ahead of the
         epoch is not proven by a restart.
         """
         first = self.begin()
@@ -57,26 +46,20 @@ class EpochTests(SynchronousTestCase):
         self.assertEqual(ledger.open("10.0.0.1", "10.0.0.1").first(6000), 6000)
 
     def test_killed(self) -> None:
-        """
-        After a kill a new epoch begins at the recovered end, whatever was lost.
-        """
+        """After a kill a new epoch begins at the recovered end, whatever was lost."""
         self.begin()
         self.log.put(bytes(2000))
         run = self.begin()
         self.assertEqual((run.start, run.marks, run.continued), (7000, {}, False))
 
     def test_killed_after_a_clean_run(self) -> None:
-        """
-        The clean stop before does not speak for it, even if nothing was written.
-        """
+        """The clean stop before does not speak for it, even if nothing was written."""
         self.begin().close(self.log, {"a": 5000})
         self.begin()
         self.assertFalse(self.begin().continued)
 
     def test_somebody_else_wrote(self) -> None:
-        """
-        Another end, or other bytes before the same end, are another life.
-        """
+        """Another end, or other bytes before the same end, are another life."""
         self.begin().close(self.log, {"a": 5000})
         self.log.put(b"x")
         run = self.begin()
@@ -87,27 +70,21 @@ class EpochTests(SynchronousTestCase):
         self.assertFalse(Epoch.begin(self.root, other).continued)
 
     def test_damaged(self) -> None:
-        """
-        A file that makes no sense is no reason not to start.
-        """
+        """A file that makes no sense is no reason not to start."""
         (self.root / EPOCH_FILE).parent.mkdir(parents=True)
         for content in (b"", b"{", b"[]", b'{"closed": true}', b'{"closed":true,"marks":[]}'):
             (self.root / EPOCH_FILE).write_bytes(content)
             self.assertFalse(self.begin().continued)
 
     def test_empty_log(self) -> None:
-        """
-        A new store is a log, too.
-        """
+        """A new store is a log, too."""
         self.log = MemoryLog()
         self.begin().close(self.log, {})
         run = self.begin()
         self.assertEqual((run.start, run.continued), (0, True))
 
     def test_crashed_from(self) -> None:
-        """
-        After a kill the file tells where our own records begin; else it tells nothing.
-        """
+        """After a kill the file tells where our own records begin; else it tells nothing."""
         self.assertIsNone(crashed_from(self.root))
         run = self.begin()
         self.assertEqual(crashed_from(self.root), 5000)

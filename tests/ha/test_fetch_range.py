@@ -1,6 +1,4 @@
-"""
-Fetching a range of a master's log by its HA port.
-"""
+"""Fetching a range of a master's log by its HA port."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ SIZES = ((700, 1500, 900, 600) * 3) + (700,)
 
 
 class FetchTests(LogTestCase):
-    """
-    A master played by hand.
-    """
+    """A master played by hand."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -53,8 +49,7 @@ class FetchTests(LogTestCase):
         bounds: MasterBounds | None = None,
         ask: AskBounds | None = None,
     ) -> Deferred[int]:
-        """
-        Begin to fetch.
+        """Begin to fetch.
 
         @param bounds: What the client port tells; by default it is not asked.
         @param ask: Asks it, where the answers differ.
@@ -78,25 +73,19 @@ class FetchTests(LogTestCase):
         return ensureDeferred(both())
 
     def nothing_left(self) -> None:
-        """
-        No timer and no attempt.
-        """
+        """No timer and no attempt."""
         self.clock.advance(0)
         self.assertEqual((self.clock.getDelayedCalls(), self.endpoint.waiting), ([], []))
 
     def fed(self, start: int, stop: int, **more: Any) -> Connection:
-        """
-        A fetch that is answered.
-        """
+        """A fetch that is answered."""
         self.fetching = self.fetch(start, stop)
         connection = self.endpoint.accept()
         connection.feed(self.theirs, connection.reports()[-1], **more)
         return connection
 
     def test_a_range(self) -> None:
-        """
-        It asks where the range begins, takes what is in it, and leaves; never a byte more.
-        """
+        """It asks where the range begins, takes what is in it, and leaves; never a byte more."""
         connection = self.fed(700, 5000)
         self.assertEqual(self.successResultOf(self.fetching), 5000)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 700, 5000))
@@ -105,18 +94,14 @@ class FetchTests(LogTestCase):
         self.assertEqual(self.came, 4300)
 
     def test_the_first_byte(self) -> None:
-        """
-        For byte 0 no slave can ask: it follows from those behind it.
-        """
+        """For byte 0 no slave can ask: it follows from those behind it."""
         connection = self.fed(0, 1000)
         self.assertEqual(connection.reports(), [SAYS_ONLOOKER, 1])
         self.assertEqual(self.successResultOf(self.fetching), 1000)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 0, 1000))
 
     def test_report_is_repeated(self) -> None:
-        """
-        A slow master keeps the connection, and is never told of more than was asked first.
-        """
+        """A slow master keeps the connection, and is never told of more than was asked first."""
         fetching = self.fetch(700, 5000)
         connection = self.endpoint.accept()
         for at in range(700, 5000, 430):
@@ -127,18 +112,14 @@ class FetchTests(LogTestCase):
         self.assertGreater(len(connection.reports()), 5)
 
     def test_master_ends(self) -> None:
-        """
-        A heartbeat behind bytes is the master's end.
-        """
+        """A heartbeat behind bytes is the master's end."""
         connection = self.fed(700, 1 << 30)
         connection.heartbeat(self.theirs.end)
         self.assertEqual(self.successResultOf(self.fetching), self.theirs.end)
         self.assertEqual(self.out.getvalue(), content(self.theirs, 700))
 
     def test_nothing_there(self) -> None:
-        """
-        Silence, a close, and heartbeats that echo the report say that there is nothing.
-        """
+        """Silence, a close, and heartbeats that echo the report say that there is nothing."""
         fetching = self.fetch(700, 5000)
         connection = self.endpoint.accept()
         connection.heartbeat(700)
@@ -149,17 +130,15 @@ class FetchTests(LogTestCase):
         self.failureResultOf(fetching, ReplicaLacks)
 
     def test_outside_its_bounds(self) -> None:
-        """
-        A master is not asked for what it says it has not: a stock one would believe the report.
+        """A master is not asked for what it says it has not: a stock one would believe the
+        report.
         """
         for bounds in (MasterBounds(4096, 9000, 1), MasterBounds(0, 700, 1)):
             error = self.failureResultOf(self.fetch(700, 5000, bounds), ReplicaLacks).value
             self.assertIn(f"[{bounds.min_offset}, {bounds.max_offset})", str(error))
 
     def test_leaves(self) -> None:
-        """
-        A master that goes away in the middle, or falls silent there.
-        """
+        """A master that goes away in the middle, or falls silent there."""
         self.fed(700, 5000, end=2000).close()
         self.failureResultOf(self.fetching, MasterLeft)
         self.fed(700, 5000, end=2000)
@@ -167,9 +146,7 @@ class FetchTests(LogTestCase):
         self.failureResultOf(self.fetching, MasterLeft)
 
     def test_no_master(self) -> None:
-        """
-        A stream that goes on elsewhere, and a port where nothing listens.
-        """
+        """A stream that goes on elsewhere, and a port where nothing listens."""
         fetching = self.fetch(700, 5000)
         self.endpoint.accept().feed(self.theirs, 800)
         self.failureResultOf(fetching, FrameOffsetMismatch)
@@ -178,9 +155,7 @@ class FetchTests(LogTestCase):
         self.failureResultOf(fetching, ConnectionRefusedError)
 
     def test_client_port_does_not_answer(self) -> None:
-        """
-        Then it is asked all the same; the caller can tell.
-        """
+        """Then it is asked all the same; the caller can tell."""
         replica = MasterReplica(
             endpoint=self.endpoint,
             name="x",
@@ -193,8 +168,7 @@ class FetchTests(LogTestCase):
         self.flushLoggedErrors()
 
     def test_tls(self) -> None:
-        """
-        A handshake is begun with a broker of ours, and with one that is not to be asked; a stock
+        """A handshake is begun with a broker of ours, and with one that is not to be asked; a stock
         one hears nothing, nor one whose client port does not answer.
         """
         identity = TlsIdentity("replication", "of replication", TlsFiles())
@@ -233,9 +207,7 @@ class FetchTests(LogTestCase):
     @given(cuts=st.lists(st.integers(1, 4000), max_size=12))
     @hypothesis_settings(max_examples=tries(30), deadline=None)
     def test_split_anywhere(self, cuts: list[int]) -> None:
-        """
-        However the stream comes in pieces.
-        """
+        """However the stream comes in pieces."""
         self.setUp()
         fetching = self.fetch(0, 3000)
         connection = self.endpoint.accept()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.ha.known_replicas}.
-"""
+"""Tests for L{rmqha.ha.known_replicas}."""
 
 from __future__ import annotations
 
@@ -15,38 +13,28 @@ A, B = "10.0.0.2", "10.0.0.3"
 
 
 class KnownReplicasTests(LogTestCase):
-    """
-    Where the replicas of a run were.
-    """
+    """Where the replicas of a run were."""
 
     def setUp(self) -> None:
         self.root = self.folder()
         self.known = self.loaded()
 
     def loaded(self, in_thread: Any = now) -> KnownReplicas:
-        """
-        As a master's start does.
-        """
+        """As a master's start does."""
         return KnownReplicas.load(self.root, in_thread)
 
     def written(self) -> Any:
-        """
-        What is on the disk.
-        """
+        """What is on the disk."""
         return json.loads((self.root / "rmqha" / "replicas.json").read_text())["replicas"]
 
     def test_new(self) -> None:
-        """
-        A new store knows none, and writes nothing before there is one.
-        """
+        """A new store knows none, and writes nothing before there is one."""
         self.assertEqual(self.known.ports, {})
         self.successResultOf(self.known.close())
         self.assertFalse((self.root / "rmqha").exists())
 
     def test_joined(self) -> None:
-        """
-        An address is written once, when a replica has acknowledged something.
-        """
+        """An address is written once, when a replica has acknowledged something."""
         held = Held()
         known = self.loaded(held)
         for _ in range(5):
@@ -57,9 +45,7 @@ class KnownReplicasTests(LogTestCase):
         self.assertEqual(self.loaded().ports, {A: []})
 
     def test_one_write_at_a_time(self) -> None:
-        """
-        What joins meanwhile is written behind it, together.
-        """
+        """What joins meanwhile is written behind it, together."""
         held = Held()
         known = self.loaded(held)
         for host in (A, B, "10.0.0.4"):
@@ -73,8 +59,7 @@ class KnownReplicasTests(LogTestCase):
         self.successResultOf(closed)
 
     def test_ports(self) -> None:
-        """
-        What slaves tell of their ports counts for addresses of replicas, whichever comes first;
+        """What slaves tell of their ports counts for addresses of replicas, whichever comes first;
         several may share an address.
         """
         self.known.listens(A, 10912)
@@ -90,9 +75,7 @@ class KnownReplicasTests(LogTestCase):
         self.assertEqual(self.written()[A], list(range(12, 20)))
 
     def test_crash(self) -> None:
-        """
-        After a crash those of the run before are known too, with their ports.
-        """
+        """After a crash those of the run before are known too, with their ports."""
         self.known.joined(A)
         self.known.listens(A, 7)
         again = self.loaded()
@@ -102,9 +85,7 @@ class KnownReplicasTests(LogTestCase):
         self.assertEqual(self.loaded().ports, {A: [7], B: []})
 
     def test_clean_stop(self) -> None:
-        """
-        A clean stop forgets who was not there; but a run that nobody joined forgets nobody.
-        """
+        """A clean stop forgets who was not there; but a run that nobody joined forgets nobody."""
         self.known.joined(A)
         self.known.joined(B)
         again = self.loaded()
@@ -116,9 +97,7 @@ class KnownReplicasTests(LogTestCase):
         self.assertEqual(list(self.loaded().ports), [B])
 
     def test_bounded(self) -> None:
-        """
-        Who calls from ever more addresses fills neither memory nor disk.
-        """
+        """Who calls from ever more addresses fills neither memory nor disk."""
         self.patch(known_replicas, "MOST_KNOWN", 3)
         for number in range(10):
             self.known.listens(f"10.0.1.{number}", 1)
@@ -127,9 +106,7 @@ class KnownReplicasTests(LogTestCase):
         self.assertEqual(len(self.known._told), 3)
 
     def test_unreadable(self) -> None:
-        """
-        A file that cannot be read names nobody, and is written anew.
-        """
+        """A file that cannot be read names nobody, and is written anew."""
         for text in ("garbage", '{"replicas": 7}', '{"replicas": {"a": 1}}', '{"replicas": [1]}'):
             (self.root / "rmqha").mkdir(exist_ok=True)
             (self.root / "rmqha" / "replicas.json").write_text(text)
@@ -139,9 +116,7 @@ class KnownReplicasTests(LogTestCase):
             self.assertEqual(self.written(), {A: []})
 
     def test_no_room(self) -> None:
-        """
-        What cannot be written is told, and tried again with the next.
-        """
+        """What cannot be written is told, and tried again with the next."""
 
         def full(function: Any, table: Any) -> Any:
             def fail() -> None:

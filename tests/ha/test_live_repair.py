@@ -1,6 +1,4 @@
-"""
-A slave that repairs its own log from its master while it serves.
-"""
+"""A slave that repairs its own log from its master while it serves."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ FAR, FAR_LENGTH, FAR_PLACE = SIZE, 102611, 50_000
 
 
 class LiveRepairTests(LogTestCase):
-    """
-    A golden store that is open, and a master played by hand that has the same log.
-    """
+    """A golden store that is open, and a master played by hand that has the same log."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -59,9 +55,7 @@ class LiveRepairTests(LogTestCase):
         return {path.name: path.read_bytes() for path in (self.root / "commitlog").iterdir()}
 
     def begin(self, threads: Callable[..., Deferred[Any]] | None = None) -> LiveRepair:
-        """
-        Begin to look.
-        """
+        """Begin to look."""
         self.patch(os, "fsync", lambda fd: None)
         self.repair = LiveRepair(
             store=self.store,
@@ -75,9 +69,7 @@ class LiveRepairTests(LogTestCase):
         return self.repair
 
     def ended(self) -> None:
-        """
-        It leaves nothing behind.
-        """
+        """It leaves nothing behind."""
         stopped = self.repair.stop()
         self.clock.advance(0)
         self.successResultOf(stopped)
@@ -93,9 +85,7 @@ class LiveRepairTests(LogTestCase):
         )
 
     def harm(self, start: int, length: int, place: int) -> None:
-        """
-        A body is lost on the disk, and the scrubber finds it.
-        """
+        """A body is lost on the disk, and the scrubber finds it."""
         path = self.root / damage.name(start // SIZE)
         damage.flip(path, place)
         self.found(start, length)
@@ -106,18 +96,15 @@ class LiveRepairTests(LogTestCase):
         self.store.scrubber.faults[start] = fault
 
     def answered(self) -> Connection:
-        """
-        The master sends what is asked for.
-        """
+        """The master sends what is asked for."""
         connection = self.endpoint.accept()
         connection.feed(self.theirs, connection.reports()[-1], batch=32768)
         self.clock.advance(0)
         return connection
 
     def test_repaired(self) -> None:
-        """
-        The damaged record is the master's again on the disk and in the map, the scrubber's fault is
-        gone, and what stood there is kept.
+        """The damaged record is the master's again on the disk and in the map, the scrubber's fault
+        is gone, and what stood there is kept.
         """
         before = bytes(self.store.log.read(START, LENGTH))
         self.harm(START, LENGTH, PLACE)
@@ -136,9 +123,8 @@ class LiveRepairTests(LogTestCase):
         self.assertFalse((own / "repair.json").exists() or (own / "repair").exists())
 
     def test_the_master_has_other_properties(self) -> None:
-        """
-        A body comes from the master, and properties that differ stay as they are: no checksum tells
-        whose are right, so that they differ is told.
+        """A body comes from the master, and properties that differ stay as they are: no checksum
+        tells whose are right, so that they differ is told.
         """
         self.harm(START, LENGTH, PLACE)
         self.theirs.data[START + LENGTH - 4] ^= 1
@@ -152,9 +138,7 @@ class LiveRepairTests(LogTestCase):
         self.assertIn("no checksum tells who is right", other.reason)
 
     def test_the_master_has_another_record(self) -> None:
-        """
-        Where even the body is not the one that our record speaks of nothing is written.
-        """
+        """Where even the body is not the one that our record speaks of nothing is written."""
         self.harm(START, LENGTH, PLACE)
         body, behind = body_range(bytes(self.theirs.data[START : START + LENGTH]), 0)
         self.theirs.data[START + body] ^= 1
@@ -169,9 +153,7 @@ class LiveRepairTests(LogTestCase):
         self.assertIn("differs outside the body too", self.repair.trouble)
 
     def test_one_after_the_other(self) -> None:
-        """
-        A range at a time; the others are not compared meanwhile.
-        """
+        """A range at a time; the others are not compared meanwhile."""
         self.harm(START, LENGTH, PLACE)
         self.harm(FAR, FAR_LENGTH, FAR_PLACE)
         self.begin()
@@ -182,9 +164,7 @@ class LiveRepairTests(LogTestCase):
         self.assertTrue(self.files() == self.whole)
 
     def test_only_from_a_proven_master(self) -> None:
-        """
-        Nobody is asked while the log is not known to be the master's; then at the next look.
-        """
+        """Nobody is asked while the log is not known to be the master's; then at the next look."""
         self.known = False
         self.harm(START, LENGTH, PLACE)
         self.begin()
@@ -196,8 +176,8 @@ class LiveRepairTests(LogTestCase):
         self.assertTrue(self.files() == self.whole)
 
     def test_master_is_damaged_too(self) -> None:
-        """
-        Nothing is written, the reason is told once, and the range is tried again after an hour.
+        """Nothing is written, the reason is told once, and the range is tried again after an
+        hour.
         """
         self.harm(START, LENGTH, PLACE)
         self.theirs.data[START + 95] ^= 1
@@ -217,9 +197,7 @@ class LiveRepairTests(LogTestCase):
         self.assertEqual(self.repair.trouble, "")
 
     def test_master_cannot_be_reached(self) -> None:
-        """
-        A refused connection and one that breaks are no failure of the job.
-        """
+        """A refused connection and one that breaks are no failure of the job."""
         self.harm(START, LENGTH, PLACE)
         self.begin()
         self.clock.advance(LOOK)
@@ -234,9 +212,7 @@ class LiveRepairTests(LogTestCase):
         self.assertEqual(job.failures, 0)
 
     def test_stock_master_with_tls(self) -> None:
-        """
-        A stock broker at the master's place hears no TLS, and is no failure of the job.
-        """
+        """A stock broker at the master's place hears no TLS, and is no failure of the job."""
         identity = TlsIdentity("replication", "of replication", TlsFiles())
         identity.load()
         endpoint = OutgoingTls(identity=identity).wrap("10.0.0.1", self.endpoint)
@@ -257,9 +233,7 @@ class LiveRepairTests(LogTestCase):
         self.assertEqual(job.failures, 0)
 
     def test_copied_from_a_damaged_master(self) -> None:
-        """
-        What came damaged from the master is fetched once the master has been repaired.
-        """
+        """What came damaged from the master is fetched once the master has been repaired."""
         damage.flip(self.root / damage.name(10), PLACE)
         data = self.store.log.read(START, LENGTH)
         self.store.log.copied.add(
@@ -274,9 +248,8 @@ class LiveRepairTests(LogTestCase):
         self.assertEqual(self.store.faults_from_master()["count"], 0)
 
     def test_what_is_not_flushed_yet(self) -> None:
-        """
-        Behind what is dispatched and on the disk nothing is touched; nor where the scrubber still
-        searches for the next record, nor files that retention has deleted.
+        """Behind what is dispatched and on the disk nothing is touched; nor where the scrubber
+        still searches for the next record, nor files that retention has deleted.
         """
         self.found(START, LENGTH)
         self.begin()
@@ -290,9 +263,7 @@ class LiveRepairTests(LogTestCase):
         del self.store.scrubber.faults[START]
 
     def test_too_long(self) -> None:
-        """
-        What would take long is left to the command.
-        """
+        """What would take long is left to the command."""
         self.patch(live_repair, "MOST", 100)
         self.found(START, LENGTH)
         self.begin()
@@ -302,9 +273,7 @@ class LiveRepairTests(LogTestCase):
         self.store.scrubber.faults.clear()
 
     def test_stopped_while_it_fetches(self) -> None:
-        """
-        A stop leaves the master, and nothing was written.
-        """
+        """A stop leaves the master, and nothing was written."""
         for answered in (False, True):
             with self.subTest(answered=answered):
                 self.setUp()
@@ -321,9 +290,7 @@ class LiveRepairTests(LogTestCase):
                 self.store.scrubber.faults.clear()
 
     def test_stop_waits_for_a_write(self) -> None:
-        """
-        Who closes the store, or cuts it, waits until a thread that writes has ended.
-        """
+        """Who closes the store, or cuts it, waits until a thread that writes has ended."""
         threads = Held()
 
         def in_thread(function: Callable[..., object], *args: object) -> Deferred[Any]:
@@ -342,9 +309,7 @@ class LiveRepairTests(LogTestCase):
         self.assertTrue(self.files() == self.whole)
 
     def test_disk_full_on_the_way(self) -> None:
-        """
-        A disk that has no room in the middle: the next look goes on with what was certain.
-        """
+        """A disk that has no room in the middle: the next look goes on with what was certain."""
         self.harm(START, LENGTH, PLACE)
         self.begin()
         real = range_repair._write_file
@@ -364,9 +329,7 @@ class LiveRepairTests(LogTestCase):
         self.assertFalse((self.root / "rmqha" / "repair.json").exists())
 
     def test_a_file_that_is_gone(self) -> None:
-        """
-        Retention may delete a file at any moment: it is not made again.
-        """
+        """Retention may delete a file at any moment: it is not made again."""
         self.harm(FAR, FAR_LENGTH, FAR_PLACE)
         self.begin()
         self.clock.advance(LOOK)

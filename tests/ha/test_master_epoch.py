@@ -1,6 +1,4 @@
-"""
-The number that says which of two masters is the later one.
-"""
+"""The number that says which of two masters is the later one."""
 
 from __future__ import annotations
 
@@ -27,36 +25,28 @@ OTHER = HigherMaster(4, "10.0.0.5:10911", "name server 10.0.0.9:9876")
 
 
 def journal(*starts: tuple[int, int], number: int | None = None) -> EpochJournal:
-    """
-    A journal with these entries, whose number is the last one's.
-    """
+    """A journal with these entries, whose number is the last one's."""
     entries = tuple(EpochStart(*start) for start in starts)
     known = entries[-1].epoch if entries else 0
     return EpochJournal(number=known if number is None else number, starts=entries)
 
 
 class JournalTests(SynchronousTestCase):
-    """
-    What becomes of a journal.
-    """
+    """What becomes of a journal."""
 
     def test_promotions(self) -> None:
-        """
-        Each raises the number, and its first byte is noted.
-        """
+        """Each raises the number, and its first byte is noted."""
         once = EpochJournal().raised(500)
         self.assertEqual(once, journal((1, 500)))
         self.assertEqual(once.raised(700), journal((1, 500), (2, 700)))
 
     def test_without_bytes(self) -> None:
-        """
-        An epoch in which nothing was written gives its place to the next.
-        """
+        """An epoch in which nothing was written gives its place to the next."""
         self.assertEqual(journal((1, 500)).raised(500), journal((2, 500)))
 
     def test_above_what_was_met(self) -> None:
-        """
-        A promotion exceeds a master that was met, and a store that was fenced is not any more.
+        """A promotion exceeds a master that was met, and a store that was fenced is not any
+        more.
         """
         fenced = journal((1, 500)).met(OTHER)
         self.assertEqual(fenced.fenced_by, OTHER)
@@ -64,44 +54,34 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual((raised.number, raised.fenced_by), (5, None))
 
     def test_chosen(self) -> None:
-        """
-        An operator may choose a number, but none that is known already.
-        """
+        """An operator may choose a number, but none that is known already."""
         self.assertEqual(EpochJournal().raised(500, 7).number, 7)
         for number in (0, 1, LARGEST + 1):
             self.assertRaises(Refused, journal((1, 500)).raised, 900, number)
 
     def test_met(self) -> None:
-        """
-        The highest that was met counts; one that is not higher is no reason.
-        """
+        """The highest that was met counts; one that is not higher is no reason."""
         found = EpochJournal(number=4).met(OTHER)
         self.assertIsNone(found.fenced_by)
         higher = HigherMaster(6, "10.0.0.6:10911", "a slave")
         self.assertEqual(found.met(higher).met(OTHER).fenced_by, higher)
 
     def test_followed(self) -> None:
-        """
-        A slave has its master's epochs, and forgets a higher one that is not higher any more.
-        """
+        """A slave has its master's epochs, and forgets a higher one that is not higher any more."""
         starts = (EpochStart(2, 100), EpochStart(3, 900))
         before = journal((1, 50)).met(OTHER)
         self.assertEqual(before.followed(4, starts), EpochJournal(number=4, starts=starts))
         self.assertEqual(before.followed(3, starts).fenced_by, OTHER)
 
     def test_cut(self) -> None:
-        """
-        What is cut off takes its entries along, and never the number.
-        """
+        """What is cut off takes its entries along, and never the number."""
         found = journal((1, 500), (2, 700))
         self.assertEqual(found.cut(700), found)
         self.assertEqual(found.cut(699), journal((1, 500), number=2))
         self.assertEqual(found.cut(0), journal(number=2))
 
     def test_bounded(self) -> None:
-        """
-        The newest entries are kept.
-        """
+        """The newest entries are kept."""
         found = EpochJournal()
         for number in range(MOST_STARTS + 3):
             found = found.raised(number)
@@ -109,9 +89,7 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual(found.starts[-1].epoch, MOST_STARTS + 3)
 
     def test_text(self) -> None:
-        """
-        What goes over the wire is read as it was; anything else is refused.
-        """
+        """What goes over the wire is read as it was; anything else is refused."""
         for one in (journal(), journal((1, 0), (2, 66215))):
             self.assertEqual(parse(one.text()), one.starts)
         wrong = ["1", "1-", "1-2-3", "x-1", "2-5,1-7", "1-5,2-4", "1-5,", "-1-5", "²-1"]
@@ -125,26 +103,20 @@ class JournalTests(SynchronousTestCase):
 
 
 class FileTests(SynchronousTestCase):
-    """
-    A journal on the disk.
-    """
+    """A journal on the disk."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 
     def test_kept(self) -> None:
-        """
-        It is read as it was written; a store without one has epoch 0.
-        """
+        """It is read as it was written; a store without one has epoch 0."""
         self.assertEqual(EpochJournal.read(self.root), EpochJournal())
         for one in (journal((1, 5), (2, 9)), journal((1, 5), number=9).met(OTHER), journal()):
             one.write(self.root)
             self.assertEqual(EpochJournal.read(self.root), one)
 
     def test_nonsense(self) -> None:
-        """
-        A file that makes no sense is no epoch 0: the store may be the newer one.
-        """
+        """A file that makes no sense is no epoch 0: the store may be the newer one."""
         path_of(self.root).parent.mkdir(parents=True)
         for content in (
             b"{",
@@ -162,17 +134,13 @@ class FileTests(SynchronousTestCase):
 
 
 class NodeTests(SynchronousTestCase):
-    """
-    The journal of a node that runs.
-    """
+    """The journal of a node that runs."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 
     def test_loaded(self) -> None:
-        """
-        What a crash took off the log's end has no entry any more.
-        """
+        """What a crash took off the log's end has no entry any more."""
         journal((1, 5), (2, 9)).write(self.root)
         epochs = MasterEpochs(self.root, now)
         epochs.load(8)
@@ -182,9 +150,7 @@ class NodeTests(SynchronousTestCase):
         )
 
     def test_written(self) -> None:
-        """
-        A change counts at once and is durable when it is said to be, the last of several too.
-        """
+        """A change counts at once and is durable when it is said to be, the last of several too."""
         threads: list[tuple[Deferred[None], Any]] = []
 
         def later(function: Any, *args: Any) -> Deferred[None]:
@@ -212,9 +178,7 @@ class NodeTests(SynchronousTestCase):
         self.assertEqual(threads, [])
 
     def test_disk_full(self) -> None:
-        """
-        What cannot be written counts all the same, and is tried again with the next change.
-        """
+        """What cannot be written counts all the same, and is tried again with the next change."""
         full = True
 
         def write(function: Any, *args: Any) -> Deferred[None]:

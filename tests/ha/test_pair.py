@@ -1,6 +1,4 @@
-"""
-The real master and the real slave, over transports in memory.
-"""
+"""The real master and the real slave, over transports in memory."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ SIZES = (700, 1500, 900, 600) * 5
 
 @implementer(IStreamClientEndpoint)
 class Wire:
-    """
-    Connects to whatever master there is now.
+    """Connects to whatever master there is now.
 
     @ivar master: Its factory; C{None} while it is down, C{"closing"} while it takes
         connections and closes them.
@@ -49,9 +46,7 @@ class Wire:
         self.made = 0
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Connect, or fail, in the reactor's next turn.
-        """
+        """Connect, or fail, in the reactor's next turn."""
         return deferLater(self.clock, 0.0, self._connect, protocolFactory)
 
     def _connect(self, protocolFactory: IProtocolFactory) -> IProtocol:
@@ -73,16 +68,12 @@ class Wire:
         return client
 
     def cut(self) -> None:
-        """
-        The newest connection is cut.
-        """
+        """The newest connection is cut."""
         if self.ends and not self.ends[-1][0].disconnected:
             self.ends[-1][0].loseConnection()
 
     def pump(self) -> None:
-        """
-        Let everything through that was written.
-        """
+        """Let everything through that was written."""
         moved = True
         while moved:
             moved = False
@@ -91,23 +82,17 @@ class Wire:
 
 
 class Pair(LogTestCase):
-    """
-    A master with five files, a slave, and no time passing.
-    """
+    """A master with five files, a slave, and no time passing."""
 
     def setUp(self) -> None:
-        """
-        The master's log.
-        """
+        """The master's log."""
         self.clock = Clock()
         self.wire = Wire(self.clock)
         self.theirs = self.filled(*SIZES)
         self.factory: MasterFactory | None = None
 
     def serve(self, **keys: Any) -> MasterFactory:
-        """
-        Start a master on its log: a new epoch.
-        """
+        """Start a master on its log: a new epoch."""
         settings = HASettings(**({"batch": 1000} | keys))
         ledger = Ledger(log=self.theirs, start=self.theirs.end, first_sync=settings.first_sync)
         self.transfer = GroupTransfer(ledger=ledger, clock=self.clock, needed=1)
@@ -124,9 +109,7 @@ class Pair(LogTestCase):
         return factory
 
     def unserve(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         factory, self.factory = self.factory, None
         self.wire.master = None
         if factory is not None:
@@ -137,9 +120,7 @@ class Pair(LogTestCase):
             self.successResultOf(stopped)
 
     def follow(self, mine: CommitLog, **keys: Any) -> Follower:
-        """
-        Start a slave.
-        """
+        """Start a slave."""
         self.mine = mine
         self.marks: list[bool] = []
         self.repaired: list[str] = []
@@ -158,17 +139,13 @@ class Pair(LogTestCase):
         return self.follower
 
     def unfollow(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.follower.stopService()
         self.settle()
         self.successResultOf(stopped)
 
     def repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
-        """
-        What a node does, without its store.
-        """
+        """What a node does, without its store."""
         self.repaired.append(policy.value)
         if policy is DivergencePolicy.REBOOTSTRAP:
             self.mine = self.log()
@@ -185,34 +162,26 @@ class Pair(LogTestCase):
         return succeed(f"cut at {at}")
 
     def settle(self) -> None:
-        """
-        Everything that needs no time happens.
-        """
+        """Everything that needs no time happens."""
         for _ in range(5):
             self.wire.pump()
             self.clock.advance(0)
 
     def passes(self, seconds: float) -> None:
-        """
-        Time passes.
-        """
+        """Time passes."""
         for _ in range(round(seconds / 0.05)):
             self.clock.advance(0.05)
             self.settle()
 
     def assertEqualLogs(self) -> None:
-        """
-        In sync, and byte for byte.
-        """
+        """In sync, and byte for byte."""
         self.assertEqual(self.follower.sync.state.value, "in-sync", self.follower.sync.reason)
         low = max(self.mine.min_offset, self.theirs.min_offset)
         self.assertEqual(content(self.mine, low), content(self.theirs, low))
         self.assertEqual(self.mine.confirmed, self.theirs.end)
 
     def part(self, *sizes: int, end: int | None = None, topic: str = "TopicB") -> CommitLog:
-        """
-        A log that has the master's bytes up to C{end}, and then others.
-        """
+        """A log that has the master's bytes up to C{end}, and then others."""
         log = self.log()
         stop = self.theirs.end if end is None else end
         append_frame(log, 0, content(self.theirs, 0, stop))
@@ -223,14 +192,10 @@ class Pair(LogTestCase):
 
 
 class FollowTests(Pair):
-    """
-    A pair that is well.
-    """
+    """A pair that is well."""
 
     def test_bootstrap(self) -> None:
-        """
-        An empty slave gets everything from the first byte.
-        """
+        """An empty slave gets everything from the first byte."""
         self.serve()
         self.follow(self.log())
         self.assertEqualLogs()
@@ -238,9 +203,7 @@ class FollowTests(Pair):
         self.assertEqual(self.wire.made, 1)
 
     def test_bootstrap_above_zero(self) -> None:
-        """
-        From the master's min, if that is all it has.
-        """
+        """From the master's min, if that is all it has."""
         self.theirs.drop_first().remove()
         self.theirs.drop_first().remove()
         self.serve()
@@ -250,9 +213,7 @@ class FollowTests(Pair):
         self.assertEqual(self.mine.min_offset, 2 * FILE_SIZE)
 
     def test_bootstrap_from_stock_behaviour(self) -> None:
-        """
-        A master that gives an empty slave only its last file has the rest taken anyway.
-        """
+        """A master that gives an empty slave only its last file has the rest taken anyway."""
         self.serve(first_sync=FirstSync.LAST_FILE)
         self.follow(self.log())
         self.passes(2)
@@ -260,9 +221,7 @@ class FollowTests(Pair):
         self.assertEqual(self.mine.min_offset, 0)
 
     def test_master_with_only_later_files_and_stock_behaviour(self) -> None:
-        """
-        Then the first file is found by asking.
-        """
+        """Then the first file is found by asking."""
         self.theirs.drop_first().remove()
         self.serve(first_sync=FirstSync.LAST_FILE)
         self.follow(self.log())
@@ -271,18 +230,14 @@ class FollowTests(Pair):
         self.assertEqual(self.mine.min_offset, FILE_SIZE)
 
     def test_last_file(self) -> None:
-        """
-        haFirstSync=last-file on the slave takes that.
-        """
+        """haFirstSync=last-file on the slave takes that."""
         self.serve(first_sync=FirstSync.LAST_FILE)
         self.follow(self.log(), first_sync=FirstSync.LAST_FILE)
         self.assertEqualLogs()
         self.assertEqual(self.mine.min_offset, 4 * FILE_SIZE)
 
     def test_sync_writes(self) -> None:
-        """
-        Writes are acknowledged by the slave's reports, as they come.
-        """
+        """Writes are acknowledged by the slave's reports, as they come."""
         self.serve()
         self.follow(self.log())
         for _ in range(10):
@@ -295,9 +250,7 @@ class FollowTests(Pair):
         self.assertEqualLogs()
 
     def test_only_flushed(self) -> None:
-        """
-        A SYNC_FLUSH slave acknowledges when its disk has it.
-        """
+        """A SYNC_FLUSH slave acknowledges when its disk has it."""
         self.serve()
         self.follow(self.log())
         self.follower.reportable = flushed
@@ -313,9 +266,7 @@ class FollowTests(Pair):
         self.assertEqual(self.successResultOf(waiting), PutStatus.PUT_OK)
 
     def test_empty_pair(self) -> None:
-        """
-        Two empty logs are in sync; the first write is followed.
-        """
+        """Two empty logs are in sync; the first write is followed."""
         self.theirs = self.log()
         self.serve()
         self.follow(self.log())
@@ -329,9 +280,7 @@ class FollowTests(Pair):
         self.assertEqualLogs()
 
     def test_reconnect(self) -> None:
-        """
-        A cut connection is made again, compared, and costs nothing.
-        """
+        """A cut connection is made again, compared, and costs nothing."""
         self.serve()
         self.follow(self.log())
         for _ in range(3):
@@ -343,9 +292,7 @@ class FollowTests(Pair):
             self.assertEqualLogs()
 
     def test_master_restarts(self) -> None:
-        """
-        While a master recovers it closes what connects; then all goes on.
-        """
+        """While a master recovers it closes what connects; then all goes on."""
         self.serve()
         self.follow(self.log())
         self.unserve()
@@ -358,9 +305,7 @@ class FollowTests(Pair):
         self.assertEqualLogs()
 
     def test_housekeeping(self) -> None:
-        """
-        An idle pair stays connected: heartbeats one way, reports the other.
-        """
+        """An idle pair stays connected: heartbeats one way, reports the other."""
         self.serve()
         self.follow(self.log())
         self.passes(120)
@@ -368,9 +313,7 @@ class FollowTests(Pair):
         self.assertEqual(self.wire.made, 1)
 
     def test_random_life(self) -> None:
-        """
-        Writes, cuts, restarts in any order: never anything but a prefix, and equal at last.
-        """
+        """Writes, cuts, restarts in any order: never anything but a prefix, and equal at last."""
         seed = random.SystemRandom().randrange(1 << 32)
         choose = random.Random(seed)
         self.serve()
@@ -393,14 +336,10 @@ class FollowTests(Pair):
 
 
 class PartedTests(Pair):
-    """
-    Logs that are not one.
-    """
+    """Logs that are not one."""
 
     def test_master_lost_its_tail(self) -> None:
-        """
-        A slave that is ahead says so, acknowledges nothing, and is not fed (F14).
-        """
+        """A slave that is ahead says so, acknowledges nothing, and is not fed (F14)."""
         for extra in ((130,), (700, 900), (3000, 3000)):
             with self.subTest(extra=extra):
                 self.serve()
@@ -415,9 +354,7 @@ class PartedTests(Pair):
                 self.unserve()
 
     def test_does_not_become_right_by_waiting(self) -> None:
-        """
-        When the master has written past us, the difference is found.
-        """
+        """When the master has written past us, the difference is found."""
         self.serve()
         self.follow(self.part(700))
         self.passes(3)
@@ -429,9 +366,7 @@ class PartedTests(Pair):
         self.assertEqual(self.mine.end, before)
 
     def test_truncate(self) -> None:
-        """
-        With the policy the tail is kept elsewhere, cut, and the logs are equal.
-        """
+        """With the policy the tail is kept elsewhere, cut, and the logs are equal."""
         for extra in ((130,), (700, 900), (3000, 3000, 3000)):
             with self.subTest(extra=extra):
                 self.serve()
@@ -446,9 +381,7 @@ class PartedTests(Pair):
                 self.unserve()
 
     def test_truncate_a_difference(self) -> None:
-        """
-        The same where bytes differ, from the record that differs on.
-        """
+        """The same where bytes differ, from the record that differs on."""
         self.serve()
         mine = self.part(900, 700, 3000, end=2 * FILE_SIZE + 2200)
         self.assertNotEqual(content(mine), content(self.theirs)[: mine.end])
@@ -458,9 +391,7 @@ class PartedTests(Pair):
         self.assertEqual(len(self.kept.read_bytes()), mine.end - (2 * FILE_SIZE + 2200))
 
     def test_too_much_to_cut(self) -> None:
-        """
-        Above haMaxTruncateBytes the state stays and says why.
-        """
+        """Above haMaxTruncateBytes the state stays and says why."""
         self.serve()
         mine = self.part(900, 700)
         self.follow(mine, policy=DivergencePolicy.TRUNCATE, max_truncate=1599)
@@ -472,9 +403,7 @@ class PartedTests(Pair):
         self.assertLess(len(self.repaired), 6)
 
     def test_other_cluster(self) -> None:
-        """
-        A master of another cluster has nothing in common: nothing is cut.
-        """
+        """A master of another cluster has nothing in common: nothing is cut."""
         self.serve()
         mine = self.log()
         for size in SIZES:
@@ -486,9 +415,7 @@ class PartedTests(Pair):
         self.assertIs(self.mine, mine)
 
     def test_rebootstrap(self) -> None:
-        """
-        Rebootstrap copies everything anew.
-        """
+        """Rebootstrap copies everything anew."""
         self.serve()
         mine = self.log()
         for size in SIZES:
@@ -499,9 +426,7 @@ class PartedTests(Pair):
         self.assertEqual(self.repaired, ["rebootstrap"])
 
     def test_wiped_master(self) -> None:
-        """
-        A master that lost everything is not followed into emptiness.
-        """
+        """A master that lost everything is not followed into emptiness."""
         copy = self.part()
         self.theirs = self.log()
         for policy in DivergencePolicy:
@@ -516,9 +441,7 @@ class PartedTests(Pair):
                 self.unserve()
 
     def test_expired(self) -> None:
-        """
-        A slave whose continuation is deleted is below-min, at once (F30).
-        """
+        """A slave whose continuation is deleted is below-min, at once (F30)."""
         mine = self.part(end=FILE_SIZE)
         self.theirs.drop_first().remove()
         self.theirs.drop_first().remove()
@@ -529,9 +452,7 @@ class PartedTests(Pair):
         self.assertEqual(self.mine.end, FILE_SIZE)
 
     def test_expired_in_the_middle(self) -> None:
-        """
-        While our end is still there the rest is common ground.
-        """
+        """While our end is still there the rest is common ground."""
         mine = self.part(end=2 * FILE_SIZE + 700)
         self.theirs.drop_first().remove()
         self.theirs.drop_first().remove()

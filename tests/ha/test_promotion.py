@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.ha.promotion}.
-"""
+"""Tests for L{rmqha.ha.promotion}."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ COUNT = 30
 
 
 def everything(root: Path) -> dict[str, bytes]:
-    """
-    All files of a store, but for the mark of dispatch, which names queues in any order.
-    """
+    """All files of a store, but for the mark of dispatch, which names queues in any order."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in root.rglob("*")
@@ -46,13 +42,10 @@ def everything(root: Path) -> dict[str, bytes]:
 
 
 class PromotionTestCase(LogTestCase, DerivedTestCase):
-    """
-    Tests with the store of a slave.
-    """
+    """Tests with the store of a slave."""
 
     def setUp(self) -> None:
-        """
-        A clean store with thirty messages, five that wait, and offsets from the old master,
+        """A clean store with thirty messages, five that wait, and offsets from the old master,
         which had more.
         """
         self.root = self.folder() / "store"
@@ -68,39 +61,30 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         self.table("delayOffset.json", {3: 8})
 
     def table(self, name: str, offsets: dict[Any, Any]) -> None:
-        """
-        Write one of the tables.
-        """
+        """Write one of the tables."""
         path = self.root / "config" / name
         path.parent.mkdir(exist_ok=True)
         json_table.replace(path, {"offsetTable": offsets})
 
     def offsets(self, name: str) -> Any:
-        """
-        What one of the tables says.
-        """
+        """What one of the tables says."""
         table = json_table.read(self.root / "config" / name)
         assert table is not None
         return table["offsetTable"]
 
     def epoch(self) -> dict[str | int, Any]:
-        """
-        What the next start will find.
-        """
+        """What the next start will find."""
         found = json_table.read(self.root / EPOCH_FILE)
         assert found is not None
         return found
 
     @property
     def settings(self) -> StoreSettings:
-        """
-        The store's.
-        """
+        """The store's."""
         return settings(self.root, **SIZES)
 
     def tear(self, size: int = 300) -> bytes:
-        """
-        Half a record behind the end, as a frame that was cut off leaves it.
+        """Half a record behind the end, as a frame that was cut off leaves it.
 
         @return: Its bytes.
         """
@@ -117,8 +101,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
 
 class PromoteTests(PromotionTestCase):
     def test_clean(self) -> None:
-        """
-        A whole store keeps every byte; what is behind its queues comes back; the epoch
+        """A whole store keeps every byte; what is behind its queues comes back; the epoch
         that the next start takes up begins at the end.
         """
         done = promote(self.settings)
@@ -139,8 +122,8 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(content(store.log, 0, self.end), self.data)
 
     def test_newer_tables(self) -> None:
-        """
-        What the old master's tables call delivered or ended waits again if that is not in this log.
+        """What the old master's tables call delivered or ended waits again if that is not in this
+        log.
         """
         half = f"{HALF_TOPIC}@{TRANSACTION_GROUP}"
         store = self.opened(self.root, settings=SIZES)
@@ -160,8 +143,8 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(self.offsets("consumerOffset.json")[half], {0: 0})
 
     def test_idle_topic(self) -> None:
-        """
-        Where nothing is left of a queue no offset moves: it goes on where its furthest group is.
+        """Where nothing is left of a queue no offset moves: it goes on where its furthest group
+        is.
         """
         self.table("consumerOffset.json", {"Idle@g": {1: 20}, "Idle@h": {1: 12}})
         planned = plan(self.settings)
@@ -176,8 +159,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(store.put(message(500, topic="Idle", queue_id=1)).queue_offset, 20)
 
     def other_with(self, deleted: dict[str, int], *listed: str) -> Path:
-        """
-        The old master's store, as far as it is told of deleted topics.
+        """The old master's store, as far as it is told of deleted topics.
 
         @param deleted: Up to where each was, a physical offset.
         @param listed: The topics that it has.
@@ -196,9 +178,8 @@ class PromoteTests(PromotionTestCase):
         return other
 
     def test_deleted_there(self) -> None:
-        """
-        A topic that was deleted on the old master stays so, and its groups' offsets; made again it
-        is empty.
+        """A topic that was deleted on the old master stays so, and its groups' offsets; made again
+        it is empty.
         """
         row = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
         topics = self.root / "config" / "topics.json"
@@ -228,9 +209,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((queue.min_offset, queue.max_offset), (COUNT, COUNT + 1))
 
     def test_deleted_there_and_made_again(self) -> None:
-        """
-        One that the old master has again keeps what came after, and its row.
-        """
+        """One that the old master has again keeps what came after, and its row."""
         other = self.other_with({"TopicA": self.last}, "TopicA")
         for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
             self.assertEqual((done.queues, done.unlisted), (2, ()))
@@ -240,9 +219,8 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((queue.min_offset, queue.max_offset), (COUNT - 1, COUNT))
 
     def test_deleted_behind_the_end(self) -> None:
-        """
-        Of one that was deleted behind this log's end nobody knows in which log: it stays, and that
-        is told.
+        """Of one that was deleted behind this log's end nobody knows in which log: it stays, and
+        that is told.
         """
         other = self.other_with({"TopicA": self.end + 1}, "Other")
         for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
@@ -251,9 +229,7 @@ class PromoteTests(PromotionTestCase):
             self.assertEqual(done.queues, 2)
 
     def test_unknown_topics(self) -> None:
-        """
-        Topics that have messages and no configuration are told; a broker's own are none.
-        """
+        """Topics that have messages and no configuration are told; a broker's own are none."""
         self.assertEqual(promote(self.settings).unlisted, ("TopicA",))
         topic = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
         json_table.replace(
@@ -262,9 +238,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(promote(self.settings).unlisted, ())
 
     def test_again(self) -> None:
-        """
-        What was promoted stays as it is.
-        """
+        """What was promoted stays as it is."""
         promote(self.settings)
         (event,) = read(event_path(self.root))
         self.assertIn("made a master's store: bytes ", event.text)
@@ -276,9 +250,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual([], [name for name in before if before[name] != after.get(name)])
 
     def test_torn(self) -> None:
-        """
-        What a cut-off frame left is kept and cut, and the first own record goes there.
-        """
+        """What a cut-off frame left is kept and cut, and the first own record goes there."""
         half = self.tear()
         done = promote(self.settings)
         self.assertEqual((done.end, done.cut), (self.end, len(half.rstrip(b"\0"))))
@@ -289,9 +261,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(store.put(message(500)).begin, self.end)
 
     def test_queues_from_the_log(self) -> None:
-        """
-        Queues that are not there are made, and go on where the log says.
-        """
+        """Queues that are not there are made, and go on where the log says."""
         shutil.rmtree(self.root / "consumequeue")
         done = promote(self.settings)
         self.assertEqual((done.queues, done.consumers[0].after), (2, COUNT))
@@ -300,27 +270,21 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(store.put(message(500)).queue_offset, COUNT)
 
     def test_after_a_crash(self) -> None:
-        """
-        A slave that was killed is recovered, and its store closed as after a clean stop.
-        """
+        """A slave that was killed is recovered, and its store closed as after a clean stop."""
         (self.root / "abort").write_text("1")
         shutil.rmtree(self.root / "rmqha", ignore_errors=True)
         self.assertEqual(promote(self.settings).end, self.end)
         self.assertFalse((self.root / "abort").exists())
 
     def test_forgets_its_master(self) -> None:
-        """
-        What a slave knew of its master's tables, and owed it, is of no use to the next one.
-        """
+        """What a slave knew of its master's tables, and owed it, is of no use to the next one."""
         for number in range(2):
             json_table.replace(self.root / OWN_FOLDER / METADATA, {"number": number})
         promote(self.settings)
         self.assertEqual([], list((self.root / "rmqha").glob("metadata*")))
 
     def test_once_a_master(self) -> None:
-        """
-        A store that was a master's before it was a slave's begins a new epoch.
-        """
+        """A store that was a master's before it was a slave's begins a new epoch."""
         store = self.opened(self.root, settings=SIZES)
         old = Epoch.begin(self.root, store.log)
         old.close(store.log, {"10.0.0.9": self.end})
@@ -332,18 +296,14 @@ class PromoteTests(PromotionTestCase):
         self.assertTrue(found["master"])
 
     def test_number(self) -> None:
-        """
-        The master epoch is raised above what the slave followed and met, once.
-        """
+        """The master epoch is raised above what the slave followed and met, once."""
         self.assertEqual(promote(self.settings).epoch, 1)
         self.assertEqual(EpochJournal.read(self.root).starts, (EpochStart(1, self.end),))
         done = promote(self.settings)
         self.assertEqual((done.epoch_before, done.epoch, done.was_master), (1, 1, True))
 
     def test_number_of_a_fenced_master(self) -> None:
-        """
-        A master that met a higher epoch is promoted above it, and keeps its epoch's marks.
-        """
+        """A master that met a higher epoch is promoted above it, and keeps its epoch's marks."""
         promote(self.settings)
         fenced = EpochJournal.read(self.root).met(HigherMaster(7, "10.0.0.5:10911", "a slave"))
         fenced.write(self.root)
@@ -352,9 +312,7 @@ class PromoteTests(PromotionTestCase):
         self.assertIsNone(EpochJournal.read(self.root).fenced_by)
 
     def test_chosen_number(self) -> None:
-        """
-        An operator may choose it, and repeat the command; a lower one is refused.
-        """
+        """An operator may choose it, and repeat the command; a lower one is refused."""
         for _ in range(2):
             self.assertEqual(promote(self.settings, epoch=5).epoch, 5)
         before = everything(self.root)
@@ -363,9 +321,7 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(everything(self.root), before)
 
     def test_cascade(self) -> None:
-        """
-        What a slave knew of slaves behind it is a slave's: a master begins anew.
-        """
+        """What a slave knew of slaves behind it is a slave's: a master begins anew."""
         store = self.opened(self.root, settings=SIZES)
         Epoch.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
         self.close_store(store)
@@ -374,13 +330,10 @@ class PromoteTests(PromotionTestCase):
 
 
 class RefusedTests(PromotionTestCase):
-    """
-    Nothing is changed where it may not be.
-    """
+    """Nothing is changed where it may not be."""
 
     def refused(self, error: type[Exception], **how: Any) -> Any:
-        """
-        Promotion and plan are refused alike, and no byte of the store is another.
+        """Promotion and plan are refused alike, and no byte of the store is another.
 
         @return: The error.
         """
@@ -393,17 +346,13 @@ class RefusedTests(PromotionTestCase):
         return found
 
     def test_locked(self) -> None:
-        """
-        A node runs on it.
-        """
+        """A node runs on it."""
         running = self.opened(self.root, settings=SIZES)
         self.refused(StoreLocked)
         self.assertEqual(running.state, "")
 
     def test_unfinished(self) -> None:
-        """
-        A copy that its master has not finished would lose what it lacks.
-        """
+        """A copy that its master has not finished would lose what it lacks."""
         path = marker(self.root)
         path.parent.mkdir(exist_ok=True)
         json_table.replace(path, {"master": "x"})
@@ -414,9 +363,7 @@ class RefusedTests(PromotionTestCase):
         self.refused(UnfinishedCopy, repair=True)
 
     def test_damaged(self) -> None:
-        """
-        Damage is no torn tail: it is cut on demand only, and what follows is kept.
-        """
+        """Damage is no torn tail: it is cut on demand only, and what follows is kept."""
         at = self.last
         start = at - at % 4096
         with open(self.root / "commitlog" / file_name(start), "rb+") as file:
@@ -432,17 +379,13 @@ class RefusedTests(PromotionTestCase):
         self.assertEqual(self.offsets("consumerOffset.json")["TopicA@g"], {0: COUNT - 1})
 
     def test_shortened(self) -> None:
-        """
-        A cleanly stopped store that lost its last file is another store.
-        """
+        """A cleanly stopped store that lost its last file is another store."""
         max((self.root / "commitlog").iterdir()).unlink()
         error = self.refused(LogShortened)
         self.assertEqual(error.known, self.end)
 
     def test_empty(self) -> None:
-        """
-        There is nothing to be a master of.
-        """
+        """There is nothing to be a master of."""
         shutil.rmtree(self.root / "commitlog")
         shutil.rmtree(self.root / "rmqha")
         self.assertRaises(Refused, plan, self.settings)
@@ -452,18 +395,14 @@ class RefusedTests(PromotionTestCase):
 
 class PlanTests(PromotionTestCase):
     def agree(self, planned: Promotion, done: Promotion) -> None:
-        """
-        A plan says what is done, but for the name of a file that is not there yet.
-        """
+        """A plan says what is done, but for the name of a file that is not there yet."""
         names = [name for name in Promotion.__slots__ if not name.startswith("__")]
         for name in names:
             if name != "quarantine":
                 self.assertEqual(getattr(planned, name), getattr(done, name), name)
 
     def test_says_what_will_be(self) -> None:
-        """
-        A dry run changes nothing, and is right: before, with a torn tail, and afterwards.
-        """
+        """A dry run changes nothing, and is right: before, with a torn tail, and afterwards."""
         for tear in (False, True, False):
             if tear:
                 shutil.rmtree(self.root / "rmqha" / "quarantine", ignore_errors=True)
@@ -474,9 +413,7 @@ class PlanTests(PromotionTestCase):
             self.agree(planned, promote(self.settings))
 
     def test_unfinished_cut(self) -> None:
-        """
-        A cut that was decided and not made says what comes first.
-        """
+        """A cut that was decided and not made says what comes first."""
         self.tear()
 
         def step(name: str) -> None:
@@ -491,13 +428,10 @@ class PlanTests(PromotionTestCase):
 
 @slow
 class KilledTests(PromotionTestCase):
-    """
-    A crash at every call that changes the disk.
-    """
+    """A crash at every call that changes the disk."""
 
     def killed_at(self, number: int, root: Path) -> bool:
-        """
-        Promote and die at one call.
+        """Promote and die at one call.
 
         @return: Whether it died; if not, all was done before.
         """
@@ -525,9 +459,7 @@ class KilledTests(PromotionTestCase):
         return False
 
     def test_every_call(self) -> None:
-        """
-        However far it came, the next run ends with the same store; the torn tail is kept.
-        """
+        """However far it came, the next run ends with the same store; the torn tail is kept."""
         half = self.tear().rstrip(b"\0")
         number, died = 0, True
         while died:

@@ -1,6 +1,4 @@
-"""
-A master that lost its log's tail, and the replicas that have it: L{rmqha.ha.tail_fetch}.
-"""
+"""A master that lost its log's tail, and the replicas that have it: L{rmqha.ha.tail_fetch}."""
 
 from __future__ import annotations
 
@@ -30,25 +28,19 @@ A, B = ("10.0.0.2", 10912), ("10.0.0.3", 10912)
 
 @implementer(IStreamClientEndpoint)
 class Nobody:
-    """
-    A host that is down.
-    """
+    """A host that is down."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Refused.
-        """
+        """Refused."""
         self.asked += 1
         return fail(ConnectionRefusedError())
 
 
 class FetchCase(Pair):
-    """
-    A log that lacks the end of C{theirs}; one replica or more that have it.
-    """
+    """A log that lacks the end of C{theirs}; one replica or more that have it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -58,9 +50,7 @@ class FetchCase(Pair):
         self.addCleanup(self.stop_all)
 
     def cut_log(self, end: int) -> CommitLog:
-        """
-        The master's log: what it still has of C{theirs}.
-        """
+        """The master's log: what it still has of C{theirs}."""
         log = self.log()
         append_frame(log, 0, content(self.theirs, 0, end))
         log.verify()
@@ -70,9 +60,7 @@ class FetchCase(Pair):
     def replica(
         self, log: CommitLog, address: tuple[str, int] = A, *, start: int | None = None, **keys: Any
     ) -> MasterFactory:
-        """
-        A slave whose master is away serves its log, all of which it got in this epoch.
-        """
+        """A slave whose master is away serves its log, all of which it got in this epoch."""
         settings = HASettings(**({"batch": 1000} | keys))
         ledger = Ledger(log=log, start=0 if start is None else start)
         factory = MasterFactory(
@@ -90,18 +78,14 @@ class FetchCase(Pair):
         return factory
 
     def stop_all(self) -> None:
-        """
-        Replicas go.
-        """
+        """Replicas go."""
         for factory in self.factories:
             factory.stop()
         self.clock.advance(2)
         self.settle()
 
     def settle(self) -> None:
-        """
-        On all connections.
-        """
+        """On all connections."""
         for _ in range(6):
             for wire in self.wires.values():
                 if isinstance(wire, Wire):
@@ -109,9 +93,7 @@ class FetchCase(Pair):
             self.clock.advance(0)
 
     def fetch(self, log: CommitLog, *addresses: tuple[str, int], timeout: float = 5.0) -> TailFetch:
-        """
-        Begin to ask.
-        """
+        """Begin to ask."""
         self.mine = log
         found = TailFetch(
             log=log,
@@ -125,17 +107,13 @@ class FetchCase(Pair):
         return found
 
     def asked(self, log: CommitLog, timeout: float = 5.0) -> tuple[TailFetch, Connection]:
-        """
-        Ask one that is played by hand.
-        """
+        """Ask one that is played by hand."""
         self.endpoint = self.wires[A] = PuppetEndpoint(self.clock)
         found = self.fetch(log, timeout=timeout)
         return found, self.endpoint.accept()
 
     def assert_whole(self, found: TailFetch) -> None:
-        """
-        It is over, and the logs are equal.
-        """
+        """It is over, and the logs are equal."""
         self.successResultOf(self.over)
         status = found.status()
         self.assertEqual((status["state"], self.mine.end), ("done", self.theirs.end), status)
@@ -144,13 +122,10 @@ class FetchCase(Pair):
 
 
 class OneReplicaTests(FetchCase):
-    """
-    What one replica has.
-    """
+    """What one replica has."""
 
     def test_wherever_it_was_cut(self) -> None:
-        """
-        The tail comes back to its last byte at once, though the replica does not know whether
+        """The tail comes back to its last byte at once, though the replica does not know whether
         it has the whole log, and proof of a real slave would lie far back.
         """
         ends = [0]
@@ -169,9 +144,7 @@ class OneReplicaTests(FetchCase):
             self.assertEqual(found.status()["from"], end)
 
     def test_any_frames(self) -> None:
-        """
-        Whatever the size of its frames.
-        """
+        """Whatever the size of its frames."""
         for batch in (1, 7, 333, 4096, 1 << 20):
             self.replica(self.theirs, batch=batch)
             found = self.fetch(self.cut_log(700))
@@ -179,8 +152,7 @@ class OneReplicaTests(FetchCase):
             self.assert_whole(found)
 
     def test_nothing_missing(self) -> None:
-        """
-        A replica that has the same log says so, and the fetch is over at once; nothing is told
+        """A replica that has the same log says so, and the fetch is over at once; nothing is told
         as a loss.
         """
         self.replica(self.theirs)
@@ -191,9 +163,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual([], [e for e in events if e["log_level"].name not in ("info", "debug")])
 
     def test_replica_has_less(self) -> None:
-        """
-        Nor is one that ends before us.
-        """
+        """Nor is one that ends before us."""
         self.replica(self.cut_log(700))
         found = self.fetch(self.cut_log(2200))
         self.successResultOf(self.over)
@@ -202,9 +172,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual(self.mine.end, 2200)
 
     def test_differs(self) -> None:
-        """
-        One that has other bytes is named, and nothing is taken from it.
-        """
+        """One that has other bytes is named, and nothing is taken from it."""
         self.replica(self.part(600, 800, end=2200))
         log = self.cut_log(2200)
         log.rewind()
@@ -221,9 +189,7 @@ class OneReplicaTests(FetchCase):
         self.assertIn("has another log than this master", errors[0])
 
     def test_bad_record(self) -> None:
-        """
-        A replica whose own disk changed a byte gives what is before it, and no more.
-        """
+        """A replica whose own disk changed a byte gives what is before it, and no more."""
         other = self.part(end=self.theirs.end)
         file = other.folder.at(5000)
         file.view[5000 - file.start + 20] ^= 1
@@ -240,8 +206,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual(content(self.mine), content(self.theirs, 0, self.mine.end))
 
     def test_cut_connection(self) -> None:
-        """
-        A connection that breaks while bytes come is made again, and goes on where whole records
+        """A connection that breaks while bytes come is made again, and goes on where whole records
         ended.
         """
         found, first = self.asked(self.cut_log(700))
@@ -261,9 +226,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual(found.status()["bytes"], self.theirs.end - 700)
 
     def test_one_that_is_slow(self) -> None:
-        """
-        As long as bytes come it is waited for, and no longer.
-        """
+        """As long as bytes come it is waited for, and no longer."""
         for stops in (False, True):
             found, slow = self.asked(self.cut_log(700), timeout=2.0)
             for piece in self.pieces[:-3]:
@@ -283,9 +246,7 @@ class OneReplicaTests(FetchCase):
                 self.assert_whole(found)
 
     def test_one_that_comes_late(self) -> None:
-        """
-        A replica that is starting too is asked until it can answer.
-        """
+        """A replica that is starting too is asked until it can answer."""
         found = self.fetch(self.cut_log(700))
         self.passes(1)
         self.wire.master = "closing"
@@ -296,9 +257,7 @@ class OneReplicaTests(FetchCase):
         self.assert_whole(found)
 
     def test_nobody(self) -> None:
-        """
-        Without an answer it is over in time, and the log is as it was.
-        """
+        """Without an answer it is over in time, and the log is as it was."""
         log = self.cut_log(700)
         with capturedLogs() as events:
             found = self.fetch(log)
@@ -312,9 +271,7 @@ class OneReplicaTests(FetchCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_stop(self) -> None:
-        """
-        A node that is stopped meanwhile asks no more, and touches nothing.
-        """
+        """A node that is stopped meanwhile asks no more, and touches nothing."""
         found, slow = self.asked(self.cut_log(700))
         for piece in self.pieces[:6]:
             slow.send(piece)
@@ -329,14 +286,10 @@ class OneReplicaTests(FetchCase):
 
 
 class ReplicasTests(FetchCase):
-    """
-    Several of them.
-    """
+    """Several of them."""
 
     def test_longest(self) -> None:
-        """
-        Whoever answers first, in the end the log is that of the one that has most.
-        """
+        """Whoever answers first, in the end the log is that of the one that has most."""
         for order in ((A, B), (B, A)):
             self.replica(self.cut_log(6000), A)
             self.replica(self.theirs, B)
@@ -344,9 +297,7 @@ class ReplicasTests(FetchCase):
             self.assert_whole(found)
 
     def test_all_are_waited_for(self) -> None:
-        """
-        What was acknowledged may be on the one that is away.
-        """
+        """What was acknowledged may be on the one that is away."""
         self.replica(self.cut_log(6000), A)
         self.wires[B] = Wire(self.clock)
         found = self.fetch(self.cut_log(700), A, B)
@@ -357,9 +308,7 @@ class ReplicasTests(FetchCase):
         self.assert_whole(found)
 
     def test_one_is_away(self) -> None:
-        """
-        One that never answers costs its time, and keeps nothing back.
-        """
+        """One that never answers costs its time, and keeps nothing back."""
         self.replica(self.theirs, A)
         self.wires[B] = nobody = Nobody()
         found = self.fetch(self.cut_log(700), A, B)
@@ -371,9 +320,7 @@ class ReplicasTests(FetchCase):
         self.assertLess(nobody.asked, 15)
 
     def test_two_that_differ(self) -> None:
-        """
-        Of two that go on differently one is followed, and the other is named.
-        """
+        """Of two that go on differently one is followed, and the other is named."""
         self.replica(self.theirs, A)
         self.replica(self.part(600, 800, 700, end=2200), B)
         found = self.fetch(self.cut_log(2200), A, B)
@@ -385,23 +332,19 @@ class ReplicasTests(FetchCase):
 
 
 class StockTests(FetchCase):
-    """
-    A stock slave that listens: it asks no proof, and tells its end only by a short frame, or by
+    """A stock slave that listens: it asks no proof, and tells its end only by a short frame, or by
     a heartbeat when it has been idle.
     """
 
     def test_what_is_said(self) -> None:
-        """
-        First that it is an onlooker, which a stock broker takes for nothing; in one piece with
+        """First that it is an onlooker, which a stock broker takes for nothing; in one piece with
         the question, so that both are read together.
         """
         _, stock = self.asked(self.cut_log(2200))
         self.assertEqual(stock.transport.value(), encode_report(ONLOOKER) + encode_report(1))
 
     def test_short_frame(self) -> None:
-        """
-        A frame shorter than the others is all it has.
-        """
+        """A frame shorter than the others is all it has."""
         found, stock = self.asked(self.cut_log(2200))
         stock.heartbeat(1)
         stock.feed(self.theirs, 1)
@@ -410,9 +353,7 @@ class StockTests(FetchCase):
         self.assert_whole(found)
 
     def test_heartbeat(self) -> None:
-        """
-        If its last frame is as long as the others, the heartbeat behind it says so.
-        """
+        """If its last frame is as long as the others, the heartbeat behind it says so."""
         found, stock = self.asked(self.cut_log(2200))
         stock.feed(self.theirs, 1, batch=self.theirs.end % FILE_SIZE)
         self.settle()
@@ -423,9 +364,7 @@ class StockTests(FetchCase):
         self.assert_whole(found)
 
     def test_no_end_is_told(self) -> None:
-        """
-        Without one its time ends, and what came is kept.
-        """
+        """Without one its time ends, and what came is kept."""
         found, stock = self.asked(self.cut_log(2200))
         stock.feed(self.theirs, 1, batch=self.theirs.end % FILE_SIZE)
         self.passes(5.2)

@@ -1,3 +1,1 @@
-"""
-Real Apache RocketMQ brokers beside our nodes: C{make interop}.
-"""
+"""Real Apache RocketMQ brokers beside our nodes: C{make interop}."""

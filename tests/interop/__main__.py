@@ -1,5 +1,4 @@
-"""
-Run all of it and write the page: C{python -m tests.interop [--full] [TEST ...]}.
+"""Run all of it and write the page: C{python -m tests.interop [--full] [TEST ...]}.
 
 Most of the time is JVMs that start and stop, so the versions run beside each other, and
 those that take long in several parts.
@@ -40,9 +39,7 @@ UNKNOWN = 2
 
 
 def cases(version: str) -> dict[str, type[InteropTestCase]]:
-    """
-    All classes of tests with one version, by their names.
-    """
+    """All classes of tests with one version, by their names."""
     found = {}
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"tests.interop.{path.stem}")
@@ -54,9 +51,7 @@ def cases(version: str) -> dict[str, type[InteropTestCase]]:
 
 
 def wrong(wanted: list[str], *, full: bool) -> str:
-    """
-    Why a run of these names would leave one of them out; empty if it would not.
-    """
+    """Why a run of these names would leave one of them out; empty if it would not."""
     known = {name: case for version in jars.VERSIONS for name, case in cases(version).items()}
     told = []
     for name in wanted:
@@ -80,9 +75,7 @@ def _last(name: str) -> str:
 
 
 class Run:
-    """
-    Some classes of tests, in a process of their own.
-    """
+    """Some classes of tests, in a process of their own."""
 
     def __init__(
         self, name: str, names: list[str], folder: Path, full: bool, wanted: list[str]
@@ -106,8 +99,7 @@ class Run:
                 )
 
     def wait(self) -> int:
-        """
-        Wait for its end, and show what it said.
+        """Wait for its end, and show what it said.
 
         @return: The exit code.
         """
@@ -119,9 +111,7 @@ class Run:
         return code
 
     def failed(self) -> list[str]:
-        """
-        The tests that failed.
-        """
+        """The tests that failed."""
         if not self.process:
             return []
         told = "".join(FAILED.findall(self._said()))
@@ -132,8 +122,7 @@ class Run:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Fetch the peers, run the tests, and write what came of it.
+    """Fetch the peers, run the tests, and write what came of it.
 
     @return: The worst exit code; 0 without peers, as then all tests are skipped; L{UNKNOWN} if a
         name chooses nothing.

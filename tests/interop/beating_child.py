@@ -1,6 +1,5 @@
-"""
-The child side of many members without stores: each joins a set of its own, is elected, gives signs
-of life and asks who is master, as a member that leads does.
+"""The child side of many members without stores: each joins a set of its own, is elected, gives
+signs of life and asks who is master, as a member that leads does.
 
 Run it as C{python -m tests.interop.beating_child CONTROLLERS FOLDER COUNT}.
 """
@@ -35,23 +34,18 @@ AT_ONCE = 20
 
 
 class CountingClient(RemotingClient):
-    """
-    Counts what it asks; signs of life are told, not asked.
-    """
+    """Counts what it asks; signs of life are told, not asked."""
 
     asked = 0
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Ask.
-        """
+        """Ask."""
         CountingClient.asked += 1
         return super().request(address, command, timeout)
 
 
 class Beating:
-    """
-    One of them.
+    """One of them.
 
     @ivar epoch: The master epoch that it was told last.
     """
@@ -90,16 +84,12 @@ class Beating:
         )
 
     async def decided(self, state: SetState) -> str:
-        """
-        Take what is decided.
-        """
+        """Take what is decided."""
         self.epoch = state.master_epoch
         return ""
 
     async def join(self) -> None:
-        """
-        Become master of the set.
-        """
+        """Become master of the set."""
         while True:
             try:
                 await self.membership.join()
@@ -114,9 +104,7 @@ class Beating:
 
 
 async def join_all(crowd: list[Beating]) -> None:
-    """
-    Some after the other.
-    """
+    """Some after the other."""
     for first in range(0, len(crowd), AT_ONCE):
         some = [Deferred.fromCoroutine(each.join()) for each in crowd[first : first + AT_ONCE]]
         for joined in some:
@@ -124,9 +112,7 @@ async def join_all(crowd: list[Beating]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Have all of them join, and listen to the parent.
-    """
+    """Have all of them join, and listen to the parent."""
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

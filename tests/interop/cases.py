@@ -1,6 +1,4 @@
-"""
-What all interop tests share: peers of one version, nodes of ours, and the comparisons.
-"""
+"""What all interop tests share: peers of one version, nodes of ours, and the comparisons."""
 
 from __future__ import annotations
 
@@ -38,8 +36,7 @@ ROUNDS = os.environ.get("RMQHA_INTEROP_ROUNDS", "")
 
 
 def rounds(usual: int, full: int) -> int:
-    """
-    How often to repeat something.
+    """How often to repeat something.
 
     @param usual: In C{make interop}.
     @param full: In C{make interop-full}.
@@ -58,8 +55,7 @@ _tools_folder: list[Folder] = []
 
 
 def tool(version: str) -> Tool:
-    """
-    The helper of a version: started by the first test that needs it, kept for all.
+    """The helper of a version: started by the first test that needs it, kept for all.
 
     @raise SkipTest: If there are no peers.
     """
@@ -77,8 +73,7 @@ def tool(version: str) -> Tool:
 
 
 class InteropTestCase(SynchronousTestCase):
-    """
-    Tests with stock peers of one version.
+    """Tests with stock peers of one version.
 
     @cvar version: Which; without one, a class is only a base.
     @cvar roles: Who is what, for the table.
@@ -91,9 +86,7 @@ class InteropTestCase(SynchronousTestCase):
     timeout = 600  # type: ignore[assignment]
 
     def setUp(self) -> None:
-        """
-        Find the peers, or say why there are none.
-        """
+        """Find the peers, or say why there are none."""
         if WANTED not in ("1", "full"):
             raise SkipTest("real brokers are only started for make interop (RMQHA_INTEROP=1)")
         if not self.version:
@@ -117,9 +110,7 @@ class InteropTestCase(SynchronousTestCase):
 
     @contextmanager
     def scenario(self, what: str, roles: str = "") -> Iterator[None]:
-        """
-        One row of the table.
-        """
+        """One row of the table."""
         begun = time.monotonic()
         result = matrix.FAILED
         try:
@@ -143,8 +134,7 @@ class InteropTestCase(SynchronousTestCase):
     # --- who takes part -----------------------------------------------------
 
     def broker(self, name: str = "java", *, of: str = "", **keys: Any) -> Broker:
-        """
-        A stock broker, not started.
+        """A stock broker, not started.
 
         @param of: Its version, where that is not this test's.
         """
@@ -153,9 +143,7 @@ class InteropTestCase(SynchronousTestCase):
         return broker
 
     def proxy(self, address: tuple[str, int]) -> Proxy:
-        """
-        A network to a master, started; its choices follow from a seed, which is printed.
-        """
+        """A network to a master, started; its choices follow from a seed, which is printed."""
         seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
         self.random = random.Random(f"{seed} {self.id()}")
@@ -164,26 +152,20 @@ class InteropTestCase(SynchronousTestCase):
         return proxy.start()
 
     def our_slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Node:
-        """
-        A slave of ours under twistd, not started.
-        """
+        """A slave of ours under twistd, not started."""
         slave = Node(self.folder, "slave", name, master=address, **{**BRISK, **keys})
         self._processes.append(slave)
         return slave
 
     def our_master(self, name: str = "master", **keys: Any) -> Driver:
-        """
-        A master of ours that can be told to write, not started.
-        """
+        """A master of ours that can be told to write, not started."""
         given = {**BRISK, "brokerRole": "SYNC_MASTER", **keys}
         master = Driver(self.folder, "master", name, **given)
         self._processes.append(master)
         return master
 
     def empty(self, broker: Broker) -> None:
-        """
-        Take all from a stopped stock member but its id.
-        """
+        """Take all from a stopped stock member but its id."""
         for path in broker.root.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -193,9 +175,7 @@ class InteropTestCase(SynchronousTestCase):
     # --- what must hold -----------------------------------------------------
 
     def settings(self, node: Node | Broker) -> StoreSettings:
-        """
-        What a comparison needs to know of a store.
-        """
+        """What a comparison needs to know of a store."""
         if isinstance(node, Broker):
             return node.settings()
         return compare_stores.settings_of(
@@ -205,8 +185,7 @@ class InteropTestCase(SynchronousTestCase):
         )
 
     def until_equal(self, broker: Broker, slave: Node, timeout: float = 60.0) -> int:
-        """
-        Wait until a slave of ours holds all that its stock master has.
+        """Wait until a slave of ours holds all that its stock master has.
 
         @return: Their end.
         """
@@ -220,8 +199,7 @@ class InteropTestCase(SynchronousTestCase):
         return int(slave.until(equal, "all that its master has", timeout)["maxOffset"])
 
     def assert_followed(self, broker: Broker, slave: Node, *, index: bool = True) -> None:
-        """
-        Stop a stock master and our slave of it, once they hold the same: the logs are
+        """Stop a stock master and our slave of it, once they hold the same: the logs are
         byte-equal, and so is what is derived.
 
         @param index: Whether the master's index can be expected to be whole.
@@ -236,9 +214,7 @@ class InteropTestCase(SynchronousTestCase):
         self.assert_same_units(broker, slave)
 
     def assert_same_log(self, one: Node | Broker, other: Node | Broker, *, first: int = 0) -> None:
-        """
-        Two stopped stores have the same log from C{first} on, byte for byte.
-        """
+        """Two stopped stores have the same log from C{first} on, byte for byte."""
         ours, theirs = (compare_stores.open_log(self.settings(node)) for node in (one, other))
         try:
             self.assertEqual(ours.end, theirs.end)
@@ -251,8 +227,7 @@ class InteropTestCase(SynchronousTestCase):
                 log.folder.close()
 
     def assert_derived(self, node: Node | Broker, *, exact: bool, index: bool = True) -> None:
-        """
-        Queues and index are what the log says.
+        """Queues and index are what the log says.
 
         @param exact: Whether to the last byte what our rebuild makes.
         @param index: Whether the index too: a stock broker that was killed comes back with
@@ -265,9 +240,7 @@ class InteropTestCase(SynchronousTestCase):
         self.assertEqual([], faults[:20])
 
     def units(self, node: Node | Broker) -> dict[str, bytes]:
-        """
-        Each queue's units, all its files in one, without what was never written.
-        """
+        """Each queue's units, all its files in one, without what was never written."""
         found: dict[str, bytes] = {}
         settings = self.settings(node)
         for folder in sorted((settings.root / "consumequeue").glob("*/*")):
@@ -280,9 +253,7 @@ class InteropTestCase(SynchronousTestCase):
         return found
 
     def assert_same_units(self, one: Node | Broker, other: Node | Broker) -> None:
-        """
-        Two stores have the same queues, unit for unit.
-        """
+        """Two stores have the same queues, unit for unit."""
         ours, theirs = self.units(one), self.units(other)
         self.assertEqual(sorted(ours), sorted(theirs))
         for name, units in ours.items():
@@ -292,9 +263,7 @@ class InteropTestCase(SynchronousTestCase):
                 )
 
     def log_rows(self, node: Node | Broker) -> list[Row]:
-        """
-        The messages that consumers can reach, as a stopped store's log tells them.
-        """
+        """The messages that consumers can reach, as a stopped store's log tells them."""
         log = compare_stores.open_log(self.settings(node))
         found, at = [], log.min_offset
         while at < log.end:
@@ -326,9 +295,7 @@ class InteropTestCase(SynchronousTestCase):
         return found
 
     def assert_holds(self, node: Node | Broker, sent: list[Sent]) -> None:
-        """
-        A stopped store's log has each of these sends where the broker said it is.
-        """
+        """A stopped store's log has each of these sends where the broker said it is."""
         log = compare_stores.open_log(self.settings(node))
         for send in sent:
             for place, body in zip(send.places, send.bodies, strict=True):
@@ -341,8 +308,7 @@ class InteropTestCase(SynchronousTestCase):
         log.folder.close()
 
     def assert_opens_in_java(self, node: Node | Broker, *, index: bool = True) -> None:
-        """
-        C{DefaultMessageStore} opens a stopped store and serves all its log has.
+        """C{DefaultMessageStore} opens a stopped store and serves all its log has.
 
         @param index: See L{assert_derived}.
         """
@@ -362,15 +328,11 @@ class InteropTestCase(SynchronousTestCase):
             self.assertEqual(places, sorted(read["keys"][key]), f"index of key {key}")
 
     def assert_quiet(self, *nodes: Node) -> None:
-        """
-        Nodes of ours said nothing that has no name.
-        """
+        """Nodes of ours said nothing that has no name."""
         for node in nodes:
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
     def until_some(self, what: list[Any], count: int, timeout: float = 60.0) -> None:
-        """
-        Wait until a list that grows has so many more.
-        """
+        """Wait until a list that grows has so many more."""
         wanted = len(what) + count
         until(lambda: len(what) >= wanted, f"{count} more", timeout, tell=self.tool.tail)

@@ -1,6 +1,5 @@
-"""
-The child side of an elected master of ours: a node that joins a set of real controllers, has itself
-elected, and serves its members by HA protocol v2.
+"""The child side of an elected master of ours: a node that joins a set of real controllers, has
+itself elected, and serves its members by HA protocol v2.
 
 What a member does besides (to follow, to change its role, to be fenced) is not in it: it leads, in
 as many epochs as its parent asks for.
@@ -44,8 +43,7 @@ BEAT, ASK = 1.0, 2.0
 
 
 class Leading:
-    """
-    A master node whose HA port is that of a set.
+    """A master node whose HA port is that of a set.
 
     @ivar node: The node.
     @ivar master: Its set in this epoch.
@@ -78,9 +76,7 @@ class Leading:
     # --- the node's life ------------------------------------------------------------
 
     def serve(self, store: Store) -> Deferred[None]:
-        """
-        Join, have ourselves elected, and let members and clients in.
-        """
+        """Join, have ourselves elected, and let members and clients in."""
         self.store = store
         return Deferred.fromCoroutine(self._serve())
 
@@ -101,9 +97,7 @@ class Leading:
             self.node.broker.registry.register(code, handler)
 
     def labels(self) -> EpochCache:
-        """
-        What other members are told of our log.
-        """
+        """What other members are told of our log."""
         assert self.master is not None, "it leads"
         return EpochCache(
             cluster_name=self.group.cluster,
@@ -116,9 +110,7 @@ class Leading:
         )
 
     async def _next_id(self) -> int:
-        """
-        An id that nobody has, as soon as a controller leads.
-        """
+        """An id that nobody has, as soon as a controller leads."""
         while True:
             try:
                 return await self.group.next_id()
@@ -126,9 +118,7 @@ class Leading:
                 await deferLater(self.reactor, 0.5)
 
     def lead(self, state: SetState) -> None:
-        """
-        Begin an epoch: first its label, then members and writes.
-        """
+        """Begin an epoch: first its label, then members and writes."""
         assert state.master is not None, "somebody was elected"
         assert state.master.id == self.id, f"{state.master} was elected"
         store, settings = self.store, self.node.settings
@@ -163,9 +153,7 @@ class Leading:
         self.node.writer = self.master.writer(below)
 
     async def unserve(self) -> None:
-        """
-        Stop to lead, then as the node does.
-        """
+        """Stop to lead, then as the node does."""
         for loop in self._loops:
             if loop.running:
                 loop.stop()
@@ -178,9 +166,7 @@ class Leading:
     # --- as a member ------------------------------------------------------------------
 
     def beat(self) -> None:
-        """
-        Give a sign of life.
-        """
+        """Give a sign of life."""
         store, master = self.store, self.master
         assert store is not None, "it is open"
         self.group.beat(
@@ -198,22 +184,16 @@ class Leading:
         )
 
     def ask(self) -> Deferred[None]:
-        """
-        Ask what is decided.
-        """
+        """Ask what is decided."""
         return self.group.current().addCallbacks(self.told, lambda failure: None)
 
     def told(self, state: SetState) -> None:
-        """
-        That is it.
-        """
+        """That is it."""
         assert self.master is not None, "it leads"
         self.master.told(state)
 
     async def _lapse(self) -> None:
-        """
-        Be dead for the controllers, and elected again: the same master in a newer epoch.
-        """
+        """Be dead for the controllers, and elected again: the same master in a newer epoch."""
         assert self.master is not None, "it leads"
         before = self.master.state.master_epoch
         self._loops[0].stop()
@@ -228,9 +208,7 @@ class Leading:
     # --- what the parent asks for ---------------------------------------------------------
 
     def handlers(self, driven: Driven) -> dict[str, Any]:
-        """
-        More commands.
-        """
+        """More commands."""
 
         def lapse(number: int) -> None:
             Deferred.fromCoroutine(self._lapse()).addCallbacks(
@@ -248,17 +226,13 @@ class Leading:
         return {"set": lambda number: self.told_set(), "lapse": lapse, "cut": cut}
 
     def told_set(self) -> dict[str, Any]:
-        """
-        What is known of the set.
-        """
+        """What is known of the set."""
         assert self.master is not None, "it leads"
         return {**self.master.status(), "closed": dict(self.master.factory.closed)}
 
 
 def main(arguments: list[str]) -> int:
-    """
-    Start the node as twistd does, and listen to the parent.
-    """
+    """Start the node as twistd does, and listen to the parent."""
     from twisted.internet import reactor
 
     globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)

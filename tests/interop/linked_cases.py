@@ -1,6 +1,4 @@
-"""
-Sets of members of ours with a network around each.
-"""
+"""Sets of members of ours with a network around each."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ LATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 @frozen
 class Links:
-    """
-    The network around one member.
+    """The network around one member.
 
     @ivar controllers: Its way to them.
     @ivar clients: Others' way to its client port, and theirs to whom it says it is.
@@ -36,9 +33,7 @@ class Links:
     replication: Proxy
 
     def part(self, on: bool, *, controllers: bool = False, members: bool = False) -> None:
-        """
-        Part it from the controllers, from the other members, or from both; or heal that.
-        """
+        """Part it from the controllers, from the other members, or from both; or heal that."""
         if controllers:
             self.controllers.part(on)
         if members:
@@ -47,16 +42,13 @@ class Links:
 
 
 def told(proxy: Proxy) -> str:
-    """
-    A proxy's address as it stands in messages.
-    """
+    """A proxy's address as it stands in messages."""
     host, port = proxy.address
     return f"{host}:{port}"
 
 
 class LinkedTestCase(ScenarioTestCase):
-    """
-    A set of two.
+    """A set of two.
 
     @ivar links: The network around each member, by its name.
     """
@@ -64,9 +56,7 @@ class LinkedTestCase(ScenarioTestCase):
     roles = "two members of ours"
 
     def around(self, node: Member) -> Links:
-        """
-        Put a network around a member that is not started.
-        """
+        """Put a network around a member that is not started."""
         decider = self.decider
         links = Links(
             self.proxy(("127.0.0.1", decider.port)),
@@ -82,9 +72,7 @@ class LinkedTestCase(ScenarioTestCase):
         return links
 
     def until_alone(self, load: Sends) -> None:
-        """
-        Wait until writes are answered that there is no slave.
-        """
+        """Wait until writes are answered that there is no slave."""
         before = len(load.sent)
         until(
             lambda: any(each.status == "SLAVE_NOT_AVAILABLE" for each in list(load.sent)[before:]),
@@ -94,8 +82,7 @@ class LinkedTestCase(ScenarioTestCase):
         )
 
     def linked(self, kind: type[Node] = Node, **keys: Any) -> tuple[Node, Node, Links]:
-        """
-        Start two.
+        """Start two.
 
         @return: The master, the other one, and the network around the master.
         """

@@ -1,6 +1,4 @@
-"""
-The table of what was tried with whom: filled by a run, written to C{docs/interop.md}.
-"""
+"""The table of what was tried with whom: filled by a run, written to C{docs/interop.md}."""
 
 from __future__ import annotations
 
@@ -61,8 +59,7 @@ addresses and clients' names are never compared.  A dash means that a version ha
 
 @frozen(kw_only=True)
 class Result:
-    """
-    One row.
+    """One row.
 
     @ivar roles: Who is what; of a command, what was found.
     @ivar seconds: How long it took.
@@ -81,23 +78,17 @@ class Result:
 
     @property
     def what(self) -> tuple[str, ...]:
-        """
-        What was tried, whatever came of it.
-        """
+        """What was tried, whatever came of it."""
         return self.table, self.peer, self.version, self.roles, self.scenario
 
     @property
     def site(self) -> str:
-        """
-        Who serves, with the version of what is Java.
-        """
+        """Who serves, with the version of what is Java."""
         return f"{self.roles}, {self.version}" if "Java" in self.roles else self.roles
 
 
 def record(result: Result) -> None:
-    """
-    Leave a result, if anybody asked for them.
-    """
+    """Leave a result, if anybody asked for them."""
     where = os.environ.get(RESULTS)
     if where:
         with open(where, "a", encoding="utf-8") as file:
@@ -105,17 +96,13 @@ def record(result: Result) -> None:
 
 
 def recorded(path: Path) -> list[Result]:
-    """
-    What a run has left.
-    """
+    """What a run has left."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [Result(**json.loads(line)) for line in lines]
 
 
 def repeated(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
-    """
-    What became of it all, where some of it was tried twice.
-    """
+    """What became of it all, where some of it was tried twice."""
     rows = {row.what: row for row in first}
     for row in second:
         before = rows.get(row.what, row)
@@ -126,9 +113,7 @@ def repeated(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
 
 
 def page(results: Iterable[Result]) -> str:
-    """
-    The page.
-    """
+    """The page."""
     rows = list(results)
     brokers = [row for row in rows if row.table == "brokers"]
     text = [HEAD.format(when=facts(len(rows)))]
@@ -145,9 +130,7 @@ def page(results: Iterable[Result]) -> str:
 
 
 def _site(site: str, rows: list[Result]) -> Iterator[str]:
-    """
-    What was tried at one site: a line for each scenario, a column for each client.
-    """
+    """What was tried at one site: a line for each scenario, a column for each client."""
     scenarios = sorted({row.scenario for row in rows})
     peers = sorted({row.peer for row in rows})
     yield f"\n### {site[0].upper()}{site[1:]}\n\n"
@@ -162,9 +145,7 @@ def _site(site: str, rows: list[Result]) -> Iterator[str]:
 
 
 def _commands(rows: list[Result]) -> Iterator[str]:
-    """
-    What mqadmin was asked: a line for each command, a column for each version.
-    """
+    """What mqadmin was asked: a line for each command, a column for each version."""
     versions = sorted({row.version for row in rows})
     if not rows:
         return
@@ -185,16 +166,12 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """
-    Text of one cell: scenarios quote as reStructuredText does.
-    """
+    """Text of one cell: scenarios quote as reStructuredText does."""
     return text.replace("``", "`").replace("|", r"\|")
 
 
 def facts(count: int) -> str:
-    """
-    When and where it was run.
-    """
+    """When and where it was run."""
     today = datetime.datetime.now(datetime.UTC).date()
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     java = said.splitlines()[0] if said else "no java"

@@ -1,6 +1,4 @@
-"""
-What tests share of sets whose master stock controllers elect.
-"""
+"""What tests share of sets whose master stock controllers elect."""
 
 from __future__ import annotations
 
@@ -23,17 +21,13 @@ Member = Node | Broker
 
 
 class MemberTestCase(InteropTestCase):
-    """
-    Sets of members, and a controller.
-    """
+    """Sets of members, and a controller."""
 
     version = "5.3.3"
     roles = "members of a set"
 
     def controller(self) -> StockController:
-        """
-        Start one.
-        """
+        """Start one."""
         (one,) = controllers(self.folder, 1)
         self._processes.append(one)
         one.launch()
@@ -41,9 +35,7 @@ class MemberTestCase(InteropTestCase):
         return one
 
     def java(self, name: str, controller: StockController) -> Broker:
-        """
-        A Java member, not started.
-        """
+        """A Java member, not started."""
         member = java_member(self.folder, self.tool, name, [controller])
         self._processes.append(member)
         return member
@@ -51,32 +43,24 @@ class MemberTestCase(InteropTestCase):
     def ours(
         self, name: str, controller: StockController, kind: type[OurNode] = Node, **keys: Any
     ) -> OurNode:
-        """
-        One of ours, not started.
-        """
+        """One of ours, not started."""
         given = {**cases.BRISK, **keys}
         node = our_member(self.folder, self.tool, name, [controller], kind, **given)
         self._processes.append(node)
         return node
 
     def state(self, node: Node) -> str:
-        """
-        What a member of ours does.
-        """
+        """What a member of ours does."""
         return str(node.status()["controller"]["state"])
 
     def until_state(self, node: Node, *states: str) -> None:
-        """
-        Wait until it does that.
-        """
+        """Wait until it does that."""
         node.until(
             lambda status: status["controller"]["state"] in states, " or ".join(states), BOOT
         )
 
     def leader(self, nodes: list[Node]) -> Node | None:
-        """
-        Which one leads.
-        """
+        """Which one leads."""
         for node in nodes:
             with contextlib.suppress(OSError):
                 if self.state(node) == "leading":
@@ -84,17 +68,13 @@ class MemberTestCase(InteropTestCase):
         return None
 
     def led(self, nodes: list[Node]) -> Node:
-        """
-        Who surely leads.
-        """
+        """Who surely leads."""
         found = self.leader(nodes)
         assert found is not None, "one leads"
         return found
 
     def until_led(self, nodes: list[Node]) -> None:
-        """
-        Wait until one leads.
-        """
+        """Wait until one leads."""
 
         def led() -> bool:
             return self.leader(nodes) is not None
@@ -102,9 +82,7 @@ class MemberTestCase(InteropTestCase):
         until(led, "one leads", BOOT, tell=lambda: "\n".join(node.tail() for node in nodes))
 
     def until_in_sync(self, master: Node, count: int) -> None:
-        """
-        Wait until a master of ours has so many in the SyncStateSet.
-        """
+        """Wait until a master of ours has so many in the SyncStateSet."""
         master.until(
             lambda status: (
                 len((status["controller"]["set"] or {}).get("syncStateSet", ())) == count
@@ -114,9 +92,7 @@ class MemberTestCase(InteropTestCase):
         )
 
     def until_same(self, one: Node, other: Node) -> None:
-        """
-        Wait until two of ours have the same log, and readers see all of it.
-        """
+        """Wait until two of ours have the same log, and readers see all of it."""
 
         def same() -> bool:
             first, second = one.status(), other.status()

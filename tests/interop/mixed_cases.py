@@ -1,6 +1,4 @@
-"""
-What tests of sets share in which both kinds of members are.
-"""
+"""What tests of sets share in which both kinds of members are."""
 
 from __future__ import annotations
 
@@ -33,8 +31,7 @@ SLOW_CUT = 180.0
 
 
 class MixedTestCase(ScenarioTestCase):
-    """
-    A set of one kind or of both.
+    """A set of one kind or of both.
 
     @ivar nodes: Members of ours.
     @ivar javas: Java's.
@@ -47,16 +44,13 @@ class MixedTestCase(ScenarioTestCase):
     last: Member
 
     def setUp(self) -> None:
-        """
-        There is no network.
-        """
+        """There is no network."""
         super().setUp()
         self.announced: dict[str, int] = {}
 
     def begin_as(self, letters: str, **keys: Any) -> None:
-        """
-        Start a set that is told in letters: C{O} is a member of ours, C{J} is Java's; the first one
-        is the first master.
+        """Start a set that is told in letters: C{O} is a member of ours, C{J} is Java's; the first
+        one is the first master.
         """
         counts = letters.count("O"), letters.count("J")
         self.begin(*counts, java_first=letters.startswith("J"), **keys)
@@ -64,8 +58,7 @@ class MixedTestCase(ScenarioTestCase):
     def begin(
         self, ours: int = 1, javas: int = 1, *, java_first: bool = False, **keys: Any
     ) -> None:
-        """
-        Start a set, whose first master is of one kind or the other.
+        """Start a set, whose first master is of one kind or the other.
 
         @param keys: What configures members of ours.
         """
@@ -94,9 +87,8 @@ class MixedTestCase(ScenarioTestCase):
             self.until_known(self.topic)
 
     def until_known(self, *topics: str) -> None:
-        """
-        Wait until Java members know topics: they copy them once in ten seconds; elected before that
-        they would not.
+        """Wait until Java members know topics: they copy them once in ten seconds; elected before
+        that they would not.
         """
         for java in self.javas:
             until(
@@ -108,30 +100,23 @@ class MixedTestCase(ScenarioTestCase):
             )
 
     def deciders(self) -> list[StockController]:
-        """
-        All controllers.
-        """
+        """All controllers."""
         return [self.decider]
 
     @property
     def members(self) -> list[Member]:
-        """
-        All.
-        """
+        """All."""
         return [*self.nodes, *self.javas]
 
     def stop(self, member: Member) -> None:
-        """
-        End one cleanly.
-        """
+        """End one cleanly."""
         if isinstance(member, Broker):
             member.stop()
         else:
             member.term()
 
     def announce(self, member: Member, replication: Proxy) -> None:
-        """
-        Have a name server tell of a network in place of the HA port of a member that is not
+        """Have a name server tell of a network in place of the HA port of a member that is not
         started: Java members ask there, whatever their master says.
         """
         names = self.proxy(("127.0.0.1", self.tool.names_port))
@@ -142,40 +127,30 @@ class MixedTestCase(ScenarioTestCase):
     # --- what the controller says ---------------------------------------------------------
 
     def number_of(self, member: Member) -> int:
-        """
-        A member's controller id, also while it is not there.
-        """
+        """A member's controller id, also while it is not there."""
         known = self.known(member)
         assert known is not None, "it has joined once"
         return known
 
     def known(self, member: Member) -> int | None:
-        """
-        The same; C{None} if it has none yet.
-        """
+        """The same; C{None} if it has none yet."""
         cluster, name = str(SMALL["brokerClusterName"]), str(SMALL["brokerName"])
         found = IdentityFiles.of(member.root, cluster, name).read()
         return None if found is None else found.id
 
     def decision(self) -> SetState | None:
-        """
-        What is decided of the set; C{None} if nobody says.
-        """
+        """What is decided of the set; C{None} if nobody says."""
         found: SetState | None = answered(self.asked.current())
         return found
 
     def epoch(self) -> int:
-        """
-        How often one was elected, for the controllers.
-        """
+        """How often one was elected, for the controllers."""
         state = self.decision()
         assert state is not None, "the set is known"
         return state.master_epoch
 
     def until_master(self, wanted: Callable[[Member], bool]) -> Member:
-        """
-        Wait until one is elected that is wanted, and leads.
-        """
+        """Wait until one is elected that is wanted, and leads."""
 
         def elected() -> Member | None:
             state = self.decision()
@@ -192,9 +167,7 @@ class MixedTestCase(ScenarioTestCase):
         return found
 
     def until_whole(self) -> None:
-        """
-        Wait until all members are in the SyncStateSet; L{strays} are restarted.
-        """
+        """Wait until all members are in the SyncStateSet; L{strays} are restarted."""
 
         def whole() -> bool:
             state = self.decision()
@@ -210,10 +183,9 @@ class MixedTestCase(ScenarioTestCase):
         until(whole, "all are in the SyncStateSet", self.patience, tell=self.tell, pause=0.2)
 
     def strays(self) -> list[Broker]:
-        """
-        Java members that are connected to a Java member that leads no more.  Asked too soon, a name
-        server tells them its HA port; 5.3.3 serves there as a slave too, and leaves no connection
-        for a master that is told later.
+        """Java members that are connected to a Java member that leads no more.  Asked too soon, a
+        name server tells them its HA port; 5.3.3 serves there as a slave too, and leaves no
+        connection for a master that is told later.
         """
         state = self.decision()
         if state is None or state.master is None:
@@ -232,9 +204,7 @@ class MixedTestCase(ScenarioTestCase):
         ]
 
     def until_only(self, *wanted: Member) -> None:
-        """
-        Wait until these are in the SyncStateSet, and nobody else.
-        """
+        """Wait until these are in the SyncStateSet, and nobody else."""
         ids = {self.number_of(member) for member in wanted}
 
         def so() -> bool:
@@ -244,9 +214,7 @@ class MixedTestCase(ScenarioTestCase):
         until(so, f"{ids} in the SyncStateSet", BOOT, tell=self.tell, pause=0.2)
 
     def lead(self, wanted: Member) -> None:
-        """
-        Have a member be master of a set that is whole.
-        """
+        """Have a member be master of a set that is whole."""
         self.until_whole()
         if self.until_master(lambda master: True) is not wanted:
             self.elect(self.asked, self.number_of(wanted))
@@ -254,9 +222,7 @@ class MixedTestCase(ScenarioTestCase):
             self.until_whole()
 
     def tell(self) -> str:
-        """
-        What may help where something did not come true.
-        """
+        """What may help where something did not come true."""
         return "\n".join((str(self.decision()), *map(self._told_by, self.members)))
 
     def _told_by(self, member: Member) -> str:
@@ -268,18 +234,14 @@ class MixedTestCase(ScenarioTestCase):
         return f"{member.name} {said}\n{member.tail(60)}"
 
     def follower(self) -> Node:
-        """
-        A member of ours that follows: Java's, where there is one.
-        """
+        """A member of ours that follows: Java's, where there is one."""
         if self.javas:
             self.lead(self.javas[0])
         master = self.until_master(lambda master: True)
         return next(node for node in self.nodes if node is not master)
 
     def end_with_ours(self) -> None:
-        """
-        All holds in the end, when a member of ours leads.
-        """
+        """All holds in the end, when a member of ours leads."""
         if self.leader(self.nodes) is None:
             self.elect(self.asked, self.number_of(self.nodes[0]))
         self.until_whole()
@@ -288,17 +250,13 @@ class MixedTestCase(ScenarioTestCase):
     # --- what befalls it --------------------------------------------------------------------
 
     def replaced(self, what: str, end: Callable[[Member], object], count: int) -> None:
-        """
-        Whoever is master is ended under load, again and again, and comes back.
-        """
+        """Whoever is master is ended under load, again and again, and comes back."""
         for _ in range(count):
             self.back_again(self.until_master(lambda master: True), what, end)
         self.end_with_ours()
 
     def back_again(self, master: Member, what: str, end: Callable[[Member], object]) -> None:
-        """
-        A master is ended under load, another one leads, and it comes back.
-        """
+        """A master is ended under load, another one leads, and it comes back."""
         self.until_whole()
         with self.scenario(f"{master.name} leads and {what} under load, and comes back"):
             load = self.load()
@@ -310,9 +268,8 @@ class MixedTestCase(ScenarioTestCase):
 
     @contextmanager
     def succeeded(self, master: Member, load: Sends, *, counts: bool = False) -> Iterator[None]:
-        """
-        What befalls a master within ends with another one, in a newer epoch, whose log has at once
-        all that was acknowledged.
+        """What befalls a master within ends with another one, in a newer epoch, whose log has at
+        once all that was acknowledged.
 
         @param counts: Whether the old one may be in the SyncStateSet then.
         """
@@ -328,8 +285,7 @@ class MixedTestCase(ScenarioTestCase):
             self.assertNotIn(self.number_of(master), state.in_sync)
 
     def until_answered(self, load: Sends, there: list[Member]) -> None:
-        """
-        Wait until writes are answered as they have to be while only these are there: two of ours
+        """Wait until writes are answered as they have to be while only these are there: two of ours
         acknowledge, one of ours does not.  Java's is late, and a Java master acknowledges alone.
         """
         if all(isinstance(member, Node) for member in there):
@@ -339,9 +295,7 @@ class MixedTestCase(ScenarioTestCase):
                 self.until_refused(load)
 
     def healed(self, load: Sends) -> None:
-        """
-        All are in the set again, and writes are acknowledged.
-        """
+        """All are in the set again, and writes are acknowledged."""
         self.until_whole()
         self.until_again(load)
         self.enough(load)

@@ -1,6 +1,4 @@
-"""
-A name server, a master and its slave, of ours or stock, and what mqadmin says of them.
-"""
+"""A name server, a master and its slave, of ours or stock, and what mqadmin says of them."""
 
 from __future__ import annotations
 
@@ -64,8 +62,7 @@ PHANTOM = re.compile(
 
 @frozen(kw_only=True)
 class Said:
-    """
-    What a command printed.
+    """What a command printed.
 
     @ivar error: What it ended with, its causes line by line; empty if it ended well.
     @ivar complained: What it wrote to stderr.
@@ -77,25 +74,20 @@ class Said:
 
     @property
     def table(self) -> dict[str, str]:
-        """
-        Lines of C{name : value} or C{name = value}.
-        """
+        """Lines of C{name : value} or C{name = value}."""
         found = re.findall(r"(?m)^(\S+?)\s*(?:: |=  )(.*)$", self.printed)
         return {name: value.strip() for name, value in found}
 
 
 def _properties(found: re.Match[str]) -> str:
-    """
-    A message's properties in order, without what only 5.3.3 has.
-    """
+    """A message's properties in order, without what only 5.3.3 has."""
     pairs = sorted(found[2].split(", "))
     return f"{{{', '.join(pair for pair in pairs if pair.partition('=')[0] not in BESIDES)}}}"
 
 
 @define(eq=False)
 class Pair:
-    """
-    One site.
+    """One site.
 
     @ivar title: Whose it is.
     @ivar names: The name server's address.
@@ -123,15 +115,11 @@ class Pair:
             self.known[address] = f"<{name}>"
 
     def do(self, what: str, timeout: float = BOOT, **content: Any) -> Any:
-        """
-        Give the helper a command for this site.
-        """
+        """Give the helper a command for this site."""
         return self.tool.do(what, timeout, namesrv=self.names, **content)
 
     def consume(self, topic: str, group: str) -> None:
-        """
-        Start a consumer, which stays until L{leave}.
-        """
+        """Start a consumer, which stays until L{leave}."""
 
         def heard(said: dict[str, Any]) -> None:
             if "body" in said:
@@ -148,14 +136,11 @@ class Pair:
         )
 
     def leave(self) -> None:
-        """
-        Stop the consumer.
-        """
+        """Stop the consumer."""
         self.tool.do("stop", BOOT, name=f"reader of {self.title}")
 
     def mqadmin(self, line: str, seconds: int = 0) -> Said:
-        """
-        Run a command.
+        """Run a command.
 
         @param seconds: When one that never ends is interrupted.
         """
@@ -166,8 +151,7 @@ class Pair:
         return said
 
     def lines(self, said: Said, *drop: str) -> list[str]:
-        """
-        What a command said, without what differs from site to site.
+        """What a command said, without what differs from site to site.
 
         @param drop: Patterns of what else does.
         """
@@ -184,9 +168,7 @@ class Pair:
         return [line for line in found if line]
 
     def rows(self, said: Said, *drop: str) -> list[str]:
-        """
-        The same, in any order and without stock's own topics.
-        """
+        """The same, in any order and without stock's own topics."""
         return sorted(line for line in self.lines(said, *drop) if not OWN.search(line))
 
 
@@ -198,8 +180,7 @@ READING = ("topic", "get", "consumer", "query", "print", "producer", "broker", "
 
 
 class PairsTestCase(InteropTestCase):
-    """
-    Tests that give the same to a pair of ours and to a stock one, and compare.
+    """Tests that give the same to a pair of ours and to a stock one, and compare.
 
     @ivar both: Ours and the stock one.
     @ivar nodes: Our processes.
@@ -207,9 +188,7 @@ class PairsTestCase(InteropTestCase):
     """
 
     def setUp(self) -> None:
-        """
-        Start both sites.
-        """
+        """Start both sites."""
         super().setUp()
         self.faults: list[str] = []
         self.count = itertools.count()
@@ -223,9 +202,7 @@ class PairsTestCase(InteropTestCase):
                 self.until_known(pair, address)
 
     def our_pair(self) -> Pair:
-        """
-        Launch our brokers.
-        """
+        """Launch our brokers."""
         names = self.server.client_address
         given = {**KEYS, "namesrvAddr": names}
         master = Node(self.folder, "master", "our-master", **given)
@@ -239,9 +216,7 @@ class PairsTestCase(InteropTestCase):
         return Pair(self.tool, "ours", names, *addresses)
 
     def java_pair(self) -> Pair:
-        """
-        Launch stock brokers.
-        """
+        """Launch stock brokers."""
         given = KEYS if self.version < "5" else {**KEYS, **TIMER}
         master = self.broker("java-master", **given)
         slave = self.broker("java-slave", role="SLAVE", **given)
@@ -251,9 +226,7 @@ class PairsTestCase(InteropTestCase):
         return Pair(self.tool, "Java", self.tool.names, *addresses)
 
     def until_known(self, pair: Pair, address: str) -> None:
-        """
-        Wait until a broker is known, and can say how it is; 4.9.7 cannot in its first second.
-        """
+        """Wait until a broker is known, and can say how it is; 4.9.7 cannot in its first second."""
 
         def known() -> bool:
             if address not in self.tool.registered(pair.names):
@@ -276,8 +249,7 @@ class PairsTestCase(InteropTestCase):
         how: str = "the same",
         when: str = "",
     ) -> None:
-        """
-        A command says the same at both sites.
+        """A command says the same at both sites.
 
         @param drop: Patterns of what differs.
         @param read: Makes what is compared of what was said.
@@ -314,9 +286,7 @@ class PairsTestCase(InteropTestCase):
             self.faults.append(f"{line} {when}\n{diff or wrong}\n{complaints}")
 
     def tell(self, line: str, when: str, how: str, well: bool, begun: float) -> None:
-        """
-        One row of the table.
-        """
+        """One row of the table."""
         name, *words = line.split()
         title = " ".join([name, *(word for word in words if re.match(r"-[a-z]", word))])
         seconds = round(time.monotonic() - begun, 1)

@@ -1,5 +1,5 @@
-"""
-What tests of sets under load share: the members, the load, and what must hold after all of it.
+"""What tests of sets under load share: the members, the load, and what must hold after all of
+it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ GROUP = "readers"
 
 
 class ScenarioTestCase(MemberTestCase):
-    """
-    A set under load.
+    """A set under load.
 
     @ivar patience: Seconds that the set may take to be whole, or to acknowledge, again.
     """
@@ -38,9 +37,7 @@ class ScenarioTestCase(MemberTestCase):
     patience = BOOT
 
     def setUp(self) -> None:
-        """
-        Nothing is acknowledged or read yet.
-        """
+        """Nothing is acknowledged or read yet."""
         super().setUp()
         self.acked: list[Sent] = []
         self.seen: set[Row] = set()
@@ -49,9 +46,7 @@ class ScenarioTestCase(MemberTestCase):
         self.had: dict[str, int] = {}
 
     def set_of(self, count: int, **keys: Any) -> list[Node]:
-        """
-        Start a controller and members of ours, and wait until all are in the SyncStateSet.
-        """
+        """Start a controller and members of ours, and wait until all are in the SyncStateSet."""
         self.decider = self.controller()
         nodes = [self.ours(f"ours-{number + 1}", self.decider, **keys) for number in range(count)]
         with self.scenario(f"{count} join"):
@@ -63,18 +58,14 @@ class ScenarioTestCase(MemberTestCase):
         return nodes
 
     def group(self, *asked: StockController) -> ControllerGroup:
-        """
-        Asks controllers about our set.
-        """
+        """Asks controllers about our set."""
         group = asking(asked)
         client: Any = group.client
         self.addCleanup(client.close)
         return group
 
     def elect(self, group: ControllerGroup, number: int) -> SetState:
-        """
-        Make a member master, as soon as the controller lets it.
-        """
+        """Make a member master, as soon as the controller lets it."""
         found: list[Any] = []
 
         def elected() -> bool:
@@ -91,9 +82,7 @@ class ScenarioTestCase(MemberTestCase):
         return state
 
     def until_dead(self, group: ControllerGroup, number: int) -> None:
-        """
-        Wait until the controllers take a member for dead.
-        """
+        """Wait until the controllers take a member for dead."""
 
         def dead() -> bool:
             seen = answered(look(group, [group.name]))
@@ -105,17 +94,13 @@ class ScenarioTestCase(MemberTestCase):
         until(dead, f"{number} is dead", BOOT, pause=0.2)
 
     def id_of(self, node: Node) -> int:
-        """
-        A member's controller id.
-        """
+        """A member's controller id."""
         return int(node.status()["controller"]["id"])
 
     # --- load --------------------------------------------------------------------------
 
     def load(self, threads: int = 4) -> Sends:
-        """
-        Write until told that it is enough.
-        """
+        """Write until told that it is enough."""
         load = self.tool.put(1_000_000, self.topic, threads=threads)
         self.until_some(load.sent, 200)
         self.commit()
@@ -123,17 +108,14 @@ class ScenarioTestCase(MemberTestCase):
         return load
 
     def read(self) -> None:
-        """
-        What readers are given now has to be in all logs in the end.  They read all of the topic,
+        """What readers are given now has to be in all logs in the end.  They read all of the topic,
         which the helper keeps until it is told: after many rounds it would be too much for it.
         """
         if len(self.acked) < MOST_READ:
             self.seen.update(self.tool.pull(self.topic))
 
     def until_again(self, load: Sends) -> None:
-        """
-        Wait until writes are acknowledged.
-        """
+        """Wait until writes are acknowledged."""
         wanted = len(load.acked) + AGAIN
         until(
             lambda: len(load.acked) > wanted,
@@ -143,8 +125,7 @@ class ScenarioTestCase(MemberTestCase):
         )
 
     def until_refused(self, load: Sends) -> None:
-        """
-        Wait until writes are answered otherwise than with SEND_OK, of which there are none
+        """Wait until writes are answered otherwise than with SEND_OK, of which there are none
         meanwhile.
         """
         for last in (False, True):
@@ -161,32 +142,24 @@ class ScenarioTestCase(MemberTestCase):
                 self.assertEqual(len(load.acked), acked, "acknowledged by the master alone")
 
     def end_of(self, member: Member) -> int:
-        """
-        Where a member's log ends.
-        """
+        """Where a member's log ends."""
         if isinstance(member, Broker):
             return member.max_offset()
         return int(member.status()["maxOffset"])
 
     def least_end(self, load: Sends) -> int:
-        """
-        What a log has to be longer than that has all that is acknowledged by now.
-        """
+        """What a log has to be longer than that has all that is acknowledged by now."""
         sent = (*self.acked, *load.acked)
         return max((place for each in sent for place in each.places), default=-1)
 
     def enough(self, load: Sends) -> None:
-        """
-        End it.
-        """
+        """End it."""
         self.tool.enough()
         load.wait()
         self.acked += load.acked
 
     def assert_never_leads(self, node: Node, seconds: float) -> None:
-        """
-        Look for a while: it does not lead.
-        """
+        """Look for a while: it does not lead."""
         until_then = time.monotonic() + seconds
         while time.monotonic() < until_then:
             state = self.state(node)
@@ -196,9 +169,7 @@ class ScenarioTestCase(MemberTestCase):
     # --- consumer offsets ----------------------------------------------------------------
 
     def offset_of(self, node: Node) -> int:
-        """
-        What a member of ours has of the group's offset, which is no less than it had.
-        """
+        """What a member of ours has of the group's offset, which is no less than it had."""
         address = f"127.0.0.1:{node.port}"
         found = client.committed(address, GROUP, self.topic, 0) or 0
         had = self.had.get(node.name, 0)
@@ -207,9 +178,7 @@ class ScenarioTestCase(MemberTestCase):
         return found
 
     def commit(self) -> None:
-        """
-        The group is further, where a member of ours leads; the others of ours know it soon.
-        """
+        """The group is further, where a member of ours leads; the others of ours know it soon."""
         living = [each for each in self._processes if isinstance(each, Node) and each.running]
         master = self.leader(living)
         if master is None:
@@ -221,9 +190,7 @@ class ScenarioTestCase(MemberTestCase):
         self.until_offset(living)
 
     def until_offset(self, nodes: list[Node]) -> None:
-        """
-        Wait until members of ours know what the group has committed.
-        """
+        """Wait until members of ours know what the group has committed."""
         for node in nodes:
             until(
                 lambda node=node: self.offset_of(node) == self.committed,
@@ -236,8 +203,7 @@ class ScenarioTestCase(MemberTestCase):
     # --- invariants ----------------------------------------------------------------------
 
     def assert_settled(self, nodes: list[Node], *others: Broker) -> None:
-        """
-        All members come to the same log; what was acknowledged is there, at its place, in each,
+        """All members come to the same log; what was acknowledged is there, at its place, in each,
         nothing that was read is missing, and no consumer offset is lower than it was.
 
         @param nodes: Those of ours, one of which leads.

@@ -1,5 +1,5 @@
-"""
-What befalls a set, whoever is in it: the steps of scenarios that are tried with each kind of set.
+"""What befalls a set, whoever is in it: the steps of scenarios that are tried with each kind of
+set.
 """
 
 from __future__ import annotations
@@ -24,47 +24,36 @@ DEAD = 12.0
 
 
 class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
-    """
-    A set with a network around each member.
-    """
+    """A set with a network around each member."""
 
     def setUp(self) -> None:
-        """
-        No network yet.
-        """
+        """No network yet."""
         super().setUp()
         self.links: dict[str, Links] = {}
 
     def ours(
         self, name: str, controller: StockController, kind: type[OurNode] = Node, **keys: Any
     ) -> OurNode:
-        """
-        One of ours, and a network around it.
-        """
+        """One of ours, and a network around it."""
         node = super().ours(name, controller, kind, **keys)
         self.surround(node)
         return node
 
     def java(self, name: str, controller: StockController) -> Broker:
-        """
-        One of Java's, and a network around it.
-        """
+        """One of Java's, and a network around it."""
         member = super().java(name, controller)
         self.surround(member)
         return member
 
     def surround(self, member: Member) -> None:
-        """
-        Put a network around a member, on the way of Java members to it, too.
-        """
+        """Put a network around a member, on the way of Java members to it, too."""
         links = self.links[member.name] = self.around(member)
         self.announce(member, links.replication)
 
     # --- masters ------------------------------------------------------------------------
 
     def frozen(self) -> None:
-        """
-        The master stands still until another one leads, with requests in its sockets; then it
+        """The master stands still until another one leads, with requests in its sockets; then it
         wakes, and what it wrote alone is acknowledged to nobody.
         """
         self.lead(self.first)
@@ -80,9 +69,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.healed(self.load())
 
     def switched(self, count: int) -> None:
-        """
-        An operator elects one after the other while clients write.
-        """
+        """An operator elects one after the other while clients write."""
         with self.scenario(f"an operator elects one after the other under load: {count}x"):
             load = self.load()
             for number in range(count):
@@ -95,9 +82,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.enough(load)
 
     def elected_without_writes(self) -> None:
-        """
-        Each is elected with no write between; the last one is who was the first.
-        """
+        """Each is elected with no write between; the last one is who was the first."""
         self.lead(self.first)
         with self.scenario(f"all are elected with no write between, {self.first.name} last"):
             until(
@@ -116,9 +101,8 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
     # --- partitions -----------------------------------------------------------------------
 
     def parted(self, *, members: bool) -> None:
-        """
-        The master is cut off from the controllers, or from the other members too, and load goes on
-        at whoever leads.
+        """The master is cut off from the controllers, or from the other members too, and load goes
+        on at whoever leads.
         """
         self.lead(self.first)
         links, whom = self.links[self.first.name], "everybody" if members else "the controllers"
@@ -134,8 +118,8 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.healed(load)
 
     def alone(self) -> None:
-        """
-        The master is cut off from the other members: the SyncStateSet shrinks, nobody is elected.
+        """The master is cut off from the other members: the SyncStateSet shrinks, nobody is
+        elected.
         """
         self.lead(self.first)
         links = self.links[self.first.name]
@@ -153,8 +137,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.assertEqual(self.epoch(), epoch)
 
     def unseen(self) -> None:
-        """
-        A slave is cut off from the controllers, not from the master: it counts as before, and is
+        """A slave is cut off from the controllers, not from the master: it counts as before, and is
         not elected while it is cut off.
         """
         self.lead(self.first)
@@ -179,8 +162,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.healed(load)
 
     def late(self) -> None:
-        """
-        Slaves get too little, or nothing that they say arrives: they leave the SyncStateSet, and
+        """Slaves get too little, or nothing that they say arrives: they leave the SyncStateSet, and
         come back.
         """
         self.lead(self.first)
@@ -198,9 +180,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
     # --- members --------------------------------------------------------------------------
 
     def renamed(self) -> None:
-        """
-        A slave's id is gone, its log is not: it gets a new one, follows, and may be elected.
-        """
+        """A slave's id is gone, its log is not: it gets a new one, follows, and may be elected."""
         self.lead(self.first)
         before = self.number_of(self.last)
         with self.scenario(f"{self.last.name} loses its id, not its log: a new one, and follows"):
@@ -218,9 +198,8 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.enough(load)
 
     def joined(self, letters: str) -> None:
-        """
-        A member without a log, the last one of these, joins a set that has several log files, under
-        load; the connections are cut again and again.
+        """A member without a log, the last one of these, joins a set that has several log files,
+        under load; the connections are cut again and again.
         """
         self.begin_as(letters[:-1])
         with self.scenario("an empty member joins under load, connections cut ten times"):
@@ -251,8 +230,7 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
 
 
 class SetScenarios(LinkedSetTestCase):
-    """
-    What every set goes through.
+    """What every set goes through.
 
     @cvar letters: Which set, see L{MixedTestCase.begin_as}.
     """
@@ -266,9 +244,7 @@ class SetScenarios(LinkedSetTestCase):
     )
 
     def test_masters(self) -> None:
-        """
-        Masters are stopped, killed, frozen, and replaced by an operator.
-        """
+        """Masters are stopped, killed, frozen, and replaced by an operator."""
         self.begin_as(self.letters)
         for what, end in (
             ("is stopped (SIGTERM)", self.stop),
@@ -281,9 +257,7 @@ class SetScenarios(LinkedSetTestCase):
         self.end_with_ours()
 
     def test_cut_off(self) -> None:
-        """
-        Each is elected with no write between, and then the master is cut off from all.
-        """
+        """Each is elected with no write between, and then the master is cut off from all."""
         self.begin_as(self.letters)
         for _ in range(rounds(1, 1)):
             self.elected_without_writes()
@@ -291,9 +265,7 @@ class SetScenarios(LinkedSetTestCase):
         self.end_with_ours()
 
     def test_partitions(self) -> None:
-        """
-        Masters and slaves are cut off from the controllers, from each other, from both.
-        """
+        """Masters and slaves are cut off from the controllers, from each other, from both."""
         self.begin_as(self.letters)
         self.parted(members=False)
         self.parted(members=True)
@@ -302,26 +274,21 @@ class SetScenarios(LinkedSetTestCase):
         self.end_with_ours()
 
     def test_members(self) -> None:
-        """
-        An empty member joins; one loses its id.
-        """
+        """An empty member joins; one loses its id."""
         self.joined(self.letters)
         self.renamed()
         self.end_with_ours()
 
 
 class LateScenarios(SetScenarios):
-    """
-    What sets go through that a member of ours leads.  For a stock master a slave is late only when
-    no more fits between them, whatever it has said: that takes megabytes.
+    """What sets go through that a member of ours leads.  For a stock master a slave is late only
+    when no more fits between them, whatever it has said: that takes megabytes.
     """
 
     full_only = (*SetScenarios.full_only, "test_late_members")
 
     def test_late_members(self) -> None:
-        """
-        Slaves get too little, or are not heard.
-        """
+        """Slaves get too little, or are not heard."""
         self.begin_as(self.letters)
         self.late()
         self.end_with_ours()

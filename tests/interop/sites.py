@@ -1,6 +1,4 @@
-"""
-A name server and a broker for clients, each of ours or stock.
-"""
+"""A name server and a broker for clients, each of ours or stock."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ SOONER: dict[str, object] = {
 
 
 class SiteTestCase(InteropTestCase):
-    """
-    Tests of clients at one site.
+    """Tests of clients at one site.
 
     @cvar names_of: Whose name server: C{our} or C{Java}.
     @cvar broker_of: Whose broker.
@@ -48,9 +45,7 @@ class SiteTestCase(InteropTestCase):
     certificate: tuple[Path, Path] | None = None
 
     def setUp(self) -> None:
-        """
-        Start name server and broker.
-        """
+        """Start name server and broker."""
         super().setUp()
         self.names = self.tool.names
         if self.names_of == "our":
@@ -74,9 +69,7 @@ class SiteTestCase(InteropTestCase):
         self.start_broker()
 
     def our_broker(self, **keys: object) -> Node:
-        """
-        A broker of ours, not started.
-        """
+        """A broker of ours, not started."""
         given = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "maxMessageSize": 500_000}
         node = Node(self.folder, "master", "broker", **{**given, **self.certified(), **keys})
         node.keys["brokerClusterName"] = "interop"
@@ -84,8 +77,7 @@ class SiteTestCase(InteropTestCase):
         return node
 
     def certified(self) -> dict[str, object]:
-        """
-        The keys of a certificate: clear text and TLS on the same port.  Stock servers make
+        """The keys of a certificate: clear text and TLS on the same port.  Stock servers make
         one by themselves, ours do not.
         """
         if not self.certificate:
@@ -94,9 +86,7 @@ class SiteTestCase(InteropTestCase):
         return {"tlsKeyPath": key, "tlsCertPath": path}
 
     def start_broker(self) -> None:
-        """
-        Start the broker, and wait until the name server knows it.
-        """
+        """Start the broker, and wait until the name server knows it."""
         self.serving.start()
         until(
             lambda: self.address in self.tool.registered(self.names),
@@ -107,9 +97,7 @@ class SiteTestCase(InteropTestCase):
         )
 
     def restart_broker(self) -> None:
-        """
-        Stop the broker cleanly and start it again.
-        """
+        """Stop the broker cleanly and start it again."""
         if isinstance(self.serving, Broker):
             self.serving.stop()
         else:
@@ -117,23 +105,17 @@ class SiteTestCase(InteropTestCase):
         self.start_broker()
 
     def make_topic(self, topic: str, queues: int = 4) -> None:
-        """
-        Make a topic, and wait until the name server tells of it.
-        """
+        """Make a topic, and wait until the name server tells of it."""
         self.tool.do("topic", BOOT, address=self.address, topic=topic, queues=queues)
 
     # --- the clients ----------------------------------------------------------
 
     def java(self, header: str = "JSON") -> Client:
-        """
-        The Java client of this version.
-        """
+        """The Java client of this version."""
         return java_client(self.tool, self.names, header)
 
     def others(self, kinds: Iterable[type[Other]] = OTHERS) -> list[Client]:
-        """
-        Clients that are not Java's, started, as far as they can be had.
-        """
+        """Clients that are not Java's, started, as far as they can be had."""
         found = []
         for kind in kinds:
             process = kind(self.folder)
@@ -148,9 +130,7 @@ class SiteTestCase(InteropTestCase):
 
     @contextmanager
     def row(self, client: Client, what: str) -> Iterator[None]:
-        """
-        One cell of the clients' table.
-        """
+        """One cell of the clients' table."""
         begun = time.monotonic()
         result = matrix.FAILED
         try:
@@ -160,9 +140,7 @@ class SiteTestCase(InteropTestCase):
             self.fill(client, what, result, time.monotonic() - begun)
 
     def fill(self, client: Client, what: str, result: str, seconds: float = 0.0) -> None:
-        """
-        Write into such a cell.
-        """
+        """Write into such a cell."""
         sys.stdout.write(f"{seconds:6.1f} s  {self.roles} {client.title}: {what}: {result}\n")
         sys.stdout.flush()
         matrix.record(
@@ -178,8 +156,7 @@ class SiteTestCase(InteropTestCase):
         )
 
     def side_by_side(self, what: Callable[[T], object], each: Iterable[T]) -> None:
-        """
-        Do something with each, at the same time: nearly all of it is waiting.
+        """Do something with each, at the same time: nearly all of it is waiting.
 
         @raise AssertionError: With all that went wrong, once all have ended.
         """
@@ -195,9 +172,7 @@ class SiteTestCase(InteropTestCase):
             )
 
     def assert_well(self) -> None:
-        """
-        The nodes of ours said nothing that has no name.
-        """
+        """The nodes of ours said nothing that has no name."""
         ours: list[Process] = [process for process in self._processes if isinstance(process, Node)]
         for node in ours:
             self.assertEqual([], node.complaints(), node.log()[-20_000:])

@@ -1,6 +1,4 @@
-"""
-Access control: what stock brokers let pass, and stock clients that sign.
-"""
+"""Access control: what stock brokers let pass, and stock clients that sign."""
 
 from __future__ import annotations
 
@@ -31,17 +29,13 @@ PATIENCE = 10.0
 
 
 def ask(address: str, command: Command) -> Command:
-    """
-    One request, on a connection of its own.
-    """
+    """One request, on a connection of its own."""
     with BlockingConnection(address, PATIENCE) as connection:
         return connection.ask(command, PATIENCE)
 
 
 def verdict(address: str, row: AccessRow) -> str:
-    """
-    What a broker says of a request of the table.
-    """
+    """What a broker says of a request of the table."""
     said = ask(address, row.request())
     if "AclException" not in str(said.remark):
         return "allowed"
@@ -49,16 +43,12 @@ def verdict(address: str, row: AccessRow) -> str:
 
 
 class AccessTableTests(InteropTestCase):
-    """
-    The table of requests, asked of a broker of ours and of a stock one with the same file.
-    """
+    """The table of requests, asked of a broker of ours and of a stock one with the same file."""
 
     version = "4.9.7"
 
     def test_table(self) -> None:
-        """
-        They say the same of each, but for what ours refuses besides.
-        """
+        """They say the same of each, but for what ours refuses besides."""
         port = broker_ports()
         ours = Node(
             self.folder,
@@ -100,9 +90,7 @@ class AccessTableTests(InteropTestCase):
 
 
 class OursAccessClientsTests(SiteTestCase):
-    """
-    Clients that sign, at a broker of ours.
-    """
+    """Clients that sign, at a broker of ours."""
 
     version = "4.9.7"
 
@@ -116,9 +104,7 @@ class OursAccessClientsTests(SiteTestCase):
     }
 
     def our_broker(self, **keys: object) -> Node:
-        """
-        One with access control.
-        """
+        """One with access control."""
         accounts = yaml.safe_load(PLAIN_ACL.read_bytes())
         accounts["accounts"].append(self.ACCOUNT)
         path = self.folder / "plain_acl.yml"
@@ -127,16 +113,13 @@ class OursAccessClientsTests(SiteTestCase):
         return super().our_broker(aclEnable="true", aclPlainFile=path, **keys)
 
     def make_topic(self, topic: str, queues: int = 4) -> None:
-        """
-        Make a topic as an administrator.
-        """
+        """Make a topic as an administrator."""
         command = make_topic(topic, queues)
         credentials("operator").sign(command)
         self.assertEqual(ask(self.address, command).code, 0)
 
     def test_clients(self) -> None:
-        """
-        A permitted topic can be written and read; a denied one cannot be written, nor can any
+        """A permitted topic can be written and read; a denied one cannot be written, nor can any
         without an account or with a wrong secret.
         """
         for topic in ("Allowed", "Denied"):
@@ -146,9 +129,7 @@ class OursAccessClientsTests(SiteTestCase):
         self.assert_well()
 
     def test_mqadmin(self) -> None:
-        """
-        The stock tool makes an account, says who is white, and removes the account again.
-        """
+        """The stock tool makes an account, says who is white, and removes the account again."""
         home = self.folder / "mqadmin"
         shutil.copytree(jars.HERE / "home", home)
         operator = credentials("operator")
@@ -169,9 +150,7 @@ class OursAccessClientsTests(SiteTestCase):
         self.assertIn("there is none", self.mqadmin(home, "deleteAclConfig -a newcomer"))
 
     def mqadmin(self, home: Path, line: str) -> str:
-        """
-        What a command prints, in a process that signs.
-        """
+        """What a command prints, in a process that signs."""
         main = "org.apache.rocketmq.tools.command.MQAdminStartup"
         name, *words = line.split()
         command = [
@@ -182,9 +161,7 @@ class OursAccessClientsTests(SiteTestCase):
         return done.stdout + done.stderr
 
     def signs(self, client: Client) -> None:
-        """
-        What one client meets.
-        """
+        """What one client meets."""
         account: dict[str, Any] = {name: self.ACCOUNT[name] for name in ("accessKey", "secretKey")}
         with self.row(client, "signs: what is permitted is allowed"):
             bodies = [f"{client.slug} {n} \N{GREEK SMALL LETTER MU}" for n in range(5)]
@@ -217,70 +194,51 @@ class OursAccessClientsTests(SiteTestCase):
             self.assert_refused(client.send("Allowed", ["x"], group=group))
 
     def assert_refused(self, answers: list[Any]) -> None:
-        """
-        Nothing was sent.
-        """
+        """Nothing was sent."""
         self.assertNotIn("SEND_OK", [answer.status for answer in answers], answers)
 
 
 class OursAccessClients5Tests(OursAccessClientsTests):
-    """
-    The Java client of 5.x, which signs in the same way.
-    """
+    """The Java client of 5.x, which signs in the same way."""
 
     version = "5.3.3"
 
     def test_mqadmin(self) -> None:
-        """
-        That of 5.x has other commands, for other accounts.
-        """
+        """That of 5.x has other commands, for other accounts."""
         raise SkipTest("mqadmin of 5.x knows no accounts of 4.x")
 
     def others(self, kinds: Any = ()) -> list[Client]:
-        """
-        Those of other languages were asked already.
-        """
+        """Those of other languages were asked already."""
         return []
 
 
 class OursTlsClientsTests(SiteTestCase):
-    """
-    Clients at a name server and a broker of ours that take TLS alone.
-    """
+    """Clients at a name server and a broker of ours that take TLS alone."""
 
     version = "5.3.3"
 
     def our_broker(self, **keys: object) -> Node:
-        """
-        One that takes nothing else.
-        """
+        """One that takes nothing else."""
         return super().our_broker(tlsMode="enforcing", **keys)
 
     def certified(self) -> dict[str, object]:
-        """
-        The name server takes nothing else either.
-        """
+        """The name server takes nothing else either."""
         return {**super().certified(), "tlsMode": "enforcing"}
 
     def start_broker(self) -> None:
-        """
-        Start it; that it is registered it says itself, as the helper asks in clear text.
-        """
+        """Start it; that it is registered it says itself, as the helper asks in clear text."""
         broker = self.our_broker_started()
         broker.until(
             lambda status: "registered" in status["remoting"]["nameServers"].values(), "registered"
         )
 
     def our_broker_started(self) -> Node:
-        """
-        The broker, which is one of ours.
-        """
+        """The broker, which is one of ours."""
         assert isinstance(self.serving, Node), "it is ours"
         return self.serving.start()
 
     def test_clients(self) -> None:
-        """
-        The Java client sends and consumes with TLS; without, it and those that have none are
+        """The Java client sends and consumes with TLS; without, it and those that have none are
         refused, each with a line.
         """
         clients = [self.java(), *self.others((NodeClient, CppClient))]
@@ -291,9 +249,7 @@ class OursTlsClientsTests(SiteTestCase):
         self.assert_well()
 
     def enters(self, client: Client) -> None:
-        """
-        What one client meets.
-        """
+        """What one client meets."""
         topic = f"Strict-{client.slug}"
         with self.row(client, "clear text where TLS alone is taken: refused"):
             try:

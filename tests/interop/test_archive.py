@@ -1,6 +1,4 @@
-"""
-An archive of a stock master's log, which believes any report it gets.
-"""
+"""An archive of a stock master's log, which believes any report it gets."""
 
 from __future__ import annotations
 
@@ -17,16 +15,12 @@ RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class ArchiveTests(InteropTestCase):
-    """
-    Java SYNC master, our receiver.
-    """
+    """Java SYNC master, our receiver."""
 
     roles = "Java master, our receiver of archives"
 
     def receive(self, broker: Broker, *args: str) -> Process:
-        """
-        Start it, and wait until it has opened its archive.
-        """
+        """Start it, and wait until it has opened its archive."""
         self.archive = self.folder / "archive"
         process = Process("receive", self.folder / "receive.log")
         self._processes.append(process)
@@ -43,9 +37,7 @@ class ArchiveTests(InteropTestCase):
         return process
 
     def until_archived(self, broker: Broker, process: Process) -> None:
-        """
-        Wait until it has all that its master has.
-        """
+        """Wait until it has all that its master has."""
         until(
             lambda: f" to {broker.max_offset()}, " in process.log()[-300:],
             "all of it",
@@ -53,8 +45,7 @@ class ArchiveTests(InteropTestCase):
         )
 
     def test_archive(self) -> None:
-        """
-        Late reports acknowledge nothing, with C{kill -9} and new connections between them;
+        """Late reports acknowledge nothing, with C{kill -9} and new connections between them;
         synchronous ones do; the archive is the master's log.
         """
         broker = self.broker(role="SYNC_MASTER", **SYNC).start()
@@ -90,16 +81,12 @@ class ArchiveTests(InteropTestCase):
 
 
 class Archive4Tests(ArchiveTests):
-    """
-    Behind 4.9.7.
-    """
+    """Behind 4.9.7."""
 
     version = "4.9.7"
 
 
 class Archive5Tests(ArchiveTests):
-    """
-    Behind 5.3.3.
-    """
+    """Behind 5.3.3."""
 
     version = "5.3.3"

@@ -1,5 +1,4 @@
-"""
-A stock master that lost its log's tail, and what our slave tells it then.
+"""A stock master that lost its log's tail, and what our slave tells it then.
 
 A stock SYNC master takes any first report for an acknowledgement.  So in these tests
 somebody else is connected too, and reports nothing: a write that would be acknowledged
@@ -29,16 +28,12 @@ LARGE: dict[str, object] = {"mappedFileSizeCommitLog": 16 * MIB}
 
 
 class BoundsTests(InteropTestCase):
-    """
-    Java SYNC master, our slave that is ahead.
-    """
+    """Java SYNC master, our slave that is ahead."""
 
     roles = "Java master, our slave"
 
     def pair(self, **keys: object) -> tuple[Broker, Node]:
-        """
-        A SYNC master and our slave, in sync with a first message.
-        """
+        """A SYNC master and our slave, in sync with a first message."""
         broker = self.broker(role="SYNC_MASTER", **SYNC, **keys).start()
         slave = self.our_slave(broker.address, **keys).start()
         self.tool.put(1, self.topic, wait=False).wait()
@@ -46,9 +41,7 @@ class BoundsTests(InteropTestCase):
         return broker, slave
 
     def lose_tail(self, broker: Broker, slave: Node, keep: int) -> None:
-        """
-        Both stop; the master comes back, and its log ends at C{keep}.
-        """
+        """Both stop; the master comes back, and its log ends at C{keep}."""
         slave.term()
         broker.stop()
         settings = broker.settings()
@@ -60,25 +53,19 @@ class BoundsTests(InteropTestCase):
 
     @contextmanager
     def bystander(self, broker: Broker) -> Iterator[None]:
-        """
-        Somebody is connected as a slave, and reports nothing.
-        """
+        """Somebody is connected as a slave, and reports nothing."""
         with socket.create_connection(broker.address, 5):
             yield
 
     def assert_not_acknowledged(self, broker: Broker) -> None:
-        """
-        Nobody holds what the master writes now, and it knows.
-        """
+        """Nobody holds what the master writes now, and it knows."""
         with self.bystander(broker):
             sends = self.tool.put(2, self.topic, size=10, threads=2)
             sends.wait()
         self.assertLessEqual({sent.status for sent in sends.sent}, NOT_HELD, sends.sent)
 
     def found_ahead(self, broker: Broker, slave: Node, reachable: bool) -> None:
-        """
-        A started slave finds out that it is ahead, and has told nothing that is not so.
-        """
+        """A started slave finds out that it is ahead, and has told nothing that is not so."""
         end = broker.max_offset()
         upstream = slave.until_upstream("ahead", "diverged")["upstream"]
         # What was written since the tail was lost is not in our log, and may be compared.
@@ -94,15 +81,11 @@ class BoundsTests(InteropTestCase):
         self.assert_not_acknowledged(broker)
 
     def port(self, upstream: dict[str, object]) -> tuple[object, object]:
-        """
-        What is known from the client port.
-        """
+        """What is known from the client port."""
         return upstream["clientPort"], upstream["masterBootTimestamp"]
 
     def mended(self, broker: Broker, slave: Node, lost: int) -> None:
-        """
-        With C{truncate} both are equal again, and the tail is kept.
-        """
+        """With C{truncate} both are equal again, and the tail is kept."""
         slave.term()
         slave.keys["haDivergencePolicy"] = "truncate"
         slave.start()
@@ -118,8 +101,7 @@ class BoundsTests(InteropTestCase):
         self.assert_derived(slave, exact=True)
 
     def test_lost_tail(self) -> None:
-        """
-        A tail of some files' end, with the client port reachable and not, and a master
+        """A tail of some files' end, with the client port reachable and not, and a master
         that is idle, silent and busy.
         """
         broker, slave = self.pair()
@@ -167,8 +149,7 @@ class BoundsTests(InteropTestCase):
             self.mended(broker, slave, held - keep)
 
     def test_lost_more_than_is_compared(self) -> None:
-        """
-        A tail longer than what a slave that knows nothing would compare: only who asks
+        """A tail longer than what a slave that knows nothing would compare: only who asks
         the client port first stays below the master's end.
         """
         broker, slave = self.pair(**LARGE)
@@ -186,9 +167,7 @@ class BoundsTests(InteropTestCase):
             self.mended(broker, slave, held - keep)
 
     def test_joins(self) -> None:
-        """
-        An empty slave of a master that has deleted files goes where it is told.
-        """
+        """An empty slave of a master that has deleted files goes where it is told."""
         broker = self.broker(role="ASYNC_MASTER").start()
         self.tool.put(1, self.topic, wait=False).wait()
         sends = self.tool.put(1500, self.topic, kind="big", size=4000, wait=False, tell=False)
@@ -211,17 +190,13 @@ class BoundsTests(InteropTestCase):
 
 
 class Bounds4Tests(BoundsTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Bounds5Tests(BoundsTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
     full_only = ("test_joins",)

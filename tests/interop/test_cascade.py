@@ -1,6 +1,4 @@
-"""
-A Java master, our slave behind it, and another slave behind ours.
-"""
+"""A Java master, our slave behind it, and another slave behind ours."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ FILE = 1 << 20
 
 
 class CascadeTests(InteropTestCase):
-    """
-    Java master, our slave, and one more.
-    """
+    """Java master, our slave, and one more."""
 
     def fill(self, broker: Broker, files: int) -> None:
-        """
-        Write until the log has so many files, waiting for nobody.
-        """
+        """Write until the log has so many files, waiting for nobody."""
         count = files * FILE // 4000 + 1
         sends = self.tool.put(count, self.topic, kind="big", size=4000, wait=False, tell=False)
         self.assertEqual({"SEND_OK": count}, sends.wait(), sends.sent[:1])
@@ -31,9 +25,7 @@ class CascadeTests(InteropTestCase):
         self.assertGreater(broker.max_offset(), files * FILE)
 
     def kill_middle(self, broker: Broker, middle: Node) -> None:
-        """
-        Kill the slave in the middle under load; it comes back.
-        """
+        """Kill the slave in the middle under load; it comes back."""
         load = self.tool.put(1_000_000, self.topic, wait=False)
         self.until_some(load.sent, 200)
         middle.kill9()
@@ -45,9 +37,7 @@ class CascadeTests(InteropTestCase):
         self.until_equal(broker, middle)
 
     def end(self, broker: Broker, middle: Node) -> None:
-        """
-        Stop master and middle; their logs are byte-equal, and so is what is derived.
-        """
+        """Stop master and middle; their logs are byte-equal, and so is what is derived."""
         middle.term()
         broker.stop()
         self.assert_quiet(middle)
@@ -56,9 +46,7 @@ class CascadeTests(InteropTestCase):
         self.assert_same_units(broker, middle)
 
     def test_ours(self) -> None:
-        """
-        Java, ours, ours: all bytes, live, through deaths of each, and equal in the end.
-        """
+        """Java, ours, ours: all bytes, live, through deaths of each, and equal in the end."""
         roles = "Java master, our slave, our slave behind it"
         broker = self.broker(role="SYNC_MASTER", **SYNC).start()
         self.fill(broker, 3)
@@ -97,9 +85,7 @@ class CascadeTests(InteropTestCase):
             self.assert_derived(last, exact=True)
 
     def test_java(self) -> None:
-        """
-        Java, ours, Java: the same, as far as a stock slave can.
-        """
+        """Java, ours, Java: the same, as far as a stock slave can."""
         roles = "Java master, our slave, Java slave behind it"
         broker = self.broker().start()
         self.fill(broker, 2)
@@ -135,16 +121,12 @@ class CascadeTests(InteropTestCase):
 
 
 class Cascade4Tests(CascadeTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Cascade5Tests(CascadeTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

@@ -1,5 +1,4 @@
-"""
-What every stock client does: produce, consume in a group, filter by tags, share with a
+"""What every stock client does: produce, consume in a group, filter by tags, share with a
 second consumer, hear the others, and go on after the broker's restart.
 """
 
@@ -17,24 +16,18 @@ RUN = 24
 
 
 def bodies(word: str, count: int = RUN) -> list[str]:
-    """
-    That many bodies that tell their place; not all of them are ASCII.
-    """
+    """That many bodies that tell their place; not all of them are ASCII."""
     return [f"{word} {n:03} \N{GREEK SMALL LETTER MU}" for n in range(count)]
 
 
 class ClientsTests(SiteTestCase):
-    """
-    Each client by itself, all of them at the same time.
-    """
+    """Each client by itself, all of them at the same time."""
 
     #: Whether clients of other languages take part: they have one form, whatever the version.
     all_languages = False
 
     def test_clients(self) -> None:
-        """
-        All clients, then the broker's restart, then the Java client with binary headers.
-        """
+        """All clients, then the broker's restart, then the Java client with binary headers."""
         clients = [self.java(), *(self.others() if self.all_languages else [])]
         for client in clients:
             self.make_topic(f"T-{client.slug}")
@@ -57,9 +50,7 @@ class ClientsTests(SiteTestCase):
         self.assert_well()
 
     def in_turn(self, plain: Client) -> None:
-        """
-        The Java client goes on after the restart, and once more with binary headers.
-        """
+        """The Java client goes on after the restart, and once more with binary headers."""
         self.goes_on(plain)
         binary = self.java("ROCKETMQ")
         self.make_topic(f"T-{binary.slug}")
@@ -67,9 +58,7 @@ class ClientsTests(SiteTestCase):
             step(binary)
 
     def consumes(self, client: Client) -> None:
-        """
-        A group's only consumer gets every message once, as it was sent.
-        """
+        """A group's only consumer gets every message once, as it was sent."""
         with self.row(client, "produces, and consumes in a group"):
             topic = f"T-{client.slug}"
             consumer = self.consumers[client] = client.consume(topic, f"G-{client.slug}")
@@ -89,9 +78,7 @@ class ClientsTests(SiteTestCase):
             self.assertTrue(told <= {(one.queue, one.offset) for one in got}, (told, got))
 
     def filters(self, client: Client) -> None:
-        """
-        A group that wants some tags gets those.
-        """
+        """A group that wants some tags gets those."""
         with self.row(client, "filters by tags"):
             topic = f"T-{client.slug}"
             consumer = client.consume(topic, f"F-{client.slug}", "red || blue")
@@ -103,9 +90,7 @@ class ClientsTests(SiteTestCase):
             consumer.stop()
 
     def shares(self, client: Client) -> None:
-        """
-        A second consumer of the group gets its share, and leaves it again.
-        """
+        """A second consumer of the group gets its share, and leaves it again."""
         with self.row(client, "shares with a second consumer"):
             topic, group = f"T-{client.slug}", f"G-{client.slug}"
             first, second = self.consumers[client], client.consume(topic, group)
@@ -128,9 +113,7 @@ class ClientsTests(SiteTestCase):
             first.until_got(alone)
 
     def until_all(self, sent: list[str], *consumers: Consumer) -> None:
-        """
-        Wait until some consumers have all of it between them.
-        """
+        """Wait until some consumers have all of it between them."""
 
         def left() -> set[str]:
             return set(sent) - {body for consumer in consumers for body in consumer.bodies}
@@ -138,9 +121,7 @@ class ClientsTests(SiteTestCase):
         until(lambda: not left(), f"{consumers[0].client.title}: all", 60, tell=lambda: str(left()))
 
     def hears(self, clients: list[Client]) -> None:
-        """
-        Each gets what all of them sent, to a topic that the first send makes.
-        """
+        """Each gets what all of them sent, to a topic that the first send makes."""
         topic = f"Shared-{self.names_of}-{self.broker_of}-{self.version.replace('.', '-')}"
         sent = {client: bodies(client.slug, 8) for client in clients}
         clients[0].send_surely(topic, sent[clients[0]])
@@ -156,9 +137,7 @@ class ClientsTests(SiteTestCase):
         self.side_by_side(hear, clients)
 
     def goes_on(self, client: Client) -> None:
-        """
-        After the broker's restart nothing is lost and all goes on.
-        """
+        """After the broker's restart nothing is lost and all goes on."""
         with self.row(client, "goes on after the broker's restart"):
             consumer = self.consumers[client]
             consumer.until_got(bodies("before"))
@@ -169,67 +148,51 @@ class ClientsTests(SiteTestCase):
 
 
 class Ours4ClientsTests(ClientsTests):
-    """
-    All of ours; 4.9.7, and the other languages.
-    """
+    """All of ours; 4.9.7, and the other languages."""
 
     version = "4.9.7"
     all_languages = True
 
 
 class Ours5ClientsTests(ClientsTests):
-    """
-    All of ours; 5.3.3.
-    """
+    """All of ours; 5.3.3."""
 
     version = "5.3.3"
 
 
 class JavaNames4ClientsTests(Ours4ClientsTests):
-    """
-    Java's name server, our broker.
-    """
+    """Java's name server, our broker."""
 
     names_of = "Java"
 
 
 class JavaNames5ClientsTests(Ours5ClientsTests):
-    """
-    Java's name server, our broker.
-    """
+    """Java's name server, our broker."""
 
     names_of = "Java"
 
 
 class JavaBroker4ClientsTests(Ours4ClientsTests):
-    """
-    Our name server, Java's broker.
-    """
+    """Our name server, Java's broker."""
 
     broker_of = "Java"
 
 
 class JavaBroker5ClientsTests(Ours5ClientsTests):
-    """
-    Our name server, Java's broker.
-    """
+    """Our name server, Java's broker."""
 
     broker_of = "Java"
 
 
 class Stock4ClientsTests(JavaBroker4ClientsTests):
-    """
-    Nothing of ours: what these tests expect is what stock RocketMQ does.
-    """
+    """Nothing of ours: what these tests expect is what stock RocketMQ does."""
 
     names_of = "Java"
     full_only = ("test_clients",)
 
 
 class Stock5ClientsTests(JavaBroker5ClientsTests):
-    """
-    Nothing of ours.
-    """
+    """Nothing of ours."""
 
     names_of = "Java"
     full_only = ("test_clients",)

@@ -1,6 +1,4 @@
-"""
-Our side of the control plane, and stock controllers.
-"""
+"""Our side of the control plane, and stock controllers."""
 
 from __future__ import annotations
 
@@ -32,17 +30,13 @@ FIRST, SECOND = "127.0.0.1:1", "127.0.0.1:2"
 
 
 class ControllerTests(InteropTestCase):
-    """
-    Members that are scripts, and controllers as they are published.
-    """
+    """Members that are scripts, and controllers as they are published."""
 
     version = "5.3.3"
     roles = "scripted members, stock controllers"
 
     def group(self, members: list[StockController]) -> ControllerGroup:
-        """
-        Start controllers, and wait until one leads.
-        """
+        """Start controllers, and wait until one leads."""
         for each in members:
             self._processes.append(each)
             each.launch()
@@ -59,17 +53,13 @@ class ControllerTests(InteropTestCase):
         return group
 
     def led(self, group: ControllerGroup) -> bool:
-        """
-        Whether one leads, and answers: for some moments it says that it does not.
-        """
+        """Whether one leads, and answers: for some moments it says that it does not."""
         with contextlib.suppress(NoController):
             return self.result(group.next_id()) > 0
         return False
 
     def result(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> T:
-        """
-        What was answered.
-        """
+        """What was answered."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         found: list[Any] = []
@@ -81,17 +71,13 @@ class ControllerTests(InteropTestCase):
         return result
 
     def refused(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> int:
-        """
-        With which code it was refused.
-        """
+        """With which code it was refused."""
         with self.assertRaises(ControllerRefused) as raised:
             self.result(asked)
         return raised.exception.code
 
     def beat(self, group: ControllerGroup, number: int, address: str, end: int) -> None:
-        """
-        A sign of life of a member.
-        """
+        """A sign of life of a member."""
         group.beat(
             MemberHeartbeatRequest(
                 cluster_name=CLUSTER,
@@ -107,8 +93,7 @@ class ControllerTests(InteropTestCase):
         )
 
     def join(self, group: ControllerGroup, address: str) -> int:
-        """
-        Make a member.
+        """Make a member.
 
         @return: Its id.
         """
@@ -120,8 +105,7 @@ class ControllerTests(InteropTestCase):
         return number
 
     def test_one(self) -> None:
-        """
-        Two members join, the first is elected and takes the second into the SyncStateSet, the
+        """Two members join, the first is elected and takes the second into the SyncStateSet, the
         second is designated; each refusal has its code.
         """
         group = self.group(controllers(self.folder, 1))
@@ -156,8 +140,8 @@ class ControllerTests(InteropTestCase):
             )
 
     def test_three(self) -> None:
-        """
-        Of three controllers the one that leads is killed: its successor knows what was decided.
+        """Of three controllers the one that leads is killed: its successor knows what was
+        decided.
         """
         members = controllers(self.folder, 3)
         group = self.group(members)

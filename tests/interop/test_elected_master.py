@@ -1,6 +1,4 @@
-"""
-Stock members behind a master of ours that stock controllers have elected.
-"""
+"""Stock members behind a master of ours that stock controllers have elected."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ STALE = 90.0
 
 
 class ElectedDriver(Driver):
-    """
-    A master of ours that joins a set.
+    """A master of ours that joins a set.
 
     @ivar controllers: C{host:port;...}.
     """
@@ -32,39 +29,29 @@ class ElectedDriver(Driver):
     controllers = ""
 
     def launch(self) -> None:
-        """
-        Start it, and do not wait.
-        """
+        """Start it, and do not wait."""
         module = "tests.interop.elected_child"
         self.open([sys.executable, "-m", module, self.controllers, *self.write_conf()])
 
     def set(self) -> dict[str, Any]:
-        """
-        What it knows of the set.
-        """
+        """What it knows of the set."""
         found: dict[str, Any] = self.do("set")
         return found
 
 
 class JavaMemberTests(InteropTestCase):
-    """
-    Our master, a stock slave and a stock controller.
-    """
+    """Our master, a stock slave and a stock controller."""
 
     version = "5.3.3"
     roles = "our elected master, Java slave, stock controller"
 
     def labels(self, root: Path) -> dict[int, int]:
-        """
-        A store's labels, and where they start.
-        """
+        """A store's labels, and where they start."""
         found = epoch_file.read(root / EPOCH_FILE_CHECKPOINT).labels or ()
         return {each.label: each.start for each in found}
 
     def in_sync(self, master: ElectedDriver, ids: list[int], timeout: float = STALE) -> None:
-        """
-        Wait until the set is so.
-        """
+        """Wait until the set is so."""
         until(
             lambda: master.set()["syncStateSet"] == ids,
             f"the SyncStateSet is {ids}",
@@ -74,15 +61,11 @@ class JavaMemberTests(InteropTestCase):
         )
 
     def statuses(self, master: ElectedDriver, count: int, **how: Any) -> set[str]:
-        """
-        How some writes of ours ended.
-        """
+        """How some writes of ours ended."""
         return {write.status for write in master.put(count, **{"concurrency": 4, **how}).wait()}
 
     def led(self) -> tuple[StockController, ElectedDriver]:
-        """
-        A controller, and a master of ours that it has elected.
-        """
+        """A controller, and a master of ours that it has elected."""
         (controller,) = controllers(self.folder, 1)
         self._processes.append(controller)
         controller.launch()
@@ -102,9 +85,7 @@ class JavaMemberTests(InteropTestCase):
         return controller, master
 
     def member(self, controller: StockController) -> Broker:
-        """
-        A stock one, not started.
-        """
+        """A stock one, not started."""
         return self.broker(
             "java-member",
             enableControllerMode="true",
@@ -113,9 +94,8 @@ class JavaMemberTests(InteropTestCase):
         )
 
     def test_slave(self) -> None:
-        """
-        An empty stock slave joins, follows over a new label and broken connections, is killed and
-        comes back; its log is ours.
+        """An empty stock slave joins, follows over a new label and broken connections, is killed
+        and comes back; its log is ours.
         """
         controller, master = self.led()
         with self.scenario("alone in the set: SLAVE_NOT_AVAILABLE at once"):
@@ -192,9 +172,8 @@ class JavaMemberTests(InteropTestCase):
             self.assert_same_units(master, stock)
 
     def test_doubted(self) -> None:
-        """
-        A stock slave that has lost its labels cuts nothing, whatever it holds: it is fed, and does
-        not count before it has begun anew.
+        """A stock slave that has lost its labels cuts nothing, whatever it holds: it is fed, and
+        does not count before it has begun anew.
         """
         controller, master = self.led()
         stock = self.member(controller).start()

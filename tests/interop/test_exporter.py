@@ -1,6 +1,5 @@
-"""
-What rocketmq-exporter asks for, asked of a stock broker: its answers pass the same checks as ours
-do, so that they are checks of what it gets there.
+"""What rocketmq-exporter asks for, asked of a stock broker: its answers pass the same checks as
+ours do, so that they are checks of what it gets there.
 """
 
 from __future__ import annotations
@@ -22,25 +21,19 @@ from tests.support.few_requests import FewRequests
 
 
 async def ask(address: str, command: Command) -> Command:
-    """
-    Ask and wait, over a connection of its own.
-    """
+    """Ask and wait, over a connection of its own."""
     with Remote(int(address.rpartition(":")[2])) as remote:
         return remote.ask(command)
 
 
 class StockExporterTests(InteropTestCase):
-    """
-    A stock master that registers with a stock name server.
-    """
+    """A stock master that registers with a stock name server."""
 
     version = "4.9.7"
     roles = "Java master"
 
     def test_rounds(self) -> None:
-        """
-        All rounds, after the requests that ours are asked before.
-        """
+        """All rounds, after the requests that ours are asked before."""
         with self.scenario("a stock broker answers the exporter's requests as ours does"):
             broker = self.broker().start()
             steps = Deferred.fromCoroutine(self.rounds(broker.client_address))
@@ -49,9 +42,7 @@ class StockExporterTests(InteropTestCase):
         broker.stop()
 
     async def rounds(self, address: str) -> None:
-        """
-        Let a client do a little of everything, and then the exporter what it does.
-        """
+        """Let a client do a little of everything, and then the exporter what it does."""
         requests = FewRequests(partial(ask, address))
         client.make_group(address, "cg")
         await requests.send(UNIQ_KEY="A")
@@ -80,16 +71,12 @@ class StockExporterTests(InteropTestCase):
         await exporter.check_cluster()
 
     def end(self, address: str) -> int:
-        """
-        The end of the topic's first queue.
-        """
+        """The end of the topic's first queue."""
         answer = client.must(address, Code.GET_MAX_OFFSET, topic="T", queueId=0)
         return int(answer.ext["offset"])
 
     def told(self, address: str) -> bool:
-        """
-        Whether the broker tells of the times of its writes, and of the delay level.
-        """
+        """Whether the broker tells of the times of its writes, and of the delay level."""
         body = client.must(address, Code.GET_BROKER_RUNTIME_INFO).body
         table = fastjson.loads(bytes(body))["table"]
         return "scheduleMessageOffset_1" in table and table["putMessageDistributeTime"] != "null"

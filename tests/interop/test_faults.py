@@ -1,5 +1,4 @@
-"""
-Faults between our nodes and stock ones: F07, F19, F20, F22, F35, F46, and a bit that turned
+"""Faults between our nodes and stock ones: F07, F19, F20, F22, F35, F46, and a bit that turned
 over on the way.  What tests/faults does with nodes of ours only is done here with Java.
 """
 
@@ -42,15 +41,12 @@ MANY = 32_000
 
 
 class LinkTests(InteropTestCase):
-    """
-    A SYNC Java master and our slave, with a bad network between.
-    """
+    """A SYNC Java master and our slave, with a bad network between."""
 
     roles = "Java master, our slave"
 
     def test_faults(self) -> None:
-        """
-        One fault after the other; nothing false is acknowledged, and in the end all is
+        """One fault after the other; nothing false is acknowledged, and in the end all is
         byte-equal.
         """
         broker = self.broker(role="SYNC_MASTER", **SYNC, **KEYS).start()
@@ -75,9 +71,7 @@ class LinkTests(InteropTestCase):
             self.assertNotIn("ahead", slave.log())
 
     def until_promised(self, broker: Broker, slave: Node) -> None:
-        """
-        Wait until the slave holds all, and the master counts it.
-        """
+        """Wait until the slave holds all, and the master counts it."""
         self.until_equal(broker, slave)
         until(
             lambda: set(self.tool.put(4, self.topic).wait()) == {"SEND_OK"},
@@ -87,17 +81,13 @@ class LinkTests(InteropTestCase):
         )
 
     def assert_not_held(self, sends: Sends) -> None:
-        """
-        None of these got the whole promise.
-        """
+        """None of these got the whole promise."""
         sends.wait()
         self.assertTrue(sends.sent)
         self.assertLessEqual({sent.status for sent in sends.sent}, NOT_HELD, sends.sent)
 
     def until_reconnected(self, slave: Node, before: int) -> None:
-        """
-        Wait until our slave has given its connection up, for silence.
-        """
+        """Wait until our slave has given its connection up, for silence."""
         slave.until(
             lambda status: status["upstream"]["reconnects"] > before,
             "the silent master left",
@@ -105,8 +95,7 @@ class LinkTests(InteropTestCase):
         )
 
     def flip(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """
-        One bit in a body of 400 kB, on the connection that is there; no other may follow
+        """One bit in a body of 400 kB, on the connection that is there; no other may follow
         until the slave's state was seen.
         """
         before = slave.status()
@@ -129,9 +118,7 @@ class LinkTests(InteropTestCase):
         self.assertEqual(200, slave.health())
 
     def large(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """
-        The largest of every kind, cut to pieces on a link that is not the fastest.
-        """
+        """The largest of every kind, cut to pieces on a link that is not the fastest."""
         proxy.set("both", delay=0.005, split=[1, 60_000])
         for kind, size, properties in (
             ("big", LARGEST, 0),
@@ -148,9 +135,7 @@ class LinkTests(InteropTestCase):
         self.until_equal(broker, slave)
 
     def one_way(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """
-        The network passes one direction only.
-        """
+        """The network passes one direction only."""
         proxy.set("up", swallow=True)
         self.assert_not_held(self.tool.put(3, self.topic, threads=3))
         proxy.set("up")
@@ -164,9 +149,7 @@ class LinkTests(InteropTestCase):
         self.until_promised(broker, slave)
 
     def partition(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """
-        Nothing passes until the slave has left; then everything does again.
-        """
+        """Nothing passes until the slave has left; then everything does again."""
         before = slave.status()["upstream"]["reconnects"]
         proxy.part(True)
         self.assert_not_held(self.tool.put(3, self.topic, threads=3))
@@ -176,9 +159,7 @@ class LinkTests(InteropTestCase):
         self.until_promised(broker, slave)
 
     def flapping(self, broker: Broker, proxy: Proxy, slave: Node) -> None:
-        """
-        A break each second; there is progress between them.
-        """
+        """A break each second; there is progress between them."""
         said = len(slave.log())
         load = self.tool.put(1_000_000, self.topic, wait=False, threads=2, tell=False)
         held = slave.status()["maxOffset"]
@@ -196,9 +177,7 @@ class LinkTests(InteropTestCase):
         self.assertNotIn("-> bootstrapping", slave.log()[said:])
 
     def standstill(self, broker: Broker, slave: Node) -> None:
-        """
-        The master's process stops for a while.
-        """
+        """The master's process stops for a while."""
         said = len(slave.log())
         before = slave.status()["upstream"]["reconnects"]
         broker.freeze()
@@ -210,16 +189,12 @@ class LinkTests(InteropTestCase):
 
 
 class SlaveLinkTests(InteropTestCase):
-    """
-    Our SYNC master and a Java slave, with a bad network between.
-    """
+    """Our SYNC master and a Java slave, with a bad network between."""
 
     roles = "our master, Java slave"
 
     def test_faults(self) -> None:
-        """
-        One fault after the other, as with our own slave.
-        """
+        """One fault after the other, as with our own slave."""
         master = self.our_master(**KEYS).start()
         proxy = self.proxy(master.address)
         stock = self.broker("java-slave", role="SLAVE", **KEYS)
@@ -268,15 +243,11 @@ class SlaveLinkTests(InteropTestCase):
             self.assert_opens_in_java(stock)
 
     def statuses(self, master: Driver, count: int, **how: object) -> set[str]:
-        """
-        How some writes of ours ended.
-        """
+        """How some writes of ours ended."""
         return {write.status for write in master.put(count, **how).wait()}
 
     def until_fed(self, master: Driver) -> None:
-        """
-        Wait until a write is acknowledged.
-        """
+        """Wait until a write is acknowledged."""
         until(
             lambda: self.statuses(master, 1) == {"PUT_OK"},
             "the stock slave acknowledges",
@@ -287,24 +258,18 @@ class SlaveLinkTests(InteropTestCase):
 
 
 class MixedTests(InteropTestCase):
-    """
-    F46: versions beside and after one another.
-    """
+    """F46: versions beside and after one another."""
 
     version = "5.3.3"
     older = "4.9.7"
 
     def setUp(self) -> None:
-        """
-        Find the older peers too.
-        """
+        """Find the older peers too."""
         super().setUp()
         tool(self.older)
 
     def test_beside(self) -> None:
-        """
-        Slaves of all kinds behind our master: a write waits for each of them.
-        """
+        """Slaves of all kinds behind our master: a write waits for each of them."""
         roles = f"our master; Java {self.older}, Java {self.version} and our slave"
         with self.scenario("F46: SYNC writes wait for all three; byte-equal", roles):
             keys = {"haReplicaIdentity": "connection", "inSyncReplicas": 4}
@@ -339,8 +304,7 @@ class MixedTests(InteropTestCase):
                 self.assert_same_units(master, node)
 
     def test_after(self) -> None:
-        """
-        A master's store is opened by a newer Java, and then by ours, while our slave
+        """A master's store is opened by a newer Java, and then by ours, while our slave
         follows all the time.
         """
         roles = f"Java {self.older}, then Java {self.version}, then our master; our slave"
@@ -377,41 +341,31 @@ class MixedTests(InteropTestCase):
             self.assert_same_units(ours, slave)
 
     def write(self, broker: Broker, count: int) -> None:
-        """
-        Messages of a stock producer of the broker's own version.
-        """
+        """Messages of a stock producer of the broker's own version."""
         for kind in ("single", "batch", "delay"):
             statuses = broker.tool.put(count, self.topic, kind=kind).wait()
             self.assertEqual({"SEND_OK": count}, statuses)
 
 
 class Link4Tests(LinkTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Link5Tests(LinkTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
 
 
 class SlaveLink4Tests(SlaveLinkTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class SlaveLink5Tests(SlaveLinkTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

@@ -1,6 +1,4 @@
-"""
-All that the stock Java client can do, besides what every client does.
-"""
+"""All that the stock Java client can do, besides what every client does."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ PATIENT = 60.0
 
 
 class JavaClientTests(SiteTestCase):
-    """
-    Every scenario with topics and groups of its own, all at the same time.
-    """
+    """Every scenario with topics and groups of its own, all at the same time."""
 
     def test_java_client(self) -> None:
-        """
-        All scenarios, with JSON headers; the sends also with binary ones.
-        """
+        """All scenarios, with JSON headers; the sends also with binary ones."""
         client = self.java()
         every = (
             self.sends,
@@ -57,17 +51,13 @@ class JavaClientTests(SiteTestCase):
         self.assert_well()
 
     def own_topic(self, client: Client, word: str, queues: int = 4) -> str:
-        """
-        A topic of this scenario's own.
-        """
+        """A topic of this scenario's own."""
         name = f"{word}-{client.slug}"
         self.make_topic(name, queues)
         return name
 
     def sends(self, client: Client) -> None:
-        """
-        Every way to send arrives once, whole and in order within its queue.
-        """
+        """Every way to send arrives once, whole and in order within its queue."""
         topic = self.own_topic(client, "Sends")
         consumer = client.consume(topic, f"G-{topic}")
         for how in ("sync", "async", "oneway", "batch", "ordered"):
@@ -85,8 +75,7 @@ class JavaClientTests(SiteTestCase):
         consumer.stop()
 
     def ordered(self, client: Client) -> None:
-        """
-        Orderly consumers lock their queues and get each queue's messages in order, also
+        """Orderly consumers lock their queues and get each queue's messages in order, also
         when a second one joins.
         """
         with self.row(client, "orderly consumers, the second joins on the way"):
@@ -113,9 +102,7 @@ class JavaClientTests(SiteTestCase):
                 consumer.stop()
 
     def until_both(self, client: Client, topic: str, consumers: list[Consumer]) -> None:
-        """
-        Wait until a run of messages is shared by both.
-        """
+        """Wait until a run of messages is shared by both."""
 
         def both() -> bool:
             before = [len(consumer.got) for consumer in consumers]
@@ -128,9 +115,7 @@ class JavaClientTests(SiteTestCase):
         until(both, "both consume", PATIENT, tell=client.process.tail)
 
     def until_all(self, sent: list[str], consumers: list[Consumer]) -> None:
-        """
-        Wait until some consumers have all of it between them.
-        """
+        """Wait until some consumers have all of it between them."""
 
         def left() -> set[str]:
             return set(sent) - {body for consumer in consumers for body in consumer.bodies}
@@ -138,9 +123,7 @@ class JavaClientTests(SiteTestCase):
         until(lambda: not left(), "all arrive", PATIENT, tell=lambda: str(sorted(left())[:5]))
 
     def broadcast(self, client: Client) -> None:
-        """
-        Each consumer of a broadcast group gets everything.
-        """
+        """Each consumer of a broadcast group gets everything."""
         with self.row(client, "broadcast to two consumers"):
             topic = self.own_topic(client, "Broadcast")
             both = [client.consume(topic, f"G-{topic}", broadcast=True) for _ in range(2)]
@@ -159,9 +142,7 @@ class JavaClientTests(SiteTestCase):
                 consumer.stop()
 
     def pulls(self, client: Client) -> None:
-        """
-        Pull consumers read all, and the group's offsets are theirs to move.
-        """
+        """Pull consumers read all, and the group's offsets are theirs to move."""
         topic = self.own_topic(client, "Pulls")
         sent = bodies("pulled")
         begun = int(time.time() * 1000) - 60_000
@@ -200,21 +181,15 @@ class JavaClientTests(SiteTestCase):
             self.assertEqual(sorted(sent), sorted(one["body"] for one in polled))
 
     def pull_all(self, client: Client, topic: str) -> list[Any]:
-        """
-        All rows of a topic.
-        """
+        """All rows of a topic."""
         return self.tool.pull(topic, client.names)
 
     def ask(self, client: Client, what: str, **content: Any) -> Any:
-        """
-        Give the helper a command that can take a while.
-        """
+        """Give the helper a command that can take a while."""
         return client.process.do(what, PATIENT, **content)
 
     def delayed(self, client: Client) -> None:
-        """
-        Messages with a delay level arrive after that delay.
-        """
+        """Messages with a delay level arrive after that delay."""
         topic = self.own_topic(client, "Delayed")
         with self.row(client, "delayed messages arrive when they are due"):
             consumer = client.consume(topic, f"G-{topic}")
@@ -232,8 +207,7 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def transactions(self, client: Client) -> None:
-        """
-        Committed messages arrive, rolled back ones never, unknown ones once the broker has
+        """Committed messages arrive, rolled back ones never, unknown ones once the broker has
         asked.
         """
         with self.row(client, "transactions: commit, rollback, and the broker's check"):
@@ -249,9 +223,7 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def replies(self, client: Client) -> None:
-        """
-        Requests get the replies of whoever consumes them.
-        """
+        """Requests get the replies of whoever consumes them."""
         # The synchronous form of 5.3.3 fails inside its own client.
         how = "sync" if self.version < "5" else "async"
         with self.row(client, f"request and reply ({how})"):
@@ -271,9 +243,7 @@ class JavaClientTests(SiteTestCase):
             server.stop()
 
     def dead_letters(self, client: Client) -> None:
-        """
-        What a consumer cannot take comes back, and in the end goes to the dead letters.
-        """
+        """What a consumer cannot take comes back, and in the end goes to the dead letters."""
         retries = 2
         with self.row(client, "failed messages: retried twice, then dead letters"):
             topic = self.own_topic(client, "Failing")
@@ -293,9 +263,7 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def tolerant(self, condition: Callable[[], bool]) -> Callable[[], bool]:
-        """
-        A condition about a topic that may not be there yet.
-        """
+        """A condition about a topic that may not be there yet."""
 
         def tried() -> bool:
             try:
@@ -306,9 +274,7 @@ class JavaClientTests(SiteTestCase):
         return tried
 
     def queries(self, client: Client) -> None:
-        """
-        Stored messages are found by key, by where they are, and by their unique key.
-        """
+        """Stored messages are found by key, by where they are, and by their unique key."""
         with self.row(client, "message queries by key, by id and by unique key"):
             topic = self.own_topic(client, "Queries")
             sent = bodies("sought", 4)
@@ -328,9 +294,7 @@ class JavaClientTests(SiteTestCase):
                 self.assertEqual(sent[1], one["body"], name)
 
     def traces(self, client: Client) -> None:
-        """
-        A producer that traces leaves its traces, others none.
-        """
+        """A producer that traces leaves its traces, others none."""
         with self.row(client, "message trace on and off"):
             topic = self.own_topic(client, "Traced")
             quiet, told = (
@@ -348,18 +312,14 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def vip(self, client: Client) -> None:
-        """
-        Clients may also come by the port two below.
-        """
+        """Clients may also come by the port two below."""
         with self.row(client, "sends by the VIP port"):
             topic = self.own_topic(client, "Vip")
             answers = client.send(topic, ["vip"], vip=True)
             self.assertEqual(["SEND_OK"], [answer.status for answer in answers], answers)
 
     def tls(self, client: Client) -> None:
-        """
-        Clients may come with TLS to the same port, and to the name server's.
-        """
+        """Clients may come with TLS to the same port, and to the name server's."""
         with self.row(client, "sends with TLS"):
             topic = self.own_topic(client, "Tls")
             consumer = client.consume(topic, f"G-{topic}", tls=True)
@@ -370,8 +330,7 @@ class JavaClientTests(SiteTestCase):
             consumer.stop()
 
     def filters(self, client: Client) -> None:
-        """
-        A consumer that filters by properties gets what matches, also what comes while it waits,
+        """A consumer that filters by properties gets what matches, also what comes while it waits,
         and is told of a filter that is none.
         """
         topic = self.own_topic(client, "Sql")
@@ -390,9 +349,7 @@ class JavaClientTests(SiteTestCase):
             self.assertIn("CODE: 23", self.failed(client, topic))
 
     def failed(self, client: Client, topic: str) -> str:
-        """
-        Why a consumer did not start.
-        """
+        """Why a consumer did not start."""
         try:
             client.consume(topic, f"G-{topic}", sql="a >")
         except AssertionError as error:
@@ -401,25 +358,19 @@ class JavaClientTests(SiteTestCase):
 
 
 class OursJavaClient4Tests(JavaClientTests):
-    """
-    All of ours; 4.9.7.
-    """
+    """All of ours; 4.9.7."""
 
     version = "4.9.7"
 
 
 class OursJavaClient5Tests(JavaClientTests):
-    """
-    All of ours; 5.3.3.
-    """
+    """All of ours; 5.3.3."""
 
     version = "5.3.3"
 
 
 class StockJavaClient4Tests(JavaClientTests):
-    """
-    Nothing of ours: what these tests expect is what stock RocketMQ does.
-    """
+    """Nothing of ours: what these tests expect is what stock RocketMQ does."""
 
     version = "4.9.7"
     names_of = broker_of = "Java"
@@ -427,8 +378,6 @@ class StockJavaClient4Tests(JavaClientTests):
 
 
 class StockJavaClient5Tests(StockJavaClient4Tests):
-    """
-    Nothing of ours.
-    """
+    """Nothing of ours."""
 
     version = "5.3.3"

@@ -1,6 +1,4 @@
-"""
-Our slave behind a stock master, which knows nothing of it.
-"""
+"""Our slave behind a stock master, which knows nothing of it."""
 
 from __future__ import annotations
 
@@ -20,16 +18,12 @@ NOT_HELD = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
 
 
 class BehindJavaTests(InteropTestCase):
-    """
-    Java master, our slave.
-    """
+    """Java master, our slave."""
 
     roles = "Java master, our slave"
 
     def every_kind(self, wait: bool = True) -> None:
-        """
-        Some of every kind of message that a stock producer can send.
-        """
+        """Some of every kind of message that a stock producer can send."""
         kinds = [
             ("batch", 300),
             ("delay", 200),
@@ -44,9 +38,7 @@ class BehindJavaTests(InteropTestCase):
                 self.assertEqual({"SEND_OK": count}, statuses, kind)
 
     def fill(self, broker: Broker, files: int) -> None:
-        """
-        Write until the log has so many files, waiting for nobody.
-        """
+        """Write until the log has so many files, waiting for nobody."""
         self.tool.put(3, self.topic, size=10, wait=False).wait()
         count = files * FILE // 4500 + 1
         sends = self.tool.put(count, self.topic, kind="big", size=4000, wait=False, tell=False)
@@ -55,8 +47,7 @@ class BehindJavaTests(InteropTestCase):
         self.assertGreater(broker.max_offset(), files * FILE)
 
     def give_back(self, broker: Broker) -> None:
-        """
-        A consumer fails with some messages.  Its group's name is as long as it may be, so
+        """A consumer fails with some messages.  Its group's name is as long as it may be, so
         that 5.x keeps them in records of its second version.
         """
         group = "long-" + "g" * (150 if self.version >= "5" else 80)
@@ -65,18 +56,14 @@ class BehindJavaTests(InteropTestCase):
         self.tool.back(broker, group, [place for sent in sends.sent for place in sent.places])
 
     def assert_given_back(self, slave: Node) -> None:
-        """
-        What was given back is in a stopped slave's log, and in the queues of its topic.
-        """
+        """What was given back is in a stopped slave's log, and in the queues of its topic."""
         topics = {row.topic for row in self.log_rows(slave) if row.topic.startswith("%RETRY%")}
         length = 7 + 5 + (150 if self.version >= "5" else 80)
         self.assertEqual({length}, {len(topic) for topic in topics})
         self.assertLessEqual(topics, {name.split("/")[0] for name in self.units(slave)})
 
     def test_sync(self) -> None:
-        """
-        A SYNC master with a log of many files gets a slave, and both lose their process.
-        """
+        """A SYNC master with a log of many files gets a slave, and both lose their process."""
         broker = self.broker(role="SYNC_MASTER", **SYNC).start()
         with self.scenario("SYNC: the master fills several files before it has a slave"):
             self.fill(broker, 5)
@@ -111,9 +98,7 @@ class BehindJavaTests(InteropTestCase):
             self.assert_given_back(slave)
 
     def kill_slave(self, slave: Node) -> None:
-        """
-        Kill our slave; what was acknowledged before must be in its log as it lies there.
-        """
+        """Kill our slave; what was acknowledged before must be in its log as it lies there."""
         load = self.tool.put(1_000_000, self.topic)
         self.until_some(load.sent, 300)
         slave.kill9()
@@ -130,9 +115,7 @@ class BehindJavaTests(InteropTestCase):
         self.assertEqual({"SEND_OK": 20}, self.tool.put(20, self.topic).wait())
 
     def kill_master(self, broker: Broker, slave: Node) -> None:
-        """
-        Kill the master; it comes back with what it has mapped, and our slave with it.
-        """
+        """Kill the master; it comes back with what it has mapped, and our slave with it."""
         load = self.tool.put(1_000_000, self.topic)
         self.until_some(load.sent, 200)
         broker.kill9()
@@ -148,9 +131,7 @@ class BehindJavaTests(InteropTestCase):
         )
 
     def test_async(self) -> None:
-        """
-        An ASYNC master with a stock slave and ours: both end up the same.
-        """
+        """An ASYNC master with a stock slave and ours: both end up the same."""
         broker = self.broker(role="ASYNC_MASTER").start()
         stock = self.broker("java-slave", role="SLAVE", master=broker.address, brokerId=1).start()
         slave = self.our_slave(broker.address, brokerId=2).start()
@@ -193,9 +174,7 @@ class BehindJavaTests(InteropTestCase):
             self.assert_given_back(slave)
 
     def test_large(self) -> None:
-        """
-        Messages of 4 MiB, which leave large blanks.
-        """
+        """Messages of 4 MiB, which leave large blanks."""
         most = 4 << 20
         big = {"mappedFileSizeCommitLog": 16 << 20, "maxMessageSize": most + 1024}
         broker = self.broker(role="SYNC_MASTER", **SYNC, **big).start()
@@ -209,24 +188,19 @@ class BehindJavaTests(InteropTestCase):
 
 
 class PartedFromJavaTests(InteropTestCase):
-    """
-    A Java master that lost its log's end.
-    """
+    """A Java master that lost its log's end."""
 
     roles = "Java master, our slave"
 
     def lose_tail(self, broker: Broker, keep: int) -> None:
-        """
-        What a power cut does to a stopped broker: its log ends at C{keep}.
-        """
+        """What a power cut does to a stopped broker: its log ends at C{keep}."""
         settings = broker.settings()
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         cut(folder, keep)
         folder.close()
 
     def part(self, role: str) -> tuple[Broker, Node, int]:
-        """
-        A pair whose stopped master came back without its last messages.
+        """A pair whose stopped master came back without its last messages.
 
         @return: The master, running; our slave, stopped; the end of what both share.
         """
@@ -247,9 +221,7 @@ class PartedFromJavaTests(InteropTestCase):
         return broker, slave, keep
 
     def parted(self, role: str) -> None:
-        """
-        Ahead, then diverged, then cut and equal again; nothing is acknowledged meanwhile.
-        """
+        """Ahead, then diverged, then cut and equal again; nothing is acknowledged meanwhile."""
         short = "SYNC" if role == "SYNC_MASTER" else "ASYNC"
         with self.scenario(f"{short}: the master lost its log's tail: our slave is ``ahead``"):
             broker, slave, keep = self.part(role)
@@ -289,21 +261,15 @@ class PartedFromJavaTests(InteropTestCase):
             self.assert_same_units(broker, slave)
 
     def test_sync(self) -> None:
-        """
-        A SYNC master.
-        """
+        """A SYNC master."""
         self.parted("SYNC_MASTER")
 
     def test_async(self) -> None:
-        """
-        An ASYNC master.
-        """
+        """An ASYNC master."""
         self.parted("ASYNC_MASTER")
 
     def test_byte(self) -> None:
-        """
-        One byte of a property, which no checksum covers, is another on the master.
-        """
+        """One byte of a property, which no checksum covers, is another on the master."""
         with self.scenario("ASYNC: one byte differs where no checksum looks: ``diverged`` there"):
             broker = self.broker(role="ASYNC_MASTER").start()
             slave = self.our_slave(broker.address).start()
@@ -333,8 +299,7 @@ class PartedFromJavaTests(InteropTestCase):
             self.assert_quiet(slave)
 
     def change(self, broker: Broker, place: int) -> int:
-        """
-        Change one byte of the value of a record's property C{origin}.
+        """Change one byte of the value of a record's property C{origin}.
 
         @return: Its offset.
         """
@@ -348,9 +313,7 @@ class PartedFromJavaTests(InteropTestCase):
         return place - place % FILE + at
 
     def test_below_min(self) -> None:
-        """
-        The master has deleted the files that our slave needs next.
-        """
+        """The master has deleted the files that our slave needs next."""
         with self.scenario("ASYNC: the master deleted what we need next: ``below-min``"):
             broker = self.broker(role="ASYNC_MASTER").start()
             slave = self.our_slave(broker.address).start()
@@ -388,34 +351,26 @@ class PartedFromJavaTests(InteropTestCase):
 
 
 class BehindJava4Tests(BehindJavaTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class BehindJava5Tests(BehindJavaTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
 
 
 class PartedFromJava4Tests(PartedFromJavaTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
     full_only = ("test_async",)
 
 
 class PartedFromJava5Tests(PartedFromJavaTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
     full_only = ("test_async", "test_byte")

@@ -1,6 +1,4 @@
-"""
-A stock slave behind our master, which it takes for one of its own.
-"""
+"""A stock slave behind our master, which it takes for one of its own."""
 
 from __future__ import annotations
 
@@ -12,22 +10,16 @@ from tests.interop.cases import InteropTestCase
 
 
 class JavaBehindUsTests(InteropTestCase):
-    """
-    Our master, Java slave.
-    """
+    """Our master, Java slave."""
 
     roles = "our master, Java slave"
 
     def statuses(self, master: Driver, count: int, **how: object) -> set[str]:
-        """
-        How some writes of ours ended.
-        """
+        """How some writes of ours ended."""
         return {write.status for write in master.put(count, **{"concurrency": 4, **how}).wait()}
 
     def until_fed(self, master: Driver) -> None:
-        """
-        Wait until a write is acknowledged: stock slaves are silent for five seconds.
-        """
+        """Wait until a write is acknowledged: stock slaves are silent for five seconds."""
         until(
             lambda: self.statuses(master, 1) == {"PUT_OK"},
             "the stock slave acknowledges",
@@ -37,18 +29,14 @@ class JavaBehindUsTests(InteropTestCase):
         )
 
     def follow(self, stock: Broker, master: Driver) -> None:
-        """
-        Give a stock slave its master, in its version's way.
-        """
+        """Give a stock slave its master, in its version's way."""
         if self.version < "5":
             stock.keys["haMasterAddress"] = f"127.0.0.1:{master.address[1]}"
         else:
             self.tool.register(master.address)
 
     def test_sync(self) -> None:
-        """
-        A SYNC master of ours gets a stock slave, and both lose their process.
-        """
+        """A SYNC master of ours gets a stock slave, and both lose their process."""
         master = self.our_master().start()
         stock = self.broker("java-slave", role="SLAVE")
         self.follow(stock, master)
@@ -90,9 +78,7 @@ class JavaBehindUsTests(InteropTestCase):
             self.assert_opens_in_java(master)
 
     def under_load(self, master: Driver, victim: Driver | Broker) -> None:
-        """
-        Kill one of them while writes go on and are acknowledged.
-        """
+        """Kill one of them while writes go on and are acknowledged."""
         before = len(master.history.acked)
         burst = master.put(1_000_000, size=900, concurrency=8, rate=2000)
         until(lambda: len(master.history.acked) > before + 300, "load", 30, tell=master.tail)
@@ -102,9 +88,7 @@ class JavaBehindUsTests(InteropTestCase):
         burst.wait()
 
     def end(self, master: Driver, stock: Broker) -> None:
-        """
-        Stop both; the logs are byte-equal, and so are the queues.
-        """
+        """Stop both; the logs are byte-equal, and so are the queues."""
         stock.until_max(master.status()["maxOffset"])
         stock.stop()
         self.assertEqual(0, master.stop(), master.tail())
@@ -119,9 +103,7 @@ class JavaBehindUsTests(InteropTestCase):
             log.folder.close()
 
     def test_ahead(self) -> None:
-        """
-        A stock slave that holds what our master does not is neither fed nor counted.
-        """
+        """A stock slave that holds what our master does not is neither fed nor counted."""
         master = self.our_master().start()
         stock = self.broker("java-slave", role="SLAVE")
         self.follow(stock, master)
@@ -153,16 +135,12 @@ class JavaBehindUsTests(InteropTestCase):
 
 
 class JavaBehindUs4Tests(JavaBehindUsTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class JavaBehindUs5Tests(JavaBehindUsTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

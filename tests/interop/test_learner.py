@@ -1,6 +1,4 @@
-"""
-Our learner behind a set of Java members whose master a stock controller elects.
-"""
+"""Our learner behind a set of Java members whose master a stock controller elects."""
 
 from __future__ import annotations
 
@@ -19,26 +17,20 @@ LEARNER_ID = 100
 
 
 class LearnerTests(InteropTestCase):
-    """
-    A controller and two members of 5.3.3, and a learner of ours.
-    """
+    """A controller and two members of 5.3.3, and a learner of ours."""
 
     version = "5.3.3"
     roles = "Java members, our learner"
 
     def controller(self) -> StockController:
-        """
-        Start one.
-        """
+        """Start one."""
         (one,) = controllers(self.folder, 1)
         self._processes.append(one)
         one.launch()
         return one
 
     def member(self, name: str, controller: StockController) -> Broker:
-        """
-        A Java member, not started.
-        """
+        """A Java member, not started."""
         return self.broker(
             name,
             role="SYNC_MASTER",
@@ -51,9 +43,7 @@ class LearnerTests(InteropTestCase):
         )
 
     def learner(self, controller: StockController, name: str = "learner", **keys: Any) -> Node:
-        """
-        Ours, not started.
-        """
+        """Ours, not started."""
         learner = Node(
             self.folder,
             "slave",
@@ -72,16 +62,12 @@ class LearnerTests(InteropTestCase):
         return learner
 
     def master(self, learner: Node) -> tuple[int, str]:
-        """
-        Who is master, and in which epoch, as a learner knows it.
-        """
+        """Who is master, and in which epoch, as a learner knows it."""
         said = (learner.status()["upstream"] or {}).get("controller") or {}
         return said.get("masterEpoch") or 0, said.get("masterAddress") or ""
 
     def until_set(self, learner: Node, count: int) -> None:
-        """
-        Wait until so many are in the SyncStateSet.
-        """
+        """Wait until so many are in the SyncStateSet."""
         learner.until(
             lambda status: len(status["upstream"]["controller"]["syncStateSet"]) == count,
             f"{count} in the SyncStateSet",
@@ -89,9 +75,7 @@ class LearnerTests(InteropTestCase):
         )
 
     def test_switches(self) -> None:
-        """
-        Masters are killed under load, in turn; the learner has the log of whoever is master.
-        """
+        """Masters are killed under load, in turn; the learner has the log of whoever is master."""
         controller = self.controller()
         members = [self.member(f"java-{number}", controller) for number in (1, 2)]
         members[0].start()

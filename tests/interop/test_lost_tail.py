@@ -1,5 +1,5 @@
-"""
-A master of ours that lost acknowledged bytes, and gets them back from a stock slave's HA port.
+"""A master of ours that lost acknowledged bytes, and gets them back from a stock slave's HA
+port.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ LOST = 300 << 10
 
 
 class LostTailTests(InteropTestCase):
-    """
-    Our SYNC master, Java slave, a Java producer.
-    """
+    """Our SYNC master, Java slave, a Java producer."""
 
     roles = "our master, Java slave"
 
     def pair(self) -> tuple[Node, Broker]:
-        """
-        A pair in sync.  On one host a stock slave cannot have its master's HA port, so that the
+        """A pair in sync.  On one host a stock slave cannot have its master's HA port, so that the
         master has to be told it.
         """
         stock = self.broker("java-slave", role="SLAVE")
@@ -44,9 +41,7 @@ class LostTailTests(InteropTestCase):
         return master, stock
 
     def serve(self, master: Node) -> None:
-        """
-        Start a master, and wait until clients find it.
-        """
+        """Start a master, and wait until clients find it."""
         master.start()
         until(
             lambda: f"127.0.0.1:{master.port}" in self.tool.registered(self.tool.names),
@@ -57,9 +52,7 @@ class LostTailTests(InteropTestCase):
         )
 
     def until_fed(self, master: Node) -> None:
-        """
-        Wait until the stock slave acknowledges a write.
-        """
+        """Wait until the stock slave acknowledges a write."""
         until(
             lambda: self.tool.put(1, self.topic).wait() == {"SEND_OK": 1},
             "the stock slave acknowledges",
@@ -69,8 +62,7 @@ class LostTailTests(InteropTestCase):
         )
 
     def lose(self, master: Node) -> int:
-        """
-        Kill a master under which all is written and acknowledged, and cut its log; what it has
+        """Kill a master under which all is written and acknowledged, and cut its log; what it has
         written down of that log stays.
 
         @return: Where its log ended.
@@ -88,9 +80,7 @@ class LostTailTests(InteropTestCase):
         return end
 
     def assert_back(self, master: Node, stock: Broker, end: int) -> None:
-        """
-        A master that serves has all of its log again, from the stock slave.
-        """
+        """A master that serves has all of its log again, from the stock slave."""
         status = master.status()
         fetch = status["tailFetch"]
         host, port = stock.address
@@ -100,9 +90,7 @@ class LostTailTests(InteropTestCase):
         self.assertGreaterEqual(fetch["bytes"], LOST)
 
     def test_fetched(self) -> None:
-        """
-        What was acknowledged is served again, and the master opens not before that.
-        """
+        """What was acknowledged is served again, and the master opens not before that."""
         master, stock = self.pair()
         sends = self.tool.put(1700, self.topic)
         self.assertEqual({"SEND_OK": 1700}, sends.wait())
@@ -143,16 +131,12 @@ class LostTailTests(InteropTestCase):
 
 
 class LostTail4Tests(LostTailTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class LostTail5Tests(LostTailTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

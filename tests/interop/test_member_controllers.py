@@ -1,6 +1,4 @@
-"""
-Members whose controllers answer late, or not them, or are away, or die with the master.
-"""
+"""Members whose controllers answer late, or not them, or are away, or die with the master."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ LATE = 25.0
 
 
 class UnansweredTests(set_cases.LinkedSetTestCase):
-    """
-    Members of ours whose controllers are heard late, or not.
-    """
+    """Members of ours whose controllers are heard late, or not."""
 
     roles = "members of ours"
     full_only = (
@@ -36,8 +32,7 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
     )
 
     def unanswered(self, letters: str, what: str, fault: dict[str, Any]) -> None:
-        """
-        The controllers change the set as the master asks, and it does not hear of it: what both
+        """The controllers change the set as the master asks, and it does not hear of it: what both
         sets hold is acknowledged, and nothing else.
         """
         self.begin_as(letters)
@@ -76,28 +71,21 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
         self.end_with_ours()
 
     def test_lost_answers(self) -> None:
-        """
-        They do not come, until the connection is given up.
-        """
+        """They do not come, until the connection is given up."""
         self.unanswered("OO", "lost", {"hold": True})
 
     def test_lost_answers_of_three(self) -> None:
-        """
-        The same with three members, two of which are there.
-        """
+        """The same with three members, two of which are there."""
         self.unanswered("OOO", "lost", {"hold": True})
 
     def test_late_answers(self) -> None:
-        """
-        They come when nobody waits for them any more.
-        """
+        """They come when nobody waits for them any more."""
         self.unanswered("OO", "4 s late", {"delay": 4.0})
 
     def test_late_change(self) -> None:
-        """
-        A change that takes a member in is on its way for long, and the member is cut off from the
-        master meanwhile: without it nothing is acknowledged until a newer set epoch is told, which
-        the controllers do not let the late change pass; so the member is not elected.
+        """A change that takes a member in is on its way for long, and the member is cut off from
+        the master meanwhile: without it nothing is acknowledged until a newer set epoch is told,
+        which the controllers do not let the late change pass; so the member is not elected.
         """
         self.begin_as("OOO")
         first, second, third = self.nodes
@@ -158,9 +146,7 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
         self.end_with_ours()
 
     def newer(self, before: SetState | None, members: set[int]) -> SetState | None:
-        """
-        What is decided, if it was decided later than that, and is these members.
-        """
+        """What is decided, if it was decided later than that, and is these members."""
         state = self.decision()
         assert before is not None, "there was a controller"
         later = state is not None and state.set_epoch > before.set_epoch
@@ -168,17 +154,14 @@ class UnansweredTests(set_cases.LinkedSetTestCase):
 
 
 class NoControllerTests(MixedTestCase):
-    """
-    A controller that is away for a minute.
-    """
+    """A controller that is away for a minute."""
 
     roles = "two members, of ours and of Java's"
     full_only = ("test_ours", "test_java_follows", "test_java_leads")
 
     def undecided(self, letters: str) -> None:
-        """
-        Writes go on, as all are there; then a slave goes too, and the master takes no write until
-        the controller is back.
+        """Writes go on, as all are there; then a slave goes too, and the master takes no write
+        until the controller is back.
         """
         self.begin_as(letters)
         with self.scenario(f"no controller for {AWAY:.0f} s, then no slave: no writes; all back"):
@@ -197,36 +180,26 @@ class NoControllerTests(MixedTestCase):
         self.end_with_ours()
 
     def test_ours(self) -> None:
-        """
-        Both are ours.
-        """
+        """Both are ours."""
         self.undecided("OO")
 
     def test_java_follows(self) -> None:
-        """
-        Ours leads.
-        """
+        """Ours leads."""
         self.undecided("OJ")
 
     def test_java_leads(self) -> None:
-        """
-        Java's leads: it stores writes, and acknowledges none.
-        """
+        """Java's leads: it stores writes, and acknowledges none."""
         self.undecided("JO")
 
 
 class LostLeaderTests(MixedTestCase):
-    """
-    Three controllers, three members.
-    """
+    """Three controllers, three members."""
 
     roles = "three members, three controllers"
     full_only = ("test_ours", "test_java_members")
 
     def controller(self) -> StockController:
-        """
-        Start all three, and wait until one leads.
-        """
+        """Start all three, and wait until one leads."""
         self.group_of_three = controllers(self.folder, 3)
         self._processes += self.group_of_three
         for each in self.group_of_three:
@@ -236,28 +209,21 @@ class LostLeaderTests(MixedTestCase):
         return self.group_of_three[0]
 
     def deciders(self) -> list[StockController]:
-        """
-        All three.
-        """
+        """All three."""
         return self.group_of_three
 
     def ours(self, *given: Any, **keys: Any) -> Any:
-        """
-        One of ours, that knows all three.
-        """
+        """One of ours, that knows all three."""
         return super().ours(*given, controllerAddr=addresses_of(self.group_of_three), **keys)
 
     def java(self, name: str, controller: StockController) -> Broker:
-        """
-        One of Java's, that knows all three.
-        """
+        """One of Java's, that knows all three."""
         member = super().java(name, controller)
         member.keys["controllerAddr"] = addresses_of(self.group_of_three)
         return member
 
     def both_lost(self, letters: str) -> None:
-        """
-        The controller that leads and the master are killed together: there is one successor, as
+        """The controller that leads and the master are killed together: there is one successor, as
         soon as there is a leader.
         """
         self.begin_as(letters)
@@ -280,13 +246,9 @@ class LostLeaderTests(MixedTestCase):
         self.end_with_ours()
 
     def test_ours(self) -> None:
-        """
-        All are ours.
-        """
+        """All are ours."""
         self.both_lost("OOO")
 
     def test_java_members(self) -> None:
-        """
-        Ours leads two of Java's.
-        """
+        """Ours leads two of Java's."""
         self.both_lost("OJJ")

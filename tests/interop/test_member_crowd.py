@@ -1,6 +1,4 @@
-"""
-Many sets on one group of controllers; how many is C{RMQHA_SETS}, 100 by default.
-"""
+"""Many sets on one group of controllers; how many is C{RMQHA_SETS}, 100 by default."""
 
 from __future__ import annotations
 
@@ -31,42 +29,33 @@ and one more, each second."""
 
 
 class Crowd(Piped):
-    """
-    The process of all members.
-    """
+    """The process of all members."""
 
     def __init__(self, folder: Path, group: list[StockController]) -> None:
         super().__init__("crowd", folder / "crowd.log")
         self.given = [addresses_of(group), str(folder / "crowd"), str(SETS)]
 
     def start(self) -> Crowd:
-        """
-        Start it, and wait until all members have joined.
-        """
+        """Start it, and wait until all members have joined."""
         self.open([sys.executable, "-m", "tests.interop.beating_child", *self.given])
         self.until_news("ready", BOOT + SETS)
         return self
 
     def stats(self) -> dict[str, Any]:
-        """
-        What they have used and asked so far.
-        """
+        """What they have used and asked so far."""
         found: dict[str, Any] = self.do("stats")
         return found
 
 
 class CrowdTests(ScenarioTestCase):
-    """
-    Members of ours without stores, each in a set of its own.
-    """
+    """Members of ours without stores, each in a set of its own."""
 
     roles = "members of ours without stores, three controllers"
     full_only = ("test_leader_changes",)
 
     def test_leader_changes(self) -> None:
-        """
-        Signs of life cost next to nothing, and when another controller leads nobody storms it, and
-        no set gets another epoch.
+        """Signs of life cost next to nothing, and when another controller leads nobody storms it,
+        and no set gets another epoch.
         """
         group = controllers(self.folder, 3)
         self._processes += group
@@ -97,8 +86,7 @@ class CrowdTests(ScenarioTestCase):
             self.assertEqual(crowd.stats()["epochs"], epochs)
 
     def span(self, crowd: Crowd) -> dict[str, float]:
-        """
-        Watch it for a while.
+        """Watch it for a while.
 
         @return: Of one member, percent of a core and questions a second.
         """

@@ -1,6 +1,4 @@
-"""
-Members that die in the middle of a cut or of an election, lose power, or have a wrong clock.
-"""
+"""Members that die in the middle of a cut or of an election, lose power, or have a wrong clock."""
 
 from __future__ import annotations
 
@@ -34,35 +32,26 @@ LONG = 12.0
 
 
 class FaultPointTests(set_cases.LinkedSetTestCase):
-    """
-    Kills at chosen places.
-    """
+    """Kills at chosen places."""
 
     roles = "two members, of ours and of Java's"
     full_only = ("test_promotion", "test_promotion_after_java", "test_cut", "test_cut_behind_java")
 
     def ours(self, *given: Any, **keys: Any) -> Any:
-        """
-        One that can be told where to die.
-        """
+        """One that can be told where to die."""
         return super().ours(*given, kind=Driver, **keys)
 
     def die(self, node: Driver, place: str) -> None:
-        """
-        Start a member that is to die somewhere.
-        """
+        """Start a member that is to die somewhere."""
         node.die = [place]
         node.launch()
 
     def died(self, node: Driver) -> None:
-        """
-        It has.
-        """
+        """It has."""
         self.assertEqual(node.wait(BOOT), KILLED, node.tail())
 
     def promotion(self, letters: str) -> None:
-        """
-        A member is elected and dies at each step of it: it leads after a restart, and nothing is
+        """A member is elected and dies at each step of it: it leads after a restart, and nothing is
         missing.
         """
         self.begin_as(letters)
@@ -84,21 +73,16 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
         self.end_with_ours()
 
     def test_promotion(self) -> None:
-        """
-        Both are ours.
-        """
+        """Both are ours."""
         self.promotion("OO")
 
     def test_promotion_after_java(self) -> None:
-        """
-        Java's led before.
-        """
+        """Java's led before."""
         self.promotion("JO")
 
     def cut(self, letters: str) -> None:
-        """
-        A master comes back with what nobody else has, and dies at each step of cutting it off: all
-        of it is cut in the end, kept, and was seen by no reader.
+        """A master comes back with what nobody else has, and dies at each step of cutting it off:
+        all of it is cut in the end, kept, and was seen by no reader.
         """
         self.begin_as(letters)
         for step in STEPS:
@@ -118,20 +102,15 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
         self.end_with_ours()
 
     def test_cut(self) -> None:
-        """
-        Behind ours.
-        """
+        """Behind ours."""
         self.cut("OO")
 
     def test_cut_behind_java(self) -> None:
-        """
-        Behind Java's.
-        """
+        """Behind Java's."""
         self.cut("OJ")
 
     def leave_tail(self, master: Driver) -> int:
-        """
-        A master takes writes that reach nobody, and is killed; the other one leads.
+        """A master takes writes that reach nobody, and is killed; the other one leads.
 
         @return: What was confirmed on it.
         """
@@ -152,16 +131,12 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
 
 
 class DrivenTestCase(ScenarioTestCase):
-    """
-    Members of ours that can be told what befalls them.
-    """
+    """Members of ours that can be told what befalls them."""
 
     roles = "members of ours"
 
     def driven(self, nodes: list[Node]) -> tuple[Driver, *tuple[Driver, ...]]:
-        """
-        @return: The master, and the others.
-        """
+        """@return: The master, and the others."""
         master = self.led(nodes)
         found = [master, *(node for node in nodes if node is not master)]
         drivers = [node for node in found if isinstance(node, Driver)]
@@ -170,24 +145,19 @@ class DrivenTestCase(ScenarioTestCase):
 
 
 class PowerCutTests(DrivenTestCase):
-    """
-    Members with SYNC_FLUSH that know what they made durable.
-    """
+    """Members with SYNC_FLUSH that know what they made durable."""
 
     full_only = ("test_slave", "test_slaves")
 
     def ours(self, name: str, *given: Any, **keys: Any) -> Any:
-        """
-        One of them.
-        """
+        """One of them."""
         node = super().ours(name, *given, **keys)
         node.synced = self.folder / f"{name}-synced"
         return node
 
     def unpowered(self, count: int) -> None:
-        """
-        The master is gone and all slaves lose power: all that was acknowledged is on their disks,
-        and one of them leads.
+        """The master is gone and all slaves lose power: all that was acknowledged is on their
+        disks, and one of them leads.
         """
         seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
@@ -216,28 +186,22 @@ class PowerCutTests(DrivenTestCase):
         self.assert_settled(nodes)
 
     def test_slave(self) -> None:
-        """
-        One.
-        """
+        """One."""
         self.unpowered(2)
 
     def test_slaves(self) -> None:
-        """
-        Two.
-        """
+        """Two."""
         self.unpowered(3)
 
 
 class ClockTests(DrivenTestCase):
-    """
-    Members whose clocks jump.
-    """
+    """Members whose clocks jump."""
 
     full_only = ("test_jumps", "test_jumps_of_three")
 
     def jumps(self, count: int) -> None:
-        """
-        By an hour, there and back: nobody is elected, nobody leaves, and no message is deleted.
+        """By an hour, there and back: nobody is elected, nobody leaves, and no message is
+        deleted.
         """
         nodes = self.set_of(count, kind=Driver, fileReservedTime=24)
         master, other, *_ = self.driven(nodes)
@@ -262,13 +226,9 @@ class ClockTests(DrivenTestCase):
         self.assert_settled(nodes)
 
     def test_jumps(self) -> None:
-        """
-        Of two.
-        """
+        """Of two."""
         self.jumps(2)
 
     def test_jumps_of_three(self) -> None:
-        """
-        Of three.
-        """
+        """Of three."""
         self.jumps(3)

@@ -1,5 +1,4 @@
-"""
-Rounds of faults of a set, with a ledger by byte of messages of all kinds.
+"""Rounds of faults of a set, with a ledger by byte of messages of all kinds.
 
 How many is C{RMQHA_FAULT_ROUNDS} times those of every day; C{RMQHA_SEED} has the same chosen again.
 """
@@ -66,17 +65,15 @@ KEYS: dict[str, object] = {
 
 
 class LedgerTests(set_cases.LinkedSetTestCase):
-    """
-    Three members of ours, each with a client of its own that sends to it whenever it is there.
+    """Three members of ours, each with a client of its own that sends to it whenever it is
+    there.
     """
 
     roles = "members of ours"
     timeout = 14400  # type: ignore[assignment]
 
     def setUp(self) -> None:
-        """
-        Nothing was sent yet.
-        """
+        """Nothing was sent yet."""
         super().setUp()
         self.seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         self.chance = random.Random(f"{self.seed} {self.id()}")
@@ -84,9 +81,8 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         self.senders: list[Sender] = []
 
     def test_rounds(self) -> None:
-        """
-        Whatever was acknowledged, by whoever led, is on all members at its byte, in its queue and
-        for its consumers; what was to come later comes, and what was rolled back does not.
+        """Whatever was acknowledged, by whoever led, is on all members at its byte, in its queue
+        and for its consumers; what was to come later comes, and what was rolled back does not.
         """
         try:
             with self.scenario(f"faults with a ledger of all kinds: {len(rounds(DAILY))}x"):
@@ -97,9 +93,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             raise
 
     def run_rounds(self) -> None:
-        """
-        All of it.
-        """
+        """All of it."""
         self.begin_as("OOO", **KEYS)
         leader = self.leader_of_all()
         for topic in (ORDERS, LATER, PAID):
@@ -133,33 +127,25 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         self.assert_quiet(*self.nodes)
 
     def tell_round(self, text: str) -> None:
-        """
-        A line for whoever has to repeat this.
-        """
+        """A line for whoever has to repeat this."""
         sys.stdout.write(f"RMQHA_SEED={self.seed} {text}\n")
         sys.stdout.flush()
 
     # --- the set ------------------------------------------------------------
 
     def leader_of_all(self) -> Node:
-        """
-        Who leads all three.
-        """
+        """Who leads all three."""
         self.until_whole()
         leader = self.until_master(lambda master: True)
         assert isinstance(leader, Node), "all are ours"
         return leader
 
     def knows(self, node: Node) -> bool:
-        """
-        Whether a member has all topics.
-        """
+        """Whether a member has all topics."""
         return {ORDERS, LATER, PAID} <= client.topic_names(f"127.0.0.1:{node.port}")
 
     def send_everywhere(self) -> None:
-        """
-        Have a client send to each member that takes it, until it is enough.
-        """
+        """Have a client send to each member that takes it, until it is enough."""
         self.senders = [
             Sender(node.port, self.ledger, self.chance.random(), again=True) for node in self.nodes
         ]
@@ -167,9 +153,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             sender.start()
 
     def enough_sent(self) -> None:
-        """
-        Let nobody send any more.
-        """
+        """Let nobody send any more."""
         for sender in self.senders:
             sender.enough.set()
         for sender in self.senders:
@@ -177,17 +161,14 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             self.assertFalse(sender.is_alive(), "a sender has no answer")
 
     def passes(self, length: float) -> None:
-        """
-        Let some seconds pass.
-        """
+        """Let some seconds pass."""
         moment = time.monotonic() + length
         until(lambda: time.monotonic() > moment, "a while", length + 10)
 
     # --- faults -------------------------------------------------------------
 
     def lasts(self, *away: Node) -> None:
-        """
-        Let a fault last for a moment, or longer, or until another one leads; where two have gone
+        """Let a fault last for a moment, or longer, or until another one leads; where two have gone
         the one that is there may not be let.
         """
         self.passes(self.chance.uniform(0.0, self.chance.choice((1.0, 7.0))))
@@ -195,9 +176,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             self.until_master(lambda master: master not in away)
 
     def kill(self, *nodes: Node) -> None:
-        """
-        Kill members at once, and start them.
-        """
+        """Kill members at once, and start them."""
         for node in nodes:
             node.kill9()
         self.lasts(*nodes)
@@ -205,25 +184,19 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             node.start()
 
     def end(self, node: Node) -> None:
-        """
-        Stop a member cleanly, and start it.
-        """
+        """Stop a member cleanly, and start it."""
         node.term()
         self.lasts(node)
         node.start()
 
     def freeze(self, node: Node) -> None:
-        """
-        It stands still.
-        """
+        """It stands still."""
         node.freeze()
         self.lasts(node)
         node.thaw()
 
     def recover(self, node: Node) -> None:
-        """
-        Kill a member, and again while it recovers.
-        """
+        """Kill a member, and again while it recovers."""
         for _ in range(3):
             node.kill9()
             node.launch()
@@ -231,18 +204,14 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         self.kill(node)
 
     def choose(self, node: Node) -> None:
-        """
-        An operator elects another one, and sometimes yet another one at once.
-        """
+        """An operator elects another one, and sometimes yet another one at once."""
         self.elect(self.asked, self.number_of(node))
         if self.chance.random() < 0.5:
             others = [each for each in self.nodes if each is not node]
             self.elect(self.asked, self.number_of(self.chance.choice(others)))
 
     def corner(self, leader: Node, follower: Node) -> None:
-        """
-        One stands still until it counts no more, and the leader is killed.
-        """
+        """One stands still until it counts no more, and the leader is killed."""
         follower.freeze()
         self.until_only(*(node for node in self.nodes if node is not follower))
         self.passes(self.chance.uniform(0.0, 1.0))
@@ -252,27 +221,19 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             back()
 
     def part_from_controllers(self, node: Node) -> None:
-        """
-        Nothing passes between it and the controllers.
-        """
+        """Nothing passes between it and the controllers."""
         self.parting(node, controllers=True)
 
     def part_from_members(self, node: Node) -> None:
-        """
-        Nothing passes between it and who follows it.
-        """
+        """Nothing passes between it and who follows it."""
         self.parting(node, members=True)
 
     def part_from_all(self, node: Node) -> None:
-        """
-        Only clients reach it.
-        """
+        """Only clients reach it."""
         self.parting(node, controllers=True, members=True)
 
     def parting(self, node: Node, **whom: bool) -> None:
-        """
-        For a moment, or until another one leads, if one is to.
-        """
+        """For a moment, or until another one leads, if one is to."""
         links = self.links[node.name]
         links.part(True, **whom)
         if whom.get("controllers"):
@@ -282,9 +243,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         links.part(False, **whom)
 
     def disconnect(self, leader: Node) -> None:
-        """
-        The connections of replication end again and again.
-        """
+        """The connections of replication end again and again."""
         for _ in range(5):
             self.links[leader.name].replication.cut()
             self.passes(self.chance.uniform(0.0, 0.8))
@@ -292,9 +251,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
     # --- everything ---------------------------------------------------------
 
     def check_all(self) -> None:
-        """
-        Hold all members to the ledger, running and stopped, and start them again.
-        """
+        """Hold all members to the ledger, running and stopped, and start them again."""
         leader = self.leader_of_all()
         with Remote(leader.port) as broker:
             sender = Sender(leader.port, self.ledger, self.chance.random())

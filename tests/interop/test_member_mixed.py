@@ -1,6 +1,4 @@
-"""
-Sets of members of ours and Java members: who leads changes from one kind to the other.
-"""
+"""Sets of members of ours and Java members: who leads changes from one kind to the other."""
 
 from __future__ import annotations
 
@@ -21,24 +19,18 @@ from tests.interop.mixed_cases import KEPT, MixedTestCase
 
 
 class MixedPairTests(MixedTestCase):
-    """
-    One of each.
-    """
+    """One of each."""
 
     roles = "a member of ours, a Java member"
     full_only = ("test_every_order", "test_every_order_after_java")
 
     def test_kills(self) -> None:
-        """
-        The master is killed: Java's, then ours.
-        """
+        """The master is killed: Java's, then ours."""
         self.begin(java_first=True)
         self.replaced("is killed (-9)", lambda master: master.kill9(), rounds(4, 40))
 
     def orders(self, *, java_first: bool) -> None:
-        """
-        All are killed under load, and come in each order.
-        """
+        """All are killed under load, and come in each order."""
         self.begin(java_first=java_first)
         for order in [*itertools.permutations(self.members)] * rounds(1, 1):
             names = ", ".join(member.name for member in order)
@@ -57,30 +49,23 @@ class MixedPairTests(MixedTestCase):
         self.end_with_ours()
 
     def test_every_order(self) -> None:
-        """
-        A member of ours was the first master.
-        """
+        """A member of ours was the first master."""
         self.orders(java_first=False)
 
     def test_every_order_after_java(self) -> None:
-        """
-        Java's was.
-        """
+        """Java's was."""
         self.orders(java_first=True)
 
 
 class MixedTripleTests(MixedTestCase):
-    """
-    Two of ours and one of Java's.
-    """
+    """Two of ours and one of Java's."""
 
     roles = "two members of ours, a Java member"
     full_only = ("test_kills",)
 
     def test_switches_without_writes(self) -> None:
-        """
-        Two elections with no write between, in which the Java member is in the middle; then another
-        one: no log has bytes of its own.
+        """Two elections with no write between, in which the Java member is in the middle; then
+        another one: no log has bytes of its own.
         """
         self.begin(ours=2)
         first, second = self.nodes
@@ -100,9 +85,7 @@ class MixedTripleTests(MixedTestCase):
         self.end_with_ours()
 
     def test_kills(self) -> None:
-        """
-        Whoever is master is killed.
-        """
+        """Whoever is master is killed."""
         self.begin(ours=2)
         self.replaced("is killed (-9)", lambda master: master.kill9(), rounds(3, 9))
 
@@ -117,9 +100,7 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 
 
 class EitherTests(MixedTestCase):
-    """
-    Two members, whichever they are.
-    """
+    """Two members, whichever they are."""
 
     roles = "two members, of ours and of Java's"
     full_only = (
@@ -131,8 +112,7 @@ class EitherTests(MixedTestCase):
     )
 
     def damaged(self, letters: str) -> None:
-        """
-        A member's epoch file is torn, wrong, gone, or tells of bytes that are not there: it
+        """A member's epoch file is torn, wrong, gone, or tells of bytes that are not there: it
         follows, and leads when it is elected.
         """
         self.begin_as(letters)
@@ -153,21 +133,15 @@ class EitherTests(MixedTestCase):
         self.end_with_ours()
 
     def test_damaged_epoch_files(self) -> None:
-        """
-        Behind ours.
-        """
+        """Behind ours."""
         self.damaged("OO")
 
     def test_damaged_epoch_files_behind_java(self) -> None:
-        """
-        Behind Java's.
-        """
+        """Behind Java's."""
         self.damaged("JO")
 
     def delays(self, letters: str) -> None:
-        """
-        Messages come due, and transactions are ended, on whoever leads then.
-        """
+        """Messages come due, and transactions are ended, on whoever leads then."""
         self.begin_as(letters)
         late, half, never = (f"{self.topic}-{name}" for name in ("late", "half", "never"))
         with self.scenario("delayed messages and transactions, the master is killed (-9)"):
@@ -197,50 +171,37 @@ class EitherTests(MixedTestCase):
         self.end_with_ours()
 
     def test_delays(self) -> None:
-        """
-        Ours, then ours.
-        """
+        """Ours, then ours."""
         self.delays("OO")
 
     def test_delays_then_java(self) -> None:
-        """
-        Ours, then Java's.
-        """
+        """Ours, then Java's."""
         self.delays("OJ")
 
     def test_delays_of_java(self) -> None:
-        """
-        Java's, then ours.
-        """
+        """Java's, then ours."""
         self.delays("JO")
 
 
 class ForgottenLabelTests(MixedTestCase):
-    """
-    Java slaves whose way to our master breaks around a new label.
-    """
+    """Java slaves whose way to our master breaks around a new label."""
 
     roles = "a member of ours, Java slaves"
     full_only = ("test_two_slaves", "test_first_record_in_part")
 
     def labels(self, member: Member) -> tuple[EpochLabel, ...]:
-        """
-        Those of a store.
-        """
+        """Those of a store."""
         return tuple(epoch_file.read(member.root / EPOCH_FILE_CHECKPOINT).labels or ())
 
     def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
-        """
-        One of ours, behind a network.
-        """
+        """One of ours, behind a network."""
         node = super().ours(name, controller, **keys)
         self.link = self.proxy(node.address)
         self.announce(node, self.link)
         return node
 
     def cut(self, least: int = 0) -> None:
-        """
-        Break all connections to our HA port, and wait until all are back.
+        """Break all connections to our HA port, and wait until all are back.
 
         @param least: What no Java member may have less than, at any time.
         """
@@ -260,9 +221,7 @@ class ForgottenLabelTests(MixedTestCase):
         self.until_whole()
 
     def elected_without_writes(self) -> None:
-        """
-        Java's is elected, and ours again, with no write between: a new label.
-        """
+        """Java's is elected, and ours again, with no write between: a new label."""
         (ours,) = self.nodes
         self.elect(self.asked, self.number_of(self.javas[0]))
         self.until_master(lambda master: master is self.javas[0])
@@ -272,8 +231,7 @@ class ForgottenLabelTests(MixedTestCase):
         self.until_whole()
 
     def assert_kept(self) -> None:
-        """
-        Java members cut nothing of what they have now, however often connections break, and have
+        """Java members cut nothing of what they have now, however often connections break, and have
         our labels.
         """
         (ours,) = self.nodes
@@ -286,8 +244,7 @@ class ForgottenLabelTests(MixedTestCase):
                 self.assertEqual(self.labels(ours), self.labels(java))
 
     def broken(self, count: int) -> None:
-        """
-        A new label, no write, the connections break; writes, they break again: Java slaves cut
+        """A new label, no write, the connections break; writes, they break again: Java slaves cut
         nothing that they acknowledged, and have the label.
         """
         self.begin(javas=count)
@@ -307,26 +264,19 @@ class ForgottenLabelTests(MixedTestCase):
         self.end_with_ours()
 
     def state_epoch(self, node: Node) -> int:
-        """
-        A member's newest master epoch.
-        """
+        """A member's newest master epoch."""
         return EpochJournal.read(node.root).number
 
     def test_one_slave(self) -> None:
-        """
-        One.
-        """
+        """One."""
         self.broken(1)
 
     def test_two_slaves(self) -> None:
-        """
-        Two.
-        """
+        """Two."""
         self.broken(2)
 
     def test_first_record_in_part(self) -> None:
-        """
-        The first record under a new label has come in part when the connection breaks: the Java
+        """The first record under a new label has come in part when the connection breaks: the Java
         slave cuts off that part with the label, and takes the label over when it is told again.
         """
         self.begin()

@@ -1,6 +1,5 @@
-"""
-Stores that go from one kind of node to another and back, and members that come back to a set that
-is not what it was.
+"""Stores that go from one kind of node to another and back, and members that come back to a set
+that is not what it was.
 """
 
 from __future__ import annotations
@@ -23,17 +22,13 @@ OURS_ALONE = {"controllerAloneAnswer": "ok"}
 
 
 class ClassicPairTests(ScenarioTestCase):
-    """
-    A pair of ours without controllers, and with them.
-    """
+    """A pair of ours without controllers, and with them."""
 
     roles = "a pair of ours, then two members"
     full_only = ("test_over_and_back",)
 
     def classic(self, node: Node, master: Node | None = None) -> None:
-        """
-        Make a stopped member a node of a classic pair.
-        """
+        """Make a stopped member a node of a classic pair."""
         node.role = "master" if master is None else "slave"
         for key in ("enableControllerMode", "controllerAddr"):
             node.keys.pop(key, None)
@@ -43,25 +38,21 @@ class ClassicPairTests(ScenarioTestCase):
             node.keys["haMasterAddress"] = f"127.0.0.1:{master.ha_port}"
 
     def member(self, node: Node) -> None:
-        """
-        Make a stopped node of a pair a member, as the guide says.
-        """
+        """Make a stopped node of a pair a member, as the guide says."""
         node.role = "member"
         node.keys.pop("haMasterAddress", None)
         node.keys["enableControllerMode"] = "true"
         node.keys["controllerAddr"] = self.decider.address
 
     def write(self, count: int = 50) -> None:
-        """
-        All of it is acknowledged.
-        """
+        """All of it is acknowledged."""
         sends = self.tool.put(count, self.topic)
         self.assertEqual({"SEND_OK": count}, sends.wait())
         self.acked += sends.acked
 
     def test_over_and_back(self) -> None:
-        """
-        A classic pair becomes a set, whose master is killed, and a pair again: the same bytes.
+        """A classic pair becomes a set, whose master is killed, and a pair again: the same
+        bytes.
         """
         self.decider = self.controller()
         first, second = nodes = [self.ours(f"ours-{n}", self.decider) for n in (1, 2)]
@@ -112,17 +103,13 @@ class ClassicPairTests(ScenarioTestCase):
 
 
 class OneStoreTests(ScenarioTestCase):
-    """
-    One store, opened by a member of ours and by a Java member in turn.
-    """
+    """One store, opened by a member of ours and by a Java member in turn."""
 
     roles = "a member of ours, then Java's with its store, and back"
     full_only = ("test_in_turn",)
 
     def write(self, count: int = 50) -> None:
-        """
-        Write until so many are acknowledged; a producer may ask for the master's place first.
-        """
+        """Write until so many are acknowledged; a producer may ask for the master's place first."""
         wanted = len(self.acked) + count
 
         def written() -> bool:
@@ -134,8 +121,8 @@ class OneStoreTests(ScenarioTestCase):
         until(written, f"{count} acknowledged", BOOT, tell=self.tool.tail, pause=0.2)
 
     def test_in_turn(self) -> None:
-        """
-        Each is master with the id of the one before, goes on behind its bytes, and has its labels.
+        """Each is master with the id of the one before, goes on behind its bytes, and has its
+        labels.
         """
         self.decider = self.controller()
         ours = self.ours("ours", self.decider, **OURS_ALONE)
@@ -171,22 +158,18 @@ class OneStoreTests(ScenarioTestCase):
 
 
 class RetentionTests(MixedTestCase):
-    """
-    The master deletes old files while a member is away.
-    """
+    """The master deletes old files while a member is away."""
 
     roles = "two members, of ours and of Java's"
     full_only = ("test_away", "test_away_from_java", "test_java_away")
 
     def ours(self, *given: Any, **keys: Any) -> Any:
-        """
-        One whose clock can be told.
-        """
+        """One whose clock can be told."""
         return super().ours(*given, kind=Driver, fileReservedTime=1, haRetentionGrace=100, **keys)
 
     def away(self, letters: str) -> None:
-        """
-        A member is away while the master's first files are deleted, up to where its log goes on.
+        """A member is away while the master's first files are deleted, up to where its log goes
+        on.
         """
         self.begin_as(letters)
         with self.scenario("a member is away while the master's first files are deleted"):
@@ -204,17 +187,13 @@ class RetentionTests(MixedTestCase):
                 self.expire(self.first, end)
 
     def end_of(self, member: Member) -> int:
-        """
-        Where its log ends.
-        """
+        """Where its log ends."""
         if isinstance(member, Broker):
             return member.max_offset()
         return int(member.status()["maxOffset"])
 
     def expire(self, master: Driver, end: int) -> None:
-        """
-        Have a master of ours delete what lies below C{end}, as it is two hours old.
-        """
+        """Have a master of ours delete what lies below C{end}, as it is two hours old."""
         master.do("clock", offset=2 * 3600.0)
         remote = Remote(master.port)
         self.addCleanup(remote.close)
@@ -227,9 +206,7 @@ class RetentionTests(MixedTestCase):
         master.do("clock", offset=0.0)
 
     def copied(self) -> None:
-        """
-        Both have the same bytes from where the first log begins, and what was acknowledged.
-        """
+        """Both have the same bytes from where the first log begins, and what was acknowledged."""
         sends = self.tool.put(50, self.topic)
         self.assertEqual({KEPT: 50}, sends.wait())
         end = self.end_of(self.first)
@@ -242,9 +219,8 @@ class RetentionTests(MixedTestCase):
         self.assert_quiet(*self.nodes)
 
     def back(self, letters: str) -> None:
-        """
-        A member of ours says that its log ends below the master's first byte and is no part of the
-        set, until its configuration has it copy the whole log.
+        """A member of ours says that its log ends below the master's first byte and is no part of
+        the set, until its configuration has it copy the whole log.
         """
         self.away(letters)
         other = self.nodes[-1]
@@ -261,21 +237,15 @@ class RetentionTests(MixedTestCase):
             self.copied()
 
     def test_away(self) -> None:
-        """
-        From ours.
-        """
+        """From ours."""
         self.back("OO")
 
     def test_away_from_java(self) -> None:
-        """
-        From Java's.
-        """
+        """From Java's."""
         self.back("JO")
 
     def test_java_away(self) -> None:
-        """
-        Java's, from ours.
-        """
+        """Java's, from ours."""
         self.away("OJ")
         with self.scenario("Java's comes back: closed as below-min, and not in sync"):
             self.last.start()

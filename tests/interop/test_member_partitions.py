@@ -1,6 +1,4 @@
-"""
-Members of a set that cannot reach each other, or not the controllers.
-"""
+"""Members of a set that cannot reach each other, or not the controllers."""
 
 from __future__ import annotations
 
@@ -8,16 +6,13 @@ from tests.interop.linked_cases import LinkedTestCase
 
 
 class PartitionTests(LinkedTestCase):
-    """
-    Two members of ours, with a network around each.
-    """
+    """Two members of ours, with a network around each."""
 
     full_only = ("test_back_in_its_epoch",)
 
     def test_master_without_controllers(self) -> None:
-        """
-        The master is cut off from the controllers, and not from the other member: it is replaced,
-        and takes no write meanwhile.
+        """The master is cut off from the controllers, and not from the other member: it is
+        replaced, and takes no write meanwhile.
         """
         master, other, links = self.linked()
         with self.scenario("the master is cut off from the controllers: fenced, another leads"):
@@ -35,9 +30,8 @@ class PartitionTests(LinkedTestCase):
         self.assert_settled([master, other])
 
     def test_back_in_its_epoch(self) -> None:
-        """
-        A master is killed with writes that reached nobody, and is back before the controllers miss
-        it: readers are not given these, as another one may be elected without them, and is.
+        """A master is killed with writes that reached nobody, and is back before the controllers
+        miss it: readers are not given these, as another one may be elected without them, and is.
         """
         master, other, links = self.linked()
         with self.scenario(

@@ -1,6 +1,4 @@
-"""
-Garbage and hostile peers on the HA port of a member that leads.
-"""
+"""Garbage and hostile peers on the HA port of a member that leads."""
 
 from __future__ import annotations
 
@@ -27,22 +25,17 @@ GARBAGE = {
 
 
 class PeerTests(ScenarioTestCase):
-    """
-    Two members of ours, and somebody else.
-    """
+    """Two members of ours, and somebody else."""
 
     roles = "two members of ours"
 
     def closed(self, node: Node) -> dict[str, int]:
-        """
-        Which connections a node has closed, by the reason.
-        """
+        """Which connections a node has closed, by the reason."""
         found: dict[str, int] = node.status()["closedConnections"]
         return found
 
     def say(self, master: Node, words: Sequence[bytes], reason: str) -> bytes:
-        """
-        Connect and say something, word by word, until the connection is closed for a reason.
+        """Connect and say something, word by word, until the connection is closed for a reason.
 
         @return: What was answered.
         """
@@ -68,9 +61,8 @@ class PeerTests(ScenarioTestCase):
         return heard
 
     def test_hostile(self) -> None:
-        """
-        Each is closed for a reason that is counted; the SyncStateSet and the member that is in it
-        do not notice, and no write counts what was said.
+        """Each is closed for a reason that is counted; the SyncStateSet and the member that is in
+        it do not notice, and no write counts what was said.
         """
         nodes = self.set_of(2)
         master = self.led(nodes)
@@ -125,7 +117,5 @@ class PeerTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def decided(self, group: Any) -> Any:
-        """
-        What the controllers have.
-        """
+        """What the controllers have."""
         return self.successResultOf(group.current())

@@ -1,6 +1,5 @@
-"""
-What befalls a set beside a kill: stops, freezes, switches on demand, losses.  After each, nothing
-that was acknowledged or read is missing, and all logs are equal.
+"""What befalls a set beside a kill: stops, freezes, switches on demand, losses.  After each,
+nothing that was acknowledged or read is missing, and all logs are equal.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ ROUNDS = cases.rounds(3, 10)
 
 
 class OurScenarioTests(ScenarioTestCase):
-    """
-    Members of ours alone.
-    """
+    """Members of ours alone."""
 
     roles = "members of ours"
     full_only = (
@@ -35,15 +32,11 @@ class OurScenarioTests(ScenarioTestCase):
     )
 
     def epoch_of(self, node: Node) -> int:
-        """
-        The master epoch that a member knows.
-        """
+        """The master epoch that a member knows."""
         return int(node.status()["controller"]["masterEpoch"])
 
     def until_succeeded(self, nodes: list[Node], load: Sends, epoch: int) -> None:
-        """
-        Wait until one of these leads: in a newer epoch, and with all that was acknowledged.
-        """
+        """Wait until one of these leads: in a newer epoch, and with all that was acknowledged."""
         least = self.least_end(load)
         self.until_led(nodes)
         master = self.led(nodes)
@@ -51,9 +44,8 @@ class OurScenarioTests(ScenarioTestCase):
         self.assertGreater(self.epoch_of(master), epoch)
 
     def kills(self, count: int) -> None:
-        """
-        Whoever is master is killed under load, again and again; with three, writes go on while it
-        is away.
+        """Whoever is master is killed under load, again and again; with three, writes go on while
+        it is away.
         """
         nodes = self.set_of(count)
         for number in range(cases.rounds(3, 20)):
@@ -76,20 +68,15 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def test_kills(self) -> None:
-        """
-        Of two.
-        """
+        """Of two."""
         self.kills(2)
 
     def test_kills_of_three(self) -> None:
-        """
-        Of three.
-        """
+        """Of three."""
         self.kills(3)
 
     def test_freeze(self) -> None:
-        """
-        The master stands still until another one leads, with requests in its sockets; then it
+        """The master stands still until another one leads, with requests in its sockets; then it
         wakes: it demotes itself, and what it wrote alone is acknowledged to nobody.
         """
         nodes = self.set_of(3)
@@ -109,9 +96,7 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def orders(self, count: int) -> None:
-        """
-        Kill all, start them in each order.
-        """
+        """Kill all, start them in each order."""
         nodes = self.set_of(count)
         for order in [*itertools.permutations(nodes)] * cases.rounds(1, 1):
             names = ", ".join(node.name for node in order)
@@ -129,21 +114,15 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def test_every_order(self) -> None:
-        """
-        Two are down, and start in each order.
-        """
+        """Two are down, and start in each order."""
         self.orders(2)
 
     def test_every_order_of_three(self) -> None:
-        """
-        Three are.
-        """
+        """Three are."""
         self.orders(3)
 
     def lost_log(self, count: int) -> None:
-        """
-        All are killed, one comes without its log, the others a while later.
-        """
+        """All are killed, one comes without its log, the others a while later."""
         nodes = self.set_of(count)
         master = self.led(nodes)
         loser = next(node for node in nodes if node is not master)
@@ -184,27 +163,19 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def until_held(self, node: Node) -> None:
-        """
-        Wait until it has written down that it is counted on.
-        """
+        """Wait until it has written down that it is counted on."""
         until((node.root / "rmqha" / "held.json").exists, "counted on", BOOT, tell=node.tail)
 
     def test_lost_log(self) -> None:
-        """
-        One of two.
-        """
+        """One of two."""
         self.lost_log(2)
 
     def test_lost_log_of_three(self) -> None:
-        """
-        One of three.
-        """
+        """One of three."""
         self.lost_log(3)
 
     def test_switches(self) -> None:
-        """
-        An operator elects one after the other while clients write.
-        """
+        """An operator elects one after the other while clients write."""
         nodes = self.set_of(2)
         group = self.group(self.decider)
         load = self.load()
@@ -222,8 +193,7 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def forged_news(self, count: int) -> None:
-        """
-        Somebody tells the members of elections that were none: only what a controller answers
+        """Somebody tells the members of elections that were none: only what a controller answers
         counts.
         """
         nodes = self.set_of(count)
@@ -251,13 +221,9 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def test_forged_news(self) -> None:
-        """
-        To two.
-        """
+        """To two."""
         self.forged_news(2)
 
     def test_forged_news_to_three(self) -> None:
-        """
-        To three.
-        """
+        """To three."""
         self.forged_news(3)

@@ -1,5 +1,4 @@
-"""
-A mixed set under load whose master changes again and again, in whatever way.
+"""A mixed set under load whose master changes again and again, in whatever way.
 
 How often is C{RMQHA_INTEROP_ROUNDS}, 10 by default; C{RMQHA_SEED} has the same ways chosen again.
 """
@@ -26,18 +25,14 @@ WAYS = ("killed (-9)", "killed (-9)", "stopped (SIGTERM)", "replaced by an opera
 
 
 class SwitchTests(MixedTestCase):
-    """
-    Two members of ours and a Java member.
-    """
+    """Two members of ours and a Java member."""
 
     roles = "two members of ours, a Java member"
     full_only = ("test_switches",)
     timeout = 7200  # type: ignore[assignment]
 
     def load_of(self, number: int) -> Sends:
-        """
-        Small messages to a topic of their own: all that is read is kept, by the helper too.
-        """
+        """Small messages to a topic of their own: all that is read is kept, by the helper too."""
         topic = f"{self.topic}-{number}"
         load = self.tool.put(1_000_000, topic, size=SIZE, threads=2)
         self.until_some(load.sent, 200)
@@ -46,8 +41,7 @@ class SwitchTests(MixedTestCase):
         return load
 
     def switch(self, way: str, chance: random.Random) -> Member:
-        """
-        Have another one be master.
+        """Have another one be master.
 
         @return: Who was.
         """
@@ -65,9 +59,7 @@ class SwitchTests(MixedTestCase):
         return master
 
     def test_switches(self) -> None:
-        """
-        Nothing acknowledged is missing, all logs are equal, and no offset is lowered.
-        """
+        """Nothing acknowledged is missing, all logs are equal, and no offset is lowered."""
         seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
         chance = random.Random(f"{seed} {self.id()}")

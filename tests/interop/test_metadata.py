@@ -1,6 +1,4 @@
-"""
-Tables between brokers of ours and stock ones: topics, groups, offsets.
-"""
+"""Tables between brokers of ours and stock ones: topics, groups, offsets."""
 
 from __future__ import annotations
 
@@ -34,14 +32,10 @@ ROUND = 90.0
 
 
 class MetadataTestCase(InteropTestCase):
-    """
-    A master with a topic of four queues, a group and some messages.
-    """
+    """A master with a topic of four queues, a group and some messages."""
 
     def until_offset(self, address: str, offset: int, queue_id: int = 0, group: str = "g") -> None:
-        """
-        Wait until a broker has an offset.
-        """
+        """Wait until a broker has an offset."""
         until(
             lambda: client.committed(address, group, self.topic, queue_id) == offset,
             f"{address} has {offset}",
@@ -51,17 +45,13 @@ class MetadataTestCase(InteropTestCase):
         )
 
     def table(self, address: str, code: int, member: str) -> dict[str, Any]:
-        """
-        One of a broker's tables.
-        """
+        """One of a broker's tables."""
         body = client.must(address, code).body
         found: dict[str, Any] = fastjson.loads(bytes(body))[member]
         return found
 
     def assert_same_tables(self, master: str, slave: str) -> None:
-        """
-        A slave has all topics and groups of its master, as they are there.
-        """
+        """A slave has all topics and groups of its master, as they are there."""
         for code, member in (
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
@@ -78,9 +68,7 @@ class MetadataTestCase(InteropTestCase):
                 )
 
     def fill(self, address: str) -> None:
-        """
-        Make topic, group and offsets at a master.
-        """
+        """Make topic, group and offsets at a master."""
         client.make_topic(address, self.topic)
         client.make_topic(address, f"{self.topic}-old", 1)
         client.make_group(address, "g")
@@ -95,16 +83,12 @@ class MetadataTestCase(InteropTestCase):
 
 
 class BehindJavaTests(MetadataTestCase):
-    """
-    Our slave of a stock master.
-    """
+    """Our slave of a stock master."""
 
     roles = "Java master, our slave"
 
     def setUp(self) -> None:
-        """
-        Start both.
-        """
+        """Start both."""
         super().setUp()
         # Without its timer 5.3.3 cannot delete a topic.
         self.master = self.broker("java", timerWheelEnable="true").start()
@@ -113,15 +97,12 @@ class BehindJavaTests(MetadataTestCase):
         self.ours = f"127.0.0.1:{self.slave.port}"
 
     def part(self, name: str) -> dict[str, Any]:
-        """
-        How it stands with a table.
-        """
+        """How it stands with a table."""
         found: dict[str, Any] = self.slave.status()["metadata"][name]
         return found
 
     def test_tables(self) -> None:
-        """
-        All tables come, changes follow, and what consumers commit here while the master is
+        """All tables come, changes follow, and what consumers commit here while the master is
         away it has after its return.
         """
         with self.scenario("our slave takes topics, groups and offsets from a Java master"):
@@ -161,9 +142,7 @@ class BehindJavaTests(MetadataTestCase):
         self.after()
 
     def old_offsets(self) -> None:
-        """
-        Give the stopped master an older offset.
-        """
+        """Give the stopped master an older offset."""
         file = self.master.root / "config" / "consumerOffset.json"
         table = json_table.read(file)
         assert table is not None
@@ -173,8 +152,7 @@ class BehindJavaTests(MetadataTestCase):
         json_table.replace(file, table)
 
     def after(self) -> None:
-        """
-        What a slave leaves, a stock broker of the version reads: our slave's tables become a
+        """What a slave leaves, a stock broker of the version reads: our slave's tables become a
         stock master's.
         """
         with self.scenario("a Java broker starts on the tables our slave has left"):
@@ -188,32 +166,24 @@ class BehindJavaTests(MetadataTestCase):
 
 
 class BehindJava4Tests(BehindJavaTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class BehindJava5Tests(BehindJavaTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
 
 
 class JavaBehindTests(MetadataTestCase):
-    """
-    A stock slave of our master.
-    """
+    """A stock slave of our master."""
 
     roles = "our master, Java slave"
 
     def our_node(self, **keys: object) -> Node:
-        """
-        A master of ours with a port for clients, not started.
-        """
+        """A master of ours with a port for clients, not started."""
         given = {**OF_THEIRS, "namesrvAddr": self.tool.names, **keys}
         master = Node(self.folder, "master", "master", **given)
         self._processes.append(master)
@@ -221,8 +191,7 @@ class JavaBehindTests(MetadataTestCase):
         return master
 
     def until_registered(self, master: Node) -> str:
-        """
-        Start a master.
+        """Start a master.
 
         @return: Where it serves clients.
         """
@@ -238,9 +207,7 @@ class JavaBehindTests(MetadataTestCase):
         return address
 
     def test_tables(self) -> None:
-        """
-        All tables come, and a master that was restarted takes what its slave knows better.
-        """
+        """All tables come, and a master that was restarted takes what its slave knows better."""
         master = self.our_node()
         stock = self.broker("java-slave", role="SLAVE")
         with self.scenario("a Java slave takes topics, groups and offsets from our master"):
@@ -268,9 +235,7 @@ class JavaBehindTests(MetadataTestCase):
         self.assertEqual([], master.complaints(), master.log()[-20_000:])
 
     def test_after_fuzzing(self) -> None:
-        """
-        Whatever clients put into the tables, Java reads them.
-        """
+        """Whatever clients put into the tables, Java reads them."""
         with self.scenario("Java reads topics, groups and offsets after clients wrote nonsense"):
             master = self.our_node()
             address = self.until_registered(master)
@@ -298,9 +263,7 @@ class JavaBehindTests(MetadataTestCase):
         self.assertEqual([], master.complaints(), master.log()[-20_000:])
 
     def until_tables(self, address: str, stock: Broker) -> None:
-        """
-        Wait until a stock slave has our master's topics and groups.
-        """
+        """Wait until a stock slave has our master's topics and groups."""
         until(
             lambda: (
                 client.topic_names(address) <= client.topic_names(stock.client_address)
@@ -315,9 +278,7 @@ class JavaBehindTests(MetadataTestCase):
 
 
 class JavaBehind4Tests(JavaBehindTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
@@ -335,17 +296,13 @@ ASKED = (
 
 
 class JavaBehind5Tests(JavaBehindTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"
     full_only = ("test_quiet_for_long",)
 
     def quiet(self, seconds: float) -> None:
-        """
-        A slave that asks all that it asks, for a while.
-        """
+        """A slave that asks all that it asks, for a while."""
         master = self.our_node()
         stock = self.broker("java-slave", role="SLAVE", timerWheelEnable="true")
         address = self.until_registered(master)
@@ -370,15 +327,11 @@ class JavaBehind5Tests(JavaBehindTests):
         self.assertEqual([], master.complaints(), master.log()[-20_000:])
 
     def test_quiet(self) -> None:
-        """
-        It has nothing to complain of.
-        """
+        """It has nothing to complain of."""
         with self.scenario("a Java slave's periodic tasks log no error"):
             self.quiet(10)
 
     def test_quiet_for_long(self) -> None:
-        """
-        Not in ten minutes either.
-        """
+        """Not in ten minutes either."""
         with self.scenario("a Java slave logs no error in ten minutes"):
             self.quiet(600)

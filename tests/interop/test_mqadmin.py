@@ -1,6 +1,4 @@
-"""
-Stock mqadmin against ours, and what it prints compared with a stock site that holds the same.
-"""
+"""Stock mqadmin against ours, and what it prints compared with a stock site that holds the same."""
 
 from __future__ import annotations
 
@@ -49,14 +47,10 @@ SENT = 22
 
 
 class MqadminTests(PairsTestCase):
-    """
-    All commands, in an order in which each finds something.
-    """
+    """All commands, in an order in which each finds something."""
 
     def test_commands(self) -> None:
-        """
-        What each prints of our pair is what it prints of a stock one.
-        """
+        """What each prints of our pair is what it prints of a stock one."""
         self.tables()
         self.sends()
         self.listings()
@@ -76,9 +70,7 @@ class MqadminTests(PairsTestCase):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
     def tables(self) -> None:
-        """
-        Topics and groups are made and changed.
-        """
+        """Topics and groups are made and changed."""
         self.same("updateTopic -c interop -t Orders -r 4 -w 4")
         self.same("updateTopic -b {master} -t Sorted -o true")
         self.same("updateTopic -c interop -t Pairs -r 2 -w 2 -o true")
@@ -95,9 +87,7 @@ class MqadminTests(PairsTestCase):
         self.same("updateSubGroup -c interop -g Copies")
 
     def sends(self) -> None:
-        """
-        Messages of mqadmin and of a producer that stays; a consumer of all of them.
-        """
+        """Messages of mqadmin and of a producer that stays; a consumer of all of them."""
         self.same("sendMessage -t Orders -p hello -k key0 -c red -b broker-a -i 0")
         self.same("sendMessage -t Orders -p again -k key1 -c red -b broker-a -i 0", when="again")
         for pair in self.both:
@@ -115,9 +105,7 @@ class MqadminTests(PairsTestCase):
         self.until_got(SENT)
 
     def until_got(self, count: int) -> None:
-        """
-        Wait until the consumers have got so many messages.
-        """
+        """Wait until the consumers have got so many messages."""
         for pair in self.both:
             until(
                 lambda pair=pair: len(pair.got) >= count,
@@ -127,9 +115,7 @@ class MqadminTests(PairsTestCase):
             )
 
     def listings(self) -> None:
-        """
-        What there is.
-        """
+        """What there is."""
         how = "the same, in any order"
         self.same("topicList", read=Pair.rows, wait=20, has="%RETRY%Readers", how=how)
         self.same("topicList -c", read=Pair.rows, wait=20, has="Readers", how=how)
@@ -138,9 +124,7 @@ class MqadminTests(PairsTestCase):
         self.same("allocateMQ -t Orders -i 10.0.0.1,10.0.0.2")
 
     def messages(self) -> None:
-        """
-        Messages are found and shown.
-        """
+        """Messages are found and shown."""
         topic = "" if self.version < "5" else "-t Orders "
         how = "the same but for ids, times and sizes"
         shown = (
@@ -169,9 +153,7 @@ class MqadminTests(PairsTestCase):
         )
 
     def consumers(self) -> None:
-        """
-        Who is there, and how far.
-        """
+        """Who is there, and how far."""
         how = "the same but for rates"
         self.same("consumerProgress -g Readers -s true", TPS, how=how)
         self.same("consumerProgress", r"(?<=CLUSTERING) +\d+", how=how)
@@ -187,9 +169,7 @@ class MqadminTests(PairsTestCase):
         self.same("brokerConsumeStats -b {master}", read=Pair.rows, how="the same, in any order")
 
     def moves(self) -> None:
-        """
-        Groups are moved, while their consumer is there.
-        """
+        """Groups are moved, while their consumer is there."""
         rows = "brokerConsumeStats -b {master}"
         self.same("cloneGroupOffset -s Readers -d Copies -t Orders")
         self.same(rows, read=Pair.rows, has="Copies", how="the same, in any order", when="cloned")
@@ -199,9 +179,7 @@ class MqadminTests(PairsTestCase):
         self.same("consumerProgress -g Readers", TPS, wait=20, has="Diff Total: 0", when=when)
 
     def settings_of_brokers(self) -> None:
-        """
-        Settings are shown and changed.
-        """
+        """Settings are shown and changed."""
 
         def table(pair: Pair, line: str) -> dict[str, str]:
             return pair.mqadmin(line).table
@@ -221,9 +199,7 @@ class MqadminTests(PairsTestCase):
         self.same("getBrokerConfig -c interop", read=shared, how=how)
 
     def name_servers(self) -> None:
-        """
-        What name servers keep.
-        """
+        """What name servers keep."""
         how = "the same but for the number of stock's own topics"
         self.same("wipeWritePerm -b broker-a", r"\d+$|(?<=, )\d+", how=how)
         self.same("topicRoute -t Orders", when="wiped")
@@ -246,9 +222,7 @@ class MqadminTests(PairsTestCase):
         self.same("updateOrderConf -t Sorted -m get", fails=True, when="get what is not there")
 
     def figures(self) -> None:
-        """
-        How much there was.
-        """
+        """How much there was."""
 
         def totals(pair: Pair, said: Said) -> list[str]:
             # A slave of 5.3.3 does not count what it is sent, all others do.
@@ -286,9 +260,7 @@ class MqadminTests(PairsTestCase):
             self.same("haStatus -c interop", RATE, size, how=how)
 
     def status(self, line: str) -> None:
-        """
-        The runtime information has stock's keys, and the numbers that should agree, agree.
-        """
+        """The runtime information has stock's keys, and the numbers that should agree, agree."""
         names = self.both[1].mqadmin(line).table.keys()
 
         def rows(pair: Pair, said: Said) -> dict[str, str]:
@@ -304,17 +276,13 @@ class MqadminTests(PairsTestCase):
         self.same(line, read=rows, wait=10, how=how)
 
     def cleaning(self) -> None:
-        """
-        What deletes what nobody needs.
-        """
+        """What deletes what nobody needs."""
         for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
             self.same(f"{command} -b {{master}}")
             self.same(f"{command} -c interop")
 
     def exports(self) -> None:
-        """
-        Exports are files.
-        """
+        """Exports are files."""
         for pair in self.both:
             folder = self.folder / f"exports-{pair.title}"
             folder.mkdir()
@@ -336,9 +304,7 @@ class MqadminTests(PairsTestCase):
             self.same(f"export{name} -c interop -f {{folder}}", read=written, how=how)
 
     def refusals(self) -> None:
-        """
-        What is not there says so.
-        """
+        """What is not there says so."""
         no_epochs = "request type 1007 not supported"
         refused = {"getBrokerEpoch -b broker-a": no_epochs, "getBrokerEpoch -c interop": no_epochs}
         if self.version < "5":
@@ -362,9 +328,7 @@ class MqadminTests(PairsTestCase):
                 self.faults.append(f"{line}\n{said}")
 
     def consumer_gone(self) -> None:
-        """
-        With the consumer gone, groups are moved by themselves.
-        """
+        """With the consumer gone, groups are moved by themselves."""
         progress = "consumerProgress -g Readers"
         self.same(progress, TPS, wait=20, has="Diff Total: 0", when="all consumed")
         for pair in self.both:
@@ -377,9 +341,7 @@ class MqadminTests(PairsTestCase):
         self.same(progress, TPS, has="Diff Total: 0", when="offline, skipped")
 
     def deleted(self) -> None:
-        """
-        All is deleted.
-        """
+        """All is deleted."""
         self.same("deleteSubGroup -c interop -g Readers -r true")
         self.same("getConsumerConfig -g Readers", when="deleted")
         self.same("deleteTopic -c interop -t Orders")
@@ -393,9 +355,7 @@ class MqadminTests(PairsTestCase):
 
 
 def leaves(value: Any, path: str = "") -> list[str]:
-    """
-    All values of an object of JSON, with their paths.
-    """
+    """All values of an object of JSON, with their paths."""
     if isinstance(value, dict):
         return [leaf for name, part in value.items() for leaf in leaves(part, f"{path}/{name}")]
     if isinstance(value, list):
@@ -404,16 +364,12 @@ def leaves(value: Any, path: str = "") -> list[str]:
 
 
 class Mqadmin4Tests(MqadminTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Mqadmin5Tests(MqadminTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

@@ -1,6 +1,5 @@
-"""
-Stock mqadmin of sets with a controller: members of ours, and what it prints compared with those of
-Java's.
+"""Stock mqadmin of sets with a controller: members of ours, and what it prints compared with those
+of Java's.
 """
 
 from __future__ import annotations
@@ -26,16 +25,12 @@ BYTES = r"\b\d{3,}\b"
 
 
 class SetsTests(PairsTestCase):
-    """
-    Two members with one controller, of ours and of Java's.
-    """
+    """Two members with one controller, of ours and of Java's."""
 
     version = "5.3.3"
 
     def our_pair(self) -> Pair:
-        """
-        Two members of ours; the first leads.
-        """
+        """Two members of ours; the first leads."""
         controller, names = self.controller("ours"), self.server.client_address
         both = []
         for number in (1, 2):
@@ -57,9 +52,7 @@ class SetsTests(PairsTestCase):
         )
 
     def java_pair(self) -> Pair:
-        """
-        Two of Java's.
-        """
+        """Two of Java's."""
         controller = self.controller("java")
         both = [
             java_member(self.folder, self.tool, f"java-{number}", [controller]) for number in (1, 2)
@@ -72,9 +65,7 @@ class SetsTests(PairsTestCase):
         return self.pair("Java", self.tool.names, controller, first, second, both[0].address[1])
 
     def controller(self, name: str) -> StockController:
-        """
-        Start one.
-        """
+        """Start one."""
         folder = self.folder / f"{name}-control"
         folder.mkdir()
         (one,) = controllers(folder, 1)
@@ -85,18 +76,14 @@ class SetsTests(PairsTestCase):
     def pair(
         self, title: str, names: str, one: StockController, master: str, slave: str, ha: int
     ) -> Pair:
-        """
-        A site, whose controller is C{{controller}}.
-        """
+        """A site, whose controller is C{{controller}}."""
         pair = Pair(self.tool, title, names, master, slave, f"127.0.0.1:{ha}")
         pair.words["controller"] = one.address
         pair.known[one.address] = "<controller>"
         return pair
 
     def until_in_sync(self, count: int) -> None:
-        """
-        Wait until both sets have so many in sync, as mqadmin tells.
-        """
+        """Wait until both sets have so many in sync, as mqadmin tells."""
         for pair in self.both:
             until(
                 lambda pair=pair: re.search(
@@ -109,9 +96,7 @@ class SetsTests(PairsTestCase):
             )
 
     def test_commands(self) -> None:
-        """
-        What each prints of our set is what it prints of a stock one.
-        """
+        """What each prints of our set is what it prints of a stock one."""
         self.until_in_sync(2)
         self.send()
         self.looks("two members")
@@ -139,9 +124,7 @@ class SetsTests(PairsTestCase):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
     def send(self) -> None:
-        """
-        Write something: a label without bytes is not everywhere.
-        """
+        """Write something: a label without bytes is not everywhere."""
         bodies = [f"body {number}".ljust(200, ".") for number in range(20)]
         for pair in self.both:
 
@@ -160,9 +143,7 @@ class SetsTests(PairsTestCase):
             until(sent, f"{pair.title}: all sent", BOOT, tell=self.tool.tail, pause=0.5)
 
     def looks(self, when: str) -> None:
-        """
-        What only reads.
-        """
+        """What only reads."""
         how = "the same but for how often the set was changed"
         self.same(SET, CHANGES, has="SyncStateSet", how=how, when=when)
         how = "the same but for sizes, in any order"

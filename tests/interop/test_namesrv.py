@@ -1,6 +1,4 @@
-"""
-Stock brokers and clients that find each other through our name server.
-"""
+"""Stock brokers and clients that find each other through our name server."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.interop.cases import InteropTestCase
 
 
 def ask(address: str, code: int, **ext: str) -> Command:
-    """
-    Ask a name server, over a connection of its own.
-    """
+    """Ask a name server, over a connection of its own."""
     host, _, port = address.rpartition(":")
     decoder = FrameDecoder()
     with socket.create_connection((host, int(port)), 10.0) as connection:
@@ -33,16 +29,12 @@ def ask(address: str, code: int, **ext: str) -> Command:
 
 
 class NamesrvTests(InteropTestCase):
-    """
-    Our name server, a Java master and its slave, Java clients.
-    """
+    """Our name server, a Java master and its slave, Java clients."""
 
     roles = "our name server, Java brokers"
 
     def setUp(self) -> None:
-        """
-        Start the name server, then the brokers.  They register with a stock one too.
-        """
+        """Start the name server, then the brokers.  They register with a stock one too."""
         super().setUp()
         self.server = NameServer(self.folder)
         self._processes.append(self.server)
@@ -55,27 +47,21 @@ class NamesrvTests(InteropTestCase):
         self.slave = self.broker("slave", role="SLAVE", **given)
 
     def known(self) -> dict[str, tuple[str, int]]:
-        """
-        The live brokers: their names and ids by address.
-        """
+        """The live brokers: their names and ids by address."""
         return {
             row["address"]: (row["brokerName"], row["brokerId"])
             for row in self.server.status()["brokers"]
         }
 
     def both_values(self, code: int, **ext: str) -> list[Any]:
-        """
-        What both name servers answer, ours first.
-        """
+        """What both name servers answer, ours first."""
         answers = [ask(names, code, **ext) for names in (self.names, self.tool.names)]
         for answer in answers:
             self.assertEqual(0, answer.code, answer.remark)
         return [fastjson.loads(bytes(answer.body)) for answer in answers]
 
     def assert_same(self, topic: str) -> None:
-        """
-        Our name server tells of a topic and of the cluster what the stock one does.
-        """
+        """Our name server tells of a topic and of the cluster what the stock one does."""
         ours, java = self.both_values(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
         self.assertEqual(java, ours)
         addresses = ours["brokerDatas"][0]["brokerAddrs"]
@@ -87,9 +73,7 @@ class NamesrvTests(InteropTestCase):
         self.assertLessEqual({topic, "TBW102"}, set(ours["topicList"]))
 
     def send(self, count: int) -> None:
-        """
-        Send with a stock producer that knows our name server only.
-        """
+        """Send with a stock producer that knows our name server only."""
         statuses = self.tool.do(
             "put", BOOT, namesrv=self.names, topic=self.topic, kind="single", size=100,
             count=count, first=0, threads=2, wait=False, tell=False, properties=0,
@@ -97,9 +81,7 @@ class NamesrvTests(InteropTestCase):
         self.assertEqual({"SEND_OK": count}, statuses)
 
     def until_gone(self, broker: Broker, timeout: float) -> None:
-        """
-        Wait until a broker is no longer known.
-        """
+        """Wait until a broker is no longer known."""
         until(
             lambda: broker.client_address not in self.known(),
             f"{broker.name} is gone",
@@ -108,9 +90,7 @@ class NamesrvTests(InteropTestCase):
         )
 
     def test_brokers(self) -> None:
-        """
-        From the brokers' start to their ends, clean and not, with a new name server between.
-        """
+        """From the brokers' start to their ends, clean and not, with a new name server between."""
         self.addCleanup(self.tool.do, "leave", BOOT, namesrv=self.names)
         with self.scenario("Java master and slave register; the slave learns its master"):
             self.master.start()
@@ -146,16 +126,12 @@ class NamesrvTests(InteropTestCase):
 
 
 class Namesrv4Tests(NamesrvTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Namesrv5Tests(NamesrvTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

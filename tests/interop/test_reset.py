@@ -1,6 +1,4 @@
-"""
-Members of ours whose controllers were wiped, and the way back.
-"""
+"""Members of ours whose controllers were wiped, and the way back."""
 
 from __future__ import annotations
 
@@ -19,17 +17,14 @@ FROM_THE_START = "1\n1583951331\n0-0\n"
 
 
 class WipedControllerTests(MixedTestCase):
-    """
-    Two members, whose controller loses its store.
-    """
+    """Two members, whose controller loses its store."""
 
     roles = "two members, a wiped controller"
     full_only = ("test_under_load", "test_java_under_load")
 
     def test_reset(self) -> None:
-        """
-        They refuse what the new controller says; after C{rmqha controller reset} on both they are
-        a set again, with every byte they had.
+        """They refuse what the new controller says; after C{rmqha controller reset} on both they
+        are a set again, with every byte they had.
         """
         controller = self.controller()
         first, second = (self.ours(f"ours-{number}", controller) for number in (1, 2))
@@ -68,8 +63,7 @@ class WipedControllerTests(MixedTestCase):
                 self.assert_holds(node, acked + more.acked)
 
     def wiped(self, letters: str) -> None:
-        """
-        Nobody changes its role by halves or is elected, what was acknowledged stays, and after
+        """Nobody changes its role by halves or is elected, what was acknowledged stays, and after
         C{rmqha controller reset} the members are a set again, with nothing cut.
         """
         self.begin_as(letters)
@@ -105,21 +99,15 @@ class WipedControllerTests(MixedTestCase):
         self.end_with_ours()
 
     def test_under_load(self) -> None:
-        """
-        Ours leads.
-        """
+        """Ours leads."""
         self.wiped("OO")
 
     def test_java_under_load(self) -> None:
-        """
-        Java's leads.
-        """
+        """Java's leads."""
         self.wiped("JO")
 
     def forget(self, member: Member) -> None:
-        """
-        Have a member forget its set.  Java's could not send what lies below its first label.
-        """
+        """Have a member forget its set.  Java's could not send what lies below its first label."""
         if isinstance(member, Node):
             self.reset(member)
             return
@@ -129,8 +117,7 @@ class WipedControllerTests(MixedTestCase):
         (member.root / "epochFileCheckpoint").write_text(FROM_THE_START, encoding="ascii")
 
     def reset(self, node: Node) -> str:
-        """
-        Run the command on a member's store.
+        """Run the command on a member's store.
 
         @return: What it printed.
         """

@@ -1,5 +1,4 @@
-"""
-Stock consumers and a pair of ours: to the slave while they lag, back when they have caught up,
+"""Stock consumers and a pair of ours: to the slave while they lag, back when they have caught up,
 to the slave while the master is away, and back.
 """
 
@@ -36,20 +35,14 @@ ROUTED = 90.0
 
 
 class SlaveReadsTests(SiteTestCase):
-    """
-    A push consumer before a name server, a master and a slave.
-    """
+    """A push consumer before a name server, a master and a slave."""
 
     def our_broker(self, **keys: object) -> Node:
-        """
-        The master.
-        """
+        """The master."""
         return super().our_broker(**{**keys, **KEYS, "brokerRole": "SYNC_MASTER"})
 
     def setUp(self) -> None:
-        """
-        Add the slave.
-        """
+        """Add the slave."""
         super().setUp()
         self.roles = "our name server, our master and slave"
         assert isinstance(self.serving, Node)
@@ -69,9 +62,7 @@ class SlaveReadsTests(SiteTestCase):
         )
 
     def test_slave_reads(self) -> None:
-        """
-        The whole story, with one group.
-        """
+        """The whole story, with one group."""
         client = self.java()
         self.topic = f"Read-{client.slug}"
         self.group = f"G-{self.topic}"
@@ -83,9 +74,8 @@ class SlaveReadsTests(SiteTestCase):
         self.assert_well()
 
     def test_deleted_topic(self) -> None:
-        """
-        A topic that mqadmin deletes has nothing of before when it is made again: on the master, on
-        the slave when both were started anew, and when it is promoted.
+        """A topic that mqadmin deletes has nothing of before when it is made again: on the master,
+        on the slave when both were started anew, and when it is promoted.
         """
         client = self.java()
         self.topic = f"Gone-{client.slug}"
@@ -137,18 +127,14 @@ class SlaveReadsTests(SiteTestCase):
         self.assert_well()
 
     def gets(self, client: Client, group: str, wanted: list[str]) -> None:
-        """
-        A consumer of a group gets these, each once, and nothing else.
-        """
+        """A consumer of a group gets these, each once, and nothing else."""
         consumer = client.consume(self.topic, group)
         consumer.until_got(wanted, ROUTED)
         consumer.stop()
         self.assertEqual(sorted(wanted), sorted(consumer.bodies), group)
 
     def lags(self, client: Client) -> Consumer:
-        """
-        All messages arrive once, most of them from the slave.
-        """
+        """All messages arrive once, most of them from the slave."""
         with self.row(client, "a consumer that lags is sent to the slave"):
             self.sent = bodies("lagging", MANY)
             client.send_surely(self.topic, self.sent)
@@ -162,9 +148,7 @@ class SlaveReadsTests(SiteTestCase):
         return consumer
 
     def caught_up(self, client: Client, consumer: Consumer) -> None:
-        """
-        What is sent now it has from the master.
-        """
+        """What is sent now it has from the master."""
         with self.row(client, "it goes back to the master when it has caught up"):
             runs = iter(range(100))
 
@@ -182,8 +166,7 @@ class SlaveReadsTests(SiteTestCase):
         consumer.stop()
 
     def master_away(self, client: Client) -> Consumer:
-        """
-        A consumer that starts when the master is dead goes on where its group was, at the slave,
+        """A consumer that starts when the master is dead goes on where its group was, at the slave,
         and says there how far it is.
         """
         with self.row(client, "the master is killed: it goes on at the slave, and commits there"):
@@ -205,9 +188,7 @@ class SlaveReadsTests(SiteTestCase):
         return consumer
 
     def master_back(self, client: Client, consumer: Consumer) -> None:
-        """
-        Nothing is lost or comes again, and both brokers know how far the group is.
-        """
+        """Nothing is lost or comes again, and both brokers know how far the group is."""
         with self.row(client, "the master is back: so is it, and no position was turned back"):
             known = len(self.sent)
             before = list(consumer.bodies)
@@ -234,24 +215,18 @@ class SlaveReadsTests(SiteTestCase):
     # --- what is seen -----------------------------------------------------------
 
     def pulls(self, node: Node) -> int:
-        """
-        How many pulls a broker has had since its start.
-        """
+        """How many pulls a broker has had since its start."""
         found = node.status()["remoting"]["requests"]
         return int(found.get("PULL_MESSAGE", 0))
 
     def told(self, node: Node) -> int:
-        """
-        How far the group is in the words of one broker; -1 if it does not know.
-        """
+        """How far the group is in the words of one broker; -1 if it does not know."""
         with Remote(int(str(node.keys["listenPort"]))) as asking:
             answer = asking.ask(progress(self.topic, self.group))
         return int(answer.ext["offset"]) if answer.code == 0 else -1
 
     def all_told(self, node: Node) -> None:
-        """
-        Wait until a broker knows that the group has had everything.
-        """
+        """Wait until a broker knows that the group has had everything."""
         until(
             lambda: self.told(node) == len(self.sent),
             f"the {node.name} knows that the group has had all",
@@ -262,16 +237,12 @@ class SlaveReadsTests(SiteTestCase):
 
 
 class SlaveReads4Tests(SlaveReadsTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class SlaveReads5Tests(SlaveReadsTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

@@ -1,6 +1,4 @@
-"""
-Stores that change hands between our nodes and stock brokers.
-"""
+"""Stores that change hands between our nodes and stock brokers."""
 
 from __future__ import annotations
 
@@ -13,24 +11,18 @@ from tests.interop.cases import InteropTestCase
 
 
 class HandoverTests(InteropTestCase):
-    """
-    One store, opened in turn by our master and by a stock one.
-    """
+    """One store, opened in turn by our master and by a stock one."""
 
     roles = "one store in turn"
 
     def write(self, master: Driver, count: int) -> None:
-        """
-        Some writes of ours, of several sizes.
-        """
+        """Some writes of ours, of several sizes."""
         for size in (100, 1500, 20_000):
             burst = master.put(count, size=size, topic=self.topic, concurrency=8).wait()
             self.assertEqual({"PUT_OK"}, {write.status for write in burst}, master.tail())
 
     def serve(self, broker: Broker, wanted: list[Row]) -> None:
-        """
-        The running broker serves all of this test's topic that a stopped store had.
-        """
+        """The running broker serves all of this test's topic that a stopped store had."""
         self.tool.do("topic", address=broker.client_address, topic=self.topic, queues=4)
         served = self.tool.pull(self.topic)
         lost = {row.place for row in wanted} - {row.place for row in served}
@@ -46,8 +38,7 @@ class HandoverTests(InteropTestCase):
         self.assertEqual(wanted, served[: len(wanted)])
 
     def check(self, node: Driver | Broker, *, kill: bool = False, exact: bool = False) -> list[Row]:
-        """
-        A stopped store is sound in our eyes and in Java's.
+        """A stopped store is sound in our eyes and in Java's.
 
         @param kill: Whether it was killed: its derived files may then be behind its log.
         @return: The messages of this test's topic.
@@ -58,9 +49,7 @@ class HandoverTests(InteropTestCase):
         return [row for row in self.log_rows(node) if row.topic == self.topic]
 
     def continue_in_java(self, broker: Broker, wanted: list[Row], *, kill: bool) -> None:
-        """
-        A stock master opens the store, serves what is there and goes on.
-        """
+        """A stock master opens the store, serves what is there and goes on."""
         broker.start()
         self.serve(broker, wanted)
         for kind in ("single", "batch", "delay", "transaction"):
@@ -72,9 +61,7 @@ class HandoverTests(InteropTestCase):
             broker.stop()
 
     def handover(self, *, kill: bool) -> None:
-        """
-        Ours, Java, ours, Java, ours; every time all that was there is still served.
-        """
+        """Ours, Java, ours, Java, ours; every time all that was there is still served."""
         how = "kill -9" if kill else "clean stop"
         ours = self.our_master(brokerRole="ASYNC_MASTER")
         java = self.broker(root=ours.root, role="ASYNC_MASTER")
@@ -107,47 +94,35 @@ class HandoverTests(InteropTestCase):
             log.folder.close()
 
     def leave(self, master: Driver, kill: bool) -> None:
-        """
-        End our master.
-        """
+        """End our master."""
         if kill:
             master.kill9()
         else:
             self.assertEqual(0, master.stop(), master.tail())
 
     def assert_continued(self, ours: Driver, rows: list[Row]) -> None:
-        """
-        What we wrote first is still where it was.
-        """
+        """What we wrote first is still where it was."""
         log = compare_stores.open_log(self.settings(ours))
         self.assertEqual([], compare_stores.missing(log, ours.history.acked)[:20])
         log.folder.close()
         self.assertGreater(len(rows), len(ours.history.acked))
 
     def test_clean(self) -> None:
-        """
-        Everybody stops cleanly.
-        """
+        """Everybody stops cleanly."""
         self.handover(kill=False)
 
     def test_killed(self) -> None:
-        """
-        Everybody is killed.
-        """
+        """Everybody is killed."""
         self.handover(kill=True)
 
 
 class Handover4Tests(HandoverTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class Handover5Tests(HandoverTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

@@ -1,6 +1,4 @@
-"""
-A stock pair is replaced by ours, node by node, and goes back: docs/guide/switchover.rst.
-"""
+"""A stock pair is replaced by ours, node by node, and goes back: docs/guide/switchover.rst."""
 
 from __future__ import annotations
 
@@ -23,16 +21,12 @@ SYNC: dict[str, object] = {"inSyncReplicas": 2, "totalReplicas": 2}
 
 
 class ReplacedPairTests(InteropTestCase):
-    """
-    Stock master and slave; then our slave, then our master; and back.
-    """
+    """Stock master and slave; then our slave, then our master; and back."""
 
     roles = "Java pair, then ours, and back"
 
     def setUp(self) -> None:
-        """
-        Start a stock pair.
-        """
+        """Start a stock pair."""
         super().setUp()
         self.sent: list[Sent] = []
         self.committed = 0
@@ -45,9 +39,7 @@ class ReplacedPairTests(InteropTestCase):
             self.assertEqual(0, client.ask(Command(code=code, body=body)).code)
 
     def our_node(self) -> Node:
-        """
-        Our slave, on the store of the stock one.
-        """
+        """Our slave, on the store of the stock one."""
         told: dict[str, object] = {
             "namesrvAddr": self.tool.names,
             "brokerClusterName": "interop",
@@ -60,9 +52,7 @@ class ReplacedPairTests(InteropTestCase):
         return self.our_slave(self.java.address, "ours", root=self.java_slave.root, **told)
 
     def traffic(self, port: int, count: int = 200) -> None:
-        """
-        Messages that are acknowledged, and a group that goes on.
-        """
+        """Messages that are acknowledged, and a group that goes on."""
 
         def all_acknowledged() -> bool:
             sends = self.tool.put(1, self.topic, size=100)
@@ -80,16 +70,13 @@ class ReplacedPairTests(InteropTestCase):
             self.assertEqual(0, answer.code, answer)
 
     def assert_progress(self, port: int) -> None:
-        """
-        The group is where it was.
-        """
+        """The group is where it was."""
         with Remote(port) as client:
             found = client.ask(progress(self.topic, "billing")).ext.get("offset")
         self.assertEqual(str(self.committed), found)
 
     def switch(self, master: str, slave: str, acts: list[Callable[[], object]]) -> str:
-        """
-        Run the command, and do what it asks for.
+        """Run the command, and do what it asks for.
 
         @return: What it said.
         """
@@ -116,9 +103,7 @@ class ReplacedPairTests(InteropTestCase):
         return said
 
     def become_master(self, node: Node) -> None:
-        """
-        What an operator does with our slave.
-        """
+        """What an operator does with our slave."""
         node.term()
         before = dict(node.keys)
         for key in ("haMasterAddress", "haMasterClientAddress"):
@@ -132,9 +117,7 @@ class ReplacedPairTests(InteropTestCase):
         node.keys = before | node.keys
 
     def become_slave(self, node: Node) -> None:
-        """
-        What an operator does with our old master, whose new one has no epoch.
-        """
+        """What an operator does with our old master, whose new one has no epoch."""
         node.role = "slave"
         host, port = self.java.address
         node.keys |= {
@@ -147,34 +130,26 @@ class ReplacedPairTests(InteropTestCase):
         node.start()
 
     def java_follows(self, node: Node) -> None:
-        """
-        What an operator does with a stock broker.
-        """
+        """What an operator does with a stock broker."""
         self.java.keys |= {"brokerRole": "SLAVE", "brokerId": 1}
         if self.version < "5":
             self.java.keys["haMasterAddress"] = f"127.0.0.1:{node.ha_port}"
         self.java.launch()
 
     def java_leads(self) -> None:
-        """
-        The same, back.
-        """
+        """The same, back."""
         self.java.stop()
         self.java.keys |= {"brokerRole": "SYNC_MASTER", "brokerId": 0}
         self.java.keys.pop("haMasterAddress", None)
         self.java.launch()
 
     def permission(self, broker: Broker) -> str:
-        """
-        What a stock broker has written into its file.
-        """
+        """What a stock broker has written into its file."""
         lines = broker.conf.read_text(encoding="utf-8").splitlines()
         return dict(line.partition("=")[::2] for line in lines).get("brokerPermission", "none")
 
     def test_replaced(self) -> None:
-        """
-        The slave first, then the master; then back.
-        """
+        """The slave first, then the master; then back."""
         with self.scenario("our slave goes on on the store of the stock slave"):
             self.traffic(self.java.port)
             self.java_slave.until_max(self.java.max_offset())
@@ -214,16 +189,12 @@ class ReplacedPairTests(InteropTestCase):
 
 
 class ReplacedPair4Tests(ReplacedPairTests):
-    """
-    4.9.7.
-    """
+    """4.9.7."""
 
     version = "4.9.7"
 
 
 class ReplacedPair5Tests(ReplacedPairTests):
-    """
-    5.3.3.
-    """
+    """5.3.3."""
 
     version = "5.3.3"

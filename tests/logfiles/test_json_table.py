@@ -1,6 +1,4 @@
-"""
-JSON tables: fastjson's text, generations, and what a crash leaves.
-"""
+"""JSON tables: fastjson's text, generations, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -34,20 +32,15 @@ values = st.recursive(
 
 
 class TextTests(SynchronousTestCase):
-    """
-    What is written and what is understood.
-    """
+    """What is written and what is understood."""
 
     @given(st.dictionaries(keys, values))
     def test_round_trip(self, table: json_table.Table) -> None:
-        """
-        Whatever is rendered reads back the same, types of keys included.
-        """
+        """Whatever is rendered reads back the same, types of keys included."""
         self.assertEqual(json_table.parse(json_table.render(table)), table)
 
     def test_golden(self) -> None:
-        """
-        Every table of the stock brokers reads, and what has been pretty-printed is rendered to
+        """Every table of the stock brokers reads, and what has been pretty-printed is rendered to
         the very bytes.
         """
         count = 0
@@ -66,9 +59,7 @@ class TextTests(SynchronousTestCase):
         self.assertGreater(count, 50)
 
     def test_unquoted_keys(self) -> None:
-        """
-        Unquoted keys are integers, quoted ones strings, and strings are left alone.
-        """
+        """Unquoted keys are integers, quoted ones strings, and strings are left alone."""
         text = b'\xef\xbb\xbf{ 1:{-2 :"{3:4,5:6}"},"7":[8,{9:\n0}], "a\\"{1:":"\\\\"}'
         self.assertEqual(
             json_table.parse(text),
@@ -76,9 +67,7 @@ class TextTests(SynchronousTestCase):
         )
 
     def test_no_table(self) -> None:
-        """
-        What is no object is refused with C{ValueError}, whatever it is.
-        """
+        """What is no object is refused with C{ValueError}, whatever it is."""
         deep = b'{"a":' * 100_000
         bad = [b"[1]", b"{", b"\0" * 100, b'{"a":\xff}', b"{1.5:2}", b"{'a':1}", deep, b"1:2"]
         for text in bad:
@@ -87,9 +76,7 @@ class TextTests(SynchronousTestCase):
         self.assertIsNone(json_table.parse(b" \n"))
 
     def test_no_place_in_json(self) -> None:
-        """
-        Keys and values JSON has no place for are refused, not written as something else.
-        """
+        """Keys and values JSON has no place for are refused, not written as something else."""
         for wrong in ({True: 1}, {None: 1}, {1.0: 1}, {"a": object()}, {"a": b""}):
             with self.assertRaises(TypeError):
                 json_table.render(wrong)  # type: ignore[arg-type]
@@ -98,15 +85,11 @@ class TextTests(SynchronousTestCase):
 
 
 class _Crash(BaseException):
-    """
-    The process dies here.
-    """
+    """The process dies here."""
 
 
 class FileTests(SynchronousTestCase):
-    """
-    Generations on the disk.
-    """
+    """Generations on the disk."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -115,15 +98,11 @@ class FileTests(SynchronousTestCase):
         self.bak = self.path.with_name(self.path.name + ".bak")
 
     def names(self) -> list[str]:
-        """
-        The files there are.
-        """
+        """The files there are."""
         return sorted(path.name for path in self.path.parent.iterdir())
 
     def test_nothing(self) -> None:
-        """
-        No file, or empty ones, are no table and no error.
-        """
+        """No file, or empty ones, are no table and no error."""
         self.assertIsNone(json_table.read(self.path))
         self.path.touch()
         self.assertIsNone(json_table.read(self.path))
@@ -131,9 +110,7 @@ class FileTests(SynchronousTestCase):
         self.assertIsNone(json_table.read(self.path))
 
     def test_previous_generation(self) -> None:
-        """
-        A table that is missing, empty, zero-filled or cut off is read from its C{.bak}.
-        """
+        """A table that is missing, empty, zero-filled or cut off is read from its C{.bak}."""
         json_table.replace(self.path, OLD)
         json_table.replace(self.path, NEW)
         whole = self.path.read_bytes()
@@ -145,9 +122,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(json_table.read(self.path), OLD)
 
     def test_unreadable(self) -> None:
-        """
-        Something that cannot be read, with nothing to fall back on, is never an empty table.
-        """
+        """Something that cannot be read, with nothing to fall back on, is never an empty table."""
         for main, bak in ((b"{", None), (None, b"{"), (b"", b"{"), (b"{", b""), (b"\0", b"[]")):
             for path, raw in ((self.path, main), (self.bak, bak)):
                 path.unlink(missing_ok=True)
@@ -158,27 +133,21 @@ class FileTests(SynchronousTestCase):
             self.assertIn("consumerOffset.json", str(caught.exception))
 
     def test_folder_in_place(self) -> None:
-        """
-        What cannot even be opened is not known, so nothing older is taken for it.
-        """
+        """What cannot even be opened is not known, so nothing older is taken for it."""
         self.path.mkdir()
         self.bak.write_bytes(json_table.render(OLD))
         error = self.assertRaises(FileUnreadable, json_table.read, self.path)
         self.assertEqual((error.path, error.errno), (str(self.path), errno.EISDIR))
 
     def test_nothing_left_over(self) -> None:
-        """
-        After a replace there are two generations and nothing else.
-        """
+        """After a replace there are two generations and nothing else."""
         for table in (OLDER, OLD, NEW):
             json_table.replace(self.path, table)
         self.assertEqual(self.names(), ["consumerOffset.json", "consumerOffset.json.bak"])
         self.assertEqual(json_table.parse(self.bak.read_bytes()), OLD)
 
     def test_damaged_is_not_kept(self) -> None:
-        """
-        A damaged table does not push out a good C{.bak}.
-        """
+        """A damaged table does not push out a good C{.bak}."""
         json_table.replace(self.path, OLDER)
         json_table.replace(self.path, OLD)
         for damaged in (b"", b"\0" * 200, b'{"offsetTable":{"T@'):
@@ -188,8 +157,7 @@ class FileTests(SynchronousTestCase):
             self.assertEqual(json_table.parse(self.bak.read_bytes()), OLDER)
 
     def test_killed(self) -> None:
-        """
-        Killed between any two steps, the table reads as the old or the new generation, there is
+        """Killed between any two steps, the table reads as the old or the new generation, there is
         a whole generation behind it, and the next replace works.
         """
         steps: list[str] = []
@@ -213,8 +181,7 @@ class FileTests(SynchronousTestCase):
             self.assertEqual(len(self.names()), 2)
 
     def test_torn_write(self) -> None:
-        """
-        However much of the new file was written before the crash, the old generation stands, and
+        """However much of the new file was written before the crash, the old generation stands, and
         a leftover is written over.
         """
         whole = json_table.render(NEW)
@@ -226,18 +193,14 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(json_table.read(self.path), NEW)
 
     def test_own_inode(self) -> None:
-        """
-        The C{.bak} is a file of its own: a stock 5.x broker writes the table in place.
-        """
+        """The C{.bak} is a file of its own: a stock 5.x broker writes the table in place."""
         self._start_over()
         json_table.replace(self.path, NEW)
         self.path.write_bytes(b"torn")
         self.assertEqual(json_table.read(self.path), OLD)
 
     def test_no_hard_links(self) -> None:
-        """
-        Without hard links the generation is copied.
-        """
+        """Without hard links the generation is copied."""
         self._start_over()
         with patch.object(os, "link", side_effect=OSError(errno.EPERM, "no links")):
             json_table.replace(self.path, NEW)
@@ -245,9 +208,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(json_table.parse(self.bak.read_bytes()), OLD)
 
     def test_disk_full(self) -> None:
-        """
-        A full disk is a typed error that leaves the old generation and no litter.
-        """
+        """A full disk is a typed error that leaves the old generation and no litter."""
         self._start_over()
         with (
             patch.object(os, "fsync", side_effect=OSError(errno.ENOSPC, "full")),

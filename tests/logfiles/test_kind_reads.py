@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.logfiles.blocks}: reads that leave the page cache as it was, and their pace.
-"""
+"""Tests for L{rmqha.logfiles.blocks}: reads that leave the page cache as it was, and their pace."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ SIZE = 4 * PIECE + 12_345
 
 
 class KindReadsTests(SynchronousTestCase):
-    """
-    What comes is what is in the file, and what stays cached is what was.
-    """
+    """What comes is what is in the file, and what stays cached is what was."""
 
     def setUp(self) -> None:
         self.data = os.urandom(SIZE)
@@ -31,9 +27,7 @@ class KindReadsTests(SynchronousTestCase):
         os.fsync(self.fd)
 
     def read(self, reads: KindReads, start: int = 0, stop: int = SIZE) -> bytes:
-        """
-        A part of the file, block by block.
-        """
+        """A part of the file, block by block."""
         blocks, found, used = (
             Blocks(OpenLocalFile(self.fd), 0, start, stop, read=reads, size=3 * PIECE),
             b"",
@@ -45,17 +39,13 @@ class KindReadsTests(SynchronousTestCase):
         return found
 
     def drop(self) -> None:
-        """
-        Take the file out of the page cache.
-        """
+        """Take the file out of the page cache."""
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_DONTNEED)
         if self.cached(0):
             raise SkipTest("this file system keeps its pages")
 
     def cached(self, place: int) -> bool:
-        """
-        Whether a byte is in the page cache; looking does not bring it there.
-        """
+        """Whether a byte is in the page cache; looking does not bring it there."""
         os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
         try:
             return os.preadv(self.fd, [bytearray(1)], place, os.RWF_NOWAIT) == 1
@@ -68,18 +58,14 @@ class KindReadsTests(SynchronousTestCase):
             raise SkipTest(f"this file system does not tell: {error}") from error
 
     def test_dropped_behind(self) -> None:
-        """
-        A cold file is cold again when it was read.
-        """
+        """A cold file is cold again when it was read."""
         self.drop()
         self.assertEqual(self.data, self.read(KindReads()))
         places = range(0, 4 * PIECE, PIECE // 2)
         self.assertEqual([], [place for place in places if self.cached(place)])
 
     def test_hot_stays(self) -> None:
-        """
-        What was cached before is read from there and stays.
-        """
+        """What was cached before is read from there and stays."""
         self.drop()
         for place in range(2 * PIECE, 3 * PIECE, 1 << 16):
             os.pread(self.fd, 1 << 16, place)
@@ -89,25 +75,19 @@ class KindReadsTests(SynchronousTestCase):
         self.assertFalse(self.cached(PIECE))
 
     def test_kept(self) -> None:
-        """
-        On demand all of it stays.
-        """
+        """On demand all of it stays."""
         self.drop()
         self.assertEqual(self.data, self.read(KindReads(keep=True)))
         self.assertTrue(all(self.cached(place) for place in range(0, SIZE, PIECE)))
 
     def test_part(self) -> None:
-        """
-        A part that begins and ends anywhere is that part.
-        """
+        """A part that begins and ends anywhere is that part."""
         for keep in (False, True):
             found = self.read(KindReads(keep=keep), 777, SIZE - 999)
             self.assertEqual(self.data[777 : SIZE - 999], found)
 
     def test_file_system_that_cannot_tell(self) -> None:
-        """
-        Where the kernel does not tell what is cached, files are read as usual.
-        """
+        """Where the kernel does not tell what is cached, files are read as usual."""
         real = os.preadv
 
         def without(fd: int, views: list[memoryview], place: int, flags: int = 0) -> int:
@@ -119,9 +99,7 @@ class KindReadsTests(SynchronousTestCase):
         self.assertEqual(self.data, self.read(KindReads()))
 
     def test_pace(self) -> None:
-        """
-        No second sees more bytes than allowed.
-        """
+        """No second sees more bytes than allowed."""
         clock = Clock()
         reads = KindReads(rate=PIECE, clock=clock.seconds, sleep=clock.advance)
         self.assertEqual(self.data, self.read(reads))

@@ -1,6 +1,4 @@
-"""
-The files of a log, by name and size.
-"""
+"""The files of a log, by name and size."""
 
 from __future__ import annotations
 
@@ -17,14 +15,10 @@ SIZES = ((700, 1500, 900, 600) * 3) + (700,)
 
 
 class PartialTests(LogTestCase):
-    """
-    Files that an archive's receiver has not finished.
-    """
+    """Files that an archive's receiver has not finished."""
 
     def setUp(self) -> None:
-        """
-        A log whose last file is not finished.
-        """
+        """A log whose last file is not finished."""
         self.root = self.folder()
         self.commitlog = self.root / "commitlog"
         log = self.filled(*SIZES, folder=self.commitlog)
@@ -33,15 +27,11 @@ class PartialTests(LogTestCase):
         self.last.rename(self.partial(self.last))
 
     def partial(self, path: Path) -> Path:
-        """
-        Its name while it is not finished.
-        """
+        """Its name while it is not finished."""
         return path.with_name(path.name + ".partial")
 
     def test_listed(self) -> None:
-        """
-        They are files of the log, and no strays.
-        """
+        """They are files of the log, and no strays."""
         listed = list_log(self.commitlog)
         self.assertEqual(list(listed.sizes), [n * FILE_SIZE for n in range(4)])
         self.assertEqual((listed.partial, listed.strays), (frozenset({3 * FILE_SIZE}), ()))
@@ -49,9 +39,7 @@ class PartialTests(LogTestCase):
         self.assertEqual(in_folder(self.commitlog).findings, ())
 
     def test_read(self) -> None:
-        """
-        The log is read to its end, by offline tools and by Spark's readers.
-        """
+        """The log is read to its end, by offline tools and by Spark's readers."""
         log = OfflineLog(self.root)
         self.addCleanup(log.close)
         self.assertEqual(log.end, self.end)
@@ -59,25 +47,19 @@ class PartialTests(LogTestCase):
         self.assertEqual(LogFiles.find(self.root).files[-1].path, self.partial(self.last))
 
     def test_alone(self) -> None:
-        """
-        A folder that has nothing else is the beginning of a log.
-        """
+        """A folder that has nothing else is the beginning of a log."""
         first = golden.store(golden.VERSIONS[0], "ipv6") / "commitlog" / f"{0:020d}"
         folder = self.folder()
         first.rename(self.partial(folder / first.name))
         self.assertGreater(OfflineLog(folder).end, 0)
 
     def test_twice(self) -> None:
-        """
-        Beside the finished file of the same name it is a stray.
-        """
+        """Beside the finished file of the same name it is a stray."""
         self.last.touch()
         self.assertEqual(list_log(self.commitlog).strays, (self.last.name + ".partial",))
 
     def test_unbegun(self) -> None:
-        """
-        One of no bytes is not begun.
-        """
+        """One of no bytes is not begun."""
         self.partial(self.last).write_bytes(b"")
         listed = list_log(self.commitlog)
         self.assertEqual(listed.unbegun, 3 * FILE_SIZE)

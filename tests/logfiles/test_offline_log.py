@@ -1,6 +1,4 @@
-"""
-Logs read from disk, in whatever state they are.
-"""
+"""Logs read from disk, in whatever state they are."""
 
 from __future__ import annotations
 
@@ -31,16 +29,14 @@ VERSION = golden.VERSIONS[0]
 
 class Reading(SynchronousTestCase):
     def test_interface(self) -> None:
-        """
-        Both faces can be read like any log.
-        """
+        """Both faces can be read like any log."""
         store = golden.store(VERSION, "ipv6")
         self.assertIsInstance(OfflineLog(store), LogReader)
         self.assertIsInstance(RawLog.open(store), LogReader)
 
     def test_let_go(self) -> None:
-        """
-        A log that nobody closed leaves no descriptor open: those who read through many are many.
+        """A log that nobody closed leaves no descriptor open: those who read through many are
+        many.
         """
         store = golden.store(VERSION)
         before = len(os.listdir("/proc/self/fd"))
@@ -49,9 +45,7 @@ class Reading(SynchronousTestCase):
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_ends(self) -> None:
-        """
-        A log of which nobody tells who wrote it ends where a slave's recovery ends it.
-        """
+        """A log of which nobody tells who wrote it ends where a slave's recovery ends it."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             folder = LogFolder.load(store / "commitlog", golden.LOG_FILE_SIZE)
@@ -65,9 +59,7 @@ class Reading(SynchronousTestCase):
             folder.close()
 
     def test_bytes(self) -> None:
-        """
-        Its bytes are those of the files, cut at file ends and at the log's end.
-        """
+        """Its bytes are those of the files, cut at file ends and at the log's end."""
         store = golden.store(VERSION)
         log = OfflineLog(store)
         mapped = FolderReader(LogFolder.load(store / "commitlog", golden.LOG_FILE_SIZE))
@@ -83,17 +75,13 @@ class Reading(SynchronousTestCase):
         self.assertEqual(len(log.read(0, 10)), 10)
 
     def test_given_end(self) -> None:
-        """
-        A given end is believed, nothing is read to find another.
-        """
+        """A given end is believed, nothing is read to find another."""
         log = OfflineLog(golden.store(VERSION), end=532)
         self.assertEqual(log.end, 532)
         self.assertEqual(len(log.read(500, 100)), 32)
 
     def test_cut_while_read(self) -> None:
-        """
-        A file that is cut under a reader reads as zeros: no signal, no error.
-        """
+        """A file that is cut under a reader reads as zeros: no signal, no error."""
         store = golden.store(VERSION)
         log = OfflineLog(store)
         log.read(0, 100)
@@ -102,9 +90,7 @@ class Reading(SynchronousTestCase):
         self.assertEqual(bytes(log.read(1000, 4)), bytes(4))
 
     def test_deleted_while_read(self) -> None:
-        """
-        A file that goes before it is opened is told, not raised.
-        """
+        """A file that goes before it is opened is told, not raised."""
         store = golden.store(VERSION)
         log = OfflineLog(store, end=600_000)
         path = damage.log_file(store, 1)
@@ -113,9 +99,7 @@ class Reading(SynchronousTestCase):
         self.assertEqual([finding.path for finding in log.findings], [str(path)])
 
     def test_gap(self) -> None:
-        """
-        The log ends where a file is missing; what lies behind can still be read raw.
-        """
+        """The log ends where a file is missing; what lies behind can still be read raw."""
         store = golden.store(VERSION)
         damage.log_file(store, 4).unlink()
         log = OfflineLog(store)
@@ -129,9 +113,7 @@ class Reading(SynchronousTestCase):
         self.assertIn("missing", raw.broken.reason)
 
     def test_places(self) -> None:
-        """
-        A root, its log's folder and a folder of another name are all taken.
-        """
+        """A root, its log's folder and a folder of another name are all taken."""
         store = golden.store(VERSION, "ipv6")
         ends = {OfflineLog(store).end, OfflineLog(store / "commitlog").end}
         self.assertEqual(OfflineLog(store / "commitlog").root, store)
@@ -142,9 +124,7 @@ class Reading(SynchronousTestCase):
         self.assertEqual(ends, {log.end})
 
     def test_no_store(self) -> None:
-        """
-        What is no store is refused with the reason.
-        """
+        """What is no store is refused with the reason."""
         folder = Path(self.mktemp())
         self.assertIn("does not exist", str(self.assertRaises(NotAStore, OfflineLog, folder)))
         folder.mkdir()
@@ -156,9 +136,7 @@ class Reading(SynchronousTestCase):
 
 class Sizes(SynchronousTestCase):
     def test_likely_size(self) -> None:
-        """
-        Names and sizes vote; a cut or empty file is outvoted by the names.
-        """
+        """Names and sizes vote; a cut or empty file is outvoted by the names."""
         self.assertEqual(likely_size({}), 1 << 30)
         self.assertEqual(likely_size({0: 0}), 1 << 30)
         self.assertEqual(likely_size({0: 4096}), 4096)
@@ -168,9 +146,7 @@ class Sizes(SynchronousTestCase):
         self.assertEqual(likely_size({0: 4096, 12288: 4096}), 4096)
 
     def test_golden(self) -> None:
-        """
-        The sizes of a stock broker's derived files are found without its configuration.
-        """
+        """The sizes of a stock broker's derived files are found without its configuration."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             self.assertEqual(queue_file_size(store / "consumequeue"), golden.QUEUE_FILE_SIZE)
@@ -178,9 +154,7 @@ class Sizes(SynchronousTestCase):
             self.assertEqual(index_shape(store / "index"), shape)
 
     def test_odd_shapes(self) -> None:
-        """
-        Any number of slots and entries is found by what the entries say.
-        """
+        """Any number of slots and entries is found by what the entries say."""
         log = OfflineLog(golden.store(VERSION))
         for slots, entries in ((7, 5000), (1000, 300), (333, 4), (1, 2000)):
             root = Path(self.mktemp())
@@ -188,9 +162,7 @@ class Sizes(SynchronousTestCase):
             self.assertEqual(index_shape(root / "index"), IndexShape(slots, entries))
 
     def test_nothing_there(self) -> None:
-        """
-        Without files there is nothing to learn, and the usual sizes are taken.
-        """
+        """Without files there is nothing to learn, and the usual sizes are taken."""
         root = Path(self.mktemp())
         root.mkdir()
         self.assertIsNone(index_shape(root / "index"))
@@ -199,9 +171,7 @@ class Sizes(SynchronousTestCase):
         self.assertEqual((made.queue_file_size, made.index_slots), (6_000_000, 5_000_000))
 
     def test_strange_index(self) -> None:
-        """
-        A file that makes no sense tells nothing.
-        """
+        """A file that makes no sense tells nothing."""
         root = Path(self.mktemp())
         (root / "index").mkdir(parents=True)
         (root / "index" / "20260101000000000").write_bytes(b"x" * 1000)
@@ -222,27 +192,21 @@ class Quarantined(SynchronousTestCase):
         )[self.start : self.end]
 
     def held(self, log: OfflineLog) -> bytes:
-        """
-        All bytes of a log.
-        """
+        """All bytes of a log."""
         data = b""
         while log.min_offset + len(data) < log.end:
             data += log.read(log.min_offset + len(data), 1 << 20)
         return data
 
     def test_in_its_store(self) -> None:
-        """
-        The log beside it tells the size of the files it was cut from.
-        """
+        """The log beside it tells the size of the files it was cut from."""
         log = OfflineLog(self.path)
         self.assertEqual((log.min_offset, log.end), (self.start, self.end))
         self.assertEqual(self.held(log), self.wanted)
         self.assertEqual(log.file_size, damage.SIZE)
 
     def test_alone(self) -> None:
-        """
-        Elsewhere its blanks tell where files ended.
-        """
+        """Elsewhere its blanks tell where files ended."""
         alone = Path(self.mktemp())
         alone.mkdir()
         log = OfflineLog(Path(shutil.copy(self.path, alone)))
@@ -250,18 +214,14 @@ class Quarantined(SynchronousTestCase):
         self.assertEqual(self.held(log), self.wanted)
 
     def test_cut(self) -> None:
-        """
-        A quarantine file that is not as long as its name says is told.
-        """
+        """A quarantine file that is not as long as its name says is told."""
         os.truncate(self.path, 1000)
         found = in_quarantine(self.path, damage.SIZE).findings
         self.assertIn("1000 bytes, its name says", found[0].reason)
         self.assertRaises(ValueError, in_quarantine, self.store / "checkpoint")
 
     def test_second_of_a_name(self) -> None:
-        """
-        A file that was numbered, because its name was taken, is read too.
-        """
+        """A file that was numbered, because its name was taken, is read too."""
         folder = LogFolder.load(self.store / "commitlog", damage.SIZE)
         second = quarantine(self.store, folder, self.start, self.end)
         self.assertNotEqual(second, self.path)

@@ -1,5 +1,4 @@
-"""
-One log put before everybody who reads logs: all say that it ends at the same byte.
+"""One log put before everybody who reads logs: all say that it ends at the same byte.
 
 What they say must be what a node says that starts on the store, as the role it had.
 """
@@ -39,8 +38,7 @@ else:
 
 @frozen
 class Writer:
-    """
-    Who wrote a log, and what that one left beside it.
+    """Who wrote a log, and what that one left beside it.
 
     @ivar master: The role in which the node starts again.
     @ivar ours_from: Where it began, when it is a master of ours that was killed.
@@ -55,9 +53,7 @@ class Writer:
 
 
 def epoch(end: int, *, master: bool = True, closed: bool = False) -> dict[str | int, Any]:
-    """
-    What a run of a node leaves.
-    """
+    """What a run of a node leaves."""
     return {
         "id": "1",
         "master": master,
@@ -89,8 +85,7 @@ NEXT = FILE_SIZE
 
 @frozen
 class Log:
-    """
-    A log's files, and where it ends.
+    """A log's files, and where it ends.
 
     @ivar files: By their start.
     @ivar end: If properties that end in NUL are torn.
@@ -107,8 +102,7 @@ class Log:
 
 
 def written(*sizes: int, start: int = 0, **last: Any) -> bytearray:
-    """
-    Records that follow each other.
+    """Records that follow each other.
 
     @param last: What is special about the last one.
     """
@@ -122,16 +116,12 @@ def written(*sizes: int, start: int = 0, **last: Any) -> bytearray:
 
 
 def full(data: bytes) -> bytes:
-    """
-    A file of full size.
-    """
+    """A file of full size."""
     return bytes(data).ljust(FILE_SIZE, b"\0")
 
 
 def logs() -> Iterator[tuple[str, Log]]:
-    """
-    Logs as clean stops, crashes and bad disks leave them.
-    """
+    """Logs as clean stops, crashes and bad disks leave them."""
     three = written(200, 300, 400)
     yield "no file", Log({}, 0, 0, 0)
     yield "nothing written", Log({0: full(b"")}, 0, 0, 0)
@@ -161,9 +151,7 @@ def logs() -> Iterator[tuple[str, Log]]:
 
 
 def short() -> Iterator[tuple[str, Log]]:
-    """
-    Logs whose last file was cut, which no node opens.
-    """
+    """Logs whose last file was cut, which no node opens."""
     first = full(written(2000, 2000) + blank(96))
     second = bytes(written(200, 300, 400, start=NEXT))
     for kept in (1, 8, 200, 510, 800):
@@ -174,16 +162,12 @@ def short() -> Iterator[tuple[str, Log]]:
 
 
 class AnswerTestCase(LogTestCase):
-    """
-    Tests that write logs.
-    """
+    """Tests that write logs."""
 
     def everywhere(
         self, made: Iterator[tuple[str, Log]], ask: Callable[[Path, Log, Writer, int], None]
     ) -> None:
-        """
-        Write each log by each writer, and ask somebody.
-        """
+        """Write each log by each writer, and ask somebody."""
         for name, log in made:
             for who, writer in WRITERS.items():
                 root = self.folder()
@@ -204,14 +188,10 @@ class AnswerTestCase(LogTestCase):
 
 
 class NodeTests(AnswerTestCase):
-    """
-    What a node does decides what everybody else has to say.
-    """
+    """What a node does decides what everybody else has to say."""
 
     def ask(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        Start one, as what it was, and let it cut.
-        """
+        """Start one, as what it was, and let it cut."""
         store = self.opened(
             root,
             master=writer.master,
@@ -225,28 +205,21 @@ class NodeTests(AnswerTestCase):
         self.close_store(store)
 
     def test_recovery(self) -> None:
-        """
-        A slave ends its log before a last record that ends in NUL, a master only where it is its
+        """A slave ends its log before a last record that ends in NUL, a master only where it is its
         own.
         """
         self.everywhere(logs(), self.ask)
 
 
 class OfflineTests(AnswerTestCase):
-    """
-    The commands that look at a stopped store.
-    """
+    """The commands that look at a stopped store."""
 
     def offline_log(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        What tools take for the log.
-        """
+        """What tools take for the log."""
         self.assertEqual(OfflineLog(root, FILE_SIZE).end, wanted)
 
     def verify(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        C{rmqha verify}.
-        """
+        """C{rmqha verify}."""
         check = LogCheck(RawLog.open(root, FILE_SIZE))
         list(check.findings())
         self.assertEqual(check.log().end, wanted)
@@ -255,9 +228,7 @@ class OfflineTests(AnswerTestCase):
             self.assertEqual(check.records, log.records + (wanted != log.end))
 
     def dump(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        C{rmqha dump}, up to the first place that it complains about.
-        """
+        """C{rmqha dump}, up to the first place that it complains about."""
         raw, end, records = RawLog.open(root, FILE_SIZE), 0, 0
         for event in follow(raw, 0):
             if isinstance(event, BadPlace):
@@ -269,9 +240,7 @@ class OfflineTests(AnswerTestCase):
         self.assertEqual((end, records), (wanted, log.records + (wanted != log.end)))
 
     def rebuild(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        C{rmqha rebuild}, which refuses a damaged log, and one with a file that is not whole.
-        """
+        """C{rmqha rebuild}, which refuses a damaged log, and one with a file that is not whole."""
         raw = RawLog.open(root, FILE_SIZE)
         with exclusively(root, root / "commitlog"):
             taken = OfflineLog.of(raw)
@@ -285,71 +254,52 @@ class OfflineTests(AnswerTestCase):
                 self.assertEqual(made.records, log.records + (wanted != log.end))
 
     def diverge(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        C{rmqha diverge}, which goes on behind damage.
-        """
+        """C{rmqha diverge}, which goes on behind damage."""
         if not log.damaged:
             raw = RawLog.open(root, FILE_SIZE)
             self.assertEqual(parting(raw, RawLog.open(root, FILE_SIZE)).first.end, wanted)
 
     def promote(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        C{rmqha promote}, which takes neither an empty log nor an unfinished copy.
-        """
+        """C{rmqha promote}, which takes neither an empty log nor an unfinished copy."""
         if wanted and "bootstrapping.json" not in writer.beside:
             planned = plan(settings(root, file_size=FILE_SIZE), repair=True)
             self.assertEqual(planned.end, wanted)
 
     def test_offline_log(self) -> None:
-        """
-        The log that tools read.
-        """
+        """The log that tools read."""
         self.everywhere(logs(), self.offline_log)
         self.everywhere(short(), self.offline_log)
 
     def test_verify(self) -> None:
-        """
-        C{rmqha verify} ends the log there, and counts the records before.
-        """
+        """C{rmqha verify} ends the log there, and counts the records before."""
         self.everywhere(logs(), self.verify)
 
     def test_dump(self) -> None:
-        """
-        C{rmqha dump} shows the records up to there.
-        """
+        """C{rmqha dump} shows the records up to there."""
         self.everywhere(logs(), self.dump)
         self.everywhere(short(), self.dump)
 
     def test_rebuild(self) -> None:
-        """
-        C{rmqha rebuild} makes queues of the records up to there.
-        """
+        """C{rmqha rebuild} makes queues of the records up to there."""
         self.everywhere(logs(), self.rebuild)
 
     def test_diverge(self) -> None:
-        """
-        C{rmqha diverge} says that each log ends there.
-        """
+        """C{rmqha diverge} says that each log ends there."""
         self.everywhere(logs(), self.diverge)
         self.everywhere(short(), self.diverge)
 
     def test_promote(self) -> None:
-        """
-        C{rmqha promote} begins the new master's log there.
-        """
+        """C{rmqha promote} begins the new master's log there."""
         self.everywhere(logs(), self.promote)
 
 
 class SparkTests(AnswerTestCase):
-    """
-    The pipeline.
-    """
+    """The pipeline."""
 
     skip = no_pipeline or None
 
     def scan(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        A read, which fails at damage or goes on behind it; and what C{rmqha spark verify} takes
+        """A read, which fails at damage or goes on behind it; and what C{rmqha spark verify} takes
         for whole.
         """
         options = options_of({"a": root}, "use")
@@ -357,9 +307,7 @@ class SparkTests(AnswerTestCase):
         self.assertEqual(copy_of("a", root, options).whole, wanted)
 
     def published(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """
-        The same after a node was there, by what that published and without.
-        """
+        """The same after a node was there, by what that published and without."""
         clock = Clock()
         store = self.opened(
             root,
@@ -378,14 +326,10 @@ class SparkTests(AnswerTestCase):
             self.assertEqual((view.point is not None, view.end), (point_file == "use", wanted))
 
     def test_scan(self) -> None:
-        """
-        A store whose node publishes nothing is read up to there.
-        """
+        """A store whose node publishes nothing is read up to there."""
         self.everywhere(logs(), self.scan)
         self.everywhere(short(), self.scan)
 
     def test_published(self) -> None:
-        """
-        A node publishes the end that it found.
-        """
+        """A node publishes the end that it found."""
         self.everywhere(logs(), self.published)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.logfiles.published}: whose log it is.
-"""
+"""Tests for L{rmqha.logfiles.published}: whose log it is."""
 
 from __future__ import annotations
 
@@ -13,14 +11,11 @@ from rmqha.wire.log.log_identity import LogIdentity
 
 
 class FirstRecordTests(SynchronousTestCase):
-    """
-    Logs of one name are told from each other by their first record.
-    """
+    """Logs of one name are told from each other by their first record."""
 
     def test_first_record(self) -> None:
-        """
-        Every copy of a log has the same first record, another log has not, and a log that lost it
-        cannot tell.
+        """Every copy of a log has the same first record, another log has not, and a log that lost
+        it cannot tell.
         """
         one, other = (LogFiles.find(golden.store(each)) for each in ("5.3.3", "4.9.7"))
         identity = identity_of(one, None)

@@ -1,6 +1,4 @@
-"""
-What is found in a log that cannot be followed.
-"""
+"""What is found in a log that cannot be followed."""
 
 from __future__ import annotations
 
@@ -21,18 +19,14 @@ SIZE = 64 << 10
 
 
 class SeekTests(LogTestCase):
-    """
-    The same answers from mapped files and from files that are only read.
-    """
+    """The same answers from mapped files and from files that are only read."""
 
     @given(
         st.lists(st.tuples(st.integers(0, 2 * SIZE - 1), st.integers(1, 9000)), max_size=5),
         st.integers(0, 2 * SIZE),
     )
     def test_data_end(self, written: list[tuple[int, int]], low: int) -> None:
-        """
-        The last byte that is not zero is found, holes or not, in whichever file.
-        """
+        """The last byte that is not zero is found, holes or not, in whichever file."""
         expected = bytearray(2 * SIZE)
         for start, size in written:
             expected[start : start + size] = b"z" * min(size, 2 * SIZE - start)
@@ -46,8 +40,7 @@ class SeekTests(LogTestCase):
 
     @given(st.integers(0, SIZE - 300) | st.integers(4080, 4110), st.booleans())
     def test_next_valid(self, at: int, second: bool) -> None:
-        """
-        A record is found wherever it begins, even if the zeros of its size lie in a hole,
+        """A record is found wherever it begins, even if the zeros of its size lie in a hole,
         and not behind its first byte.
         """
         record = encoded(300)
@@ -65,9 +58,7 @@ class SeekTests(LogTestCase):
             self.assertIsNone(next_valid(log, offset + 1))
 
     def spread(self, root: os.PathLike[str], content: bytearray) -> None:
-        """
-        Write two files, with holes where whole pages are zero.
-        """
+        """Write two files, with holes where whole pages are zero."""
         for number in range(2):
             with open(os.path.join(root, file_name(number * SIZE)), "wb") as file:
                 file.truncate(SIZE)

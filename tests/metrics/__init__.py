@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/metrics.
-"""
+"""Tests of rmqha/metrics."""

@@ -1,6 +1,4 @@
-"""
-What a broker tells monitors of topics, groups and requests.
-"""
+"""What a broker tells monitors of topics, groups and requests."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ TICK = 10.0
 
 
 def ending(half: Command | None, word: int) -> dict[str, str]:
-    """
-    The header that ends a transaction of producer group C{pg}.
+    """The header that ends a transaction of producer group C{pg}.
 
     @param half: What its half message was answered.
     @param word: 8 to commit, 12 to roll back.
@@ -45,14 +42,10 @@ def ending(half: Command | None, word: int) -> dict[str, str]:
 
 
 class BrokerFamiliesTests(BrokerTestCase):
-    """
-    L{of_broker}, after requests of clients.
-    """
+    """L{of_broker}, after requests of clients."""
 
     def begin(self, *, slave: bool = False) -> Client:
-        """
-        A broker with a topic of two queues.
-        """
+        """A broker with a topic of two queues."""
         broker = self.broker(slave=slave)
         broker.counts.start()
         broker.counts.watch(broker.store.dispatcher, broker.store.queues)
@@ -68,18 +61,14 @@ class BrokerFamiliesTests(BrokerTestCase):
         return self.client()
 
     def send(self, client: Client, *queues: int, size: int = 10, **more: object) -> None:
-        """
-        Messages a second apart.
-        """
+        """Messages a second apart."""
         for queue_id in queues:
             answer = client.ask(SEND_V2, sending("T", queue_id=queue_id, **more), b"x" * size)
             self.assertEqual(getattr(answer, "code", None), 0)
             self.clock.advance(1)
 
     def online(self, model: MessageModel = MessageModel.CLUSTERING) -> Client:
-        """
-        A client that is a producer, and a consumer of the topic.
-        """
+        """A client that is a producer, and a consumer of the topic."""
         client = self.client()
         wishes = (SubscriptionData(topic="T", sub_string="*"),)
         consumer = ConsumerData(group_name="cg", message_model=model, subscription_data_set=wishes)
@@ -93,9 +82,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         return client
 
     def told(self) -> dict[str, float | Buckets]:
-        """
-        All samples, by name and labels as they are written.
-        """
+        """All samples, by name and labels as they are written."""
         found: dict[str, float | Buckets] = {}
         for sample in of_broker(self.serving):
             if sample is not None:
@@ -107,16 +94,12 @@ class BrokerFamiliesTests(BrokerTestCase):
         return found
 
     def assert_told(self, wanted: dict[str, float]) -> None:
-        """
-        These are among them.
-        """
+        """These are among them."""
         found = self.told()
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 
     def test_in(self) -> None:
-        """
-        Messages and their bytes in the log are told by topic, with its type.
-        """
+        """Messages and their bytes in the log are told by topic, with its type."""
         client = self.begin()
         self.send(client, 0, 0, 1)
         self.send(client, 1, size=5000)
@@ -135,8 +118,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertEqual(sizes.total, log.end)
 
     def test_out(self) -> None:
-        """
-        What a group is sent is told by topic and group; what was pulled and not committed is in
+        """What a group is sent is told by topic and group; what was pulled and not committed is in
         flight, what was not even pulled is ready, and both are its lag.
         """
         client = self.begin()
@@ -168,9 +150,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         )
 
     def test_current(self) -> None:
-        """
-        A group that has everything has no lag, however old its last message is.
-        """
+        """A group that has everything has no lag, however old its last message is."""
         self.send(self.begin(), 0)
         self.serving.offsets.commit("cg", "T", 0, 1, "test")
         self.clock.advance(500)
@@ -183,17 +163,14 @@ class BrokerFamiliesTests(BrokerTestCase):
         )
 
     def test_broadcast(self) -> None:
-        """
-        Consumers that each get everything have no lag that a broker could know.
-        """
+        """Consumers that each get everything have no lag that a broker could know."""
         self.send(self.begin(), 0)
         self.serving.offsets.commit("cg", "T", 0, 0, "test")
         self.online(MessageModel.BROADCASTING)
         self.assertFalse([name for name in self.told() if "lag" in name])
 
     def test_clients(self) -> None:
-        """
-        Producers and consumers are told by what they are, and how many topics and groups there
+        """Producers and consumers are told by what they are, and how many topics and groups there
         are.
         """
         self.begin()
@@ -206,8 +183,8 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertEqual(found["rocketmq_broker_permission"], 6)
 
     def test_transactions(self) -> None:
-        """
-        Half messages are told while they are open, and how they ended by the topic they were for.
+        """Half messages are told while they are open, and how they ended by the topic they were
+        for.
         """
         client = self.begin()
         halves = []
@@ -229,8 +206,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         )
 
     def test_finished(self) -> None:
-        """
-        How long a transaction took is told by topic, in seconds since its half message was made;
+        """How long a transaction took is told by topic, in seconds since its half message was made;
         what is rolled back is not in it.
         """
         client = self.begin()
@@ -252,9 +228,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertEqual(took.total, 75)
 
     def test_dead_letters(self) -> None:
-        """
-        What a group gave up is told by the group.
-        """
+        """What a group gave up is told by the group."""
         client = self.begin()
         self.send(client, 0)
         record = self.record("T")
@@ -270,9 +244,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assert_told({"rocketmq_send_to_dlq_messages_total{consumer_group=cg}": 1})
 
     def test_storage(self) -> None:
-        """
-        The age of the oldest message, and what waits for the disk and for dispatch.
-        """
+        """The age of the oldest message, and what waits for the disk and for dispatch."""
         self.send(self.begin(), 0)
         self.clock.advance(2)
         labels = "{storage_type=local,storage_medium=disk}"
@@ -287,9 +259,7 @@ class BrokerFamiliesTests(BrokerTestCase):
         self.assertGreater(self.told()[f"rocketmq_storage_size{labels}"], 0)
 
     def test_requests(self) -> None:
-        """
-        Requests are told by their names and their answers', those of the write lane too.
-        """
+        """Requests are told by their names and their answers', those of the write lane too."""
         client = self.begin()
         self.send(client, 0, 0)
         client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "nope"})
@@ -304,8 +274,7 @@ class BrokerFamiliesTests(BrokerTestCase):
             self.assertEqual(took.counts[-1], count)
 
     def test_creations(self) -> None:
-        """
-        How long topics and groups took to be created is told by whether they were, in
+        """How long topics and groups took to be created is told by whether they were, in
         milliseconds.
         """
         client = self.begin()
@@ -336,9 +305,7 @@ class BrokerFamiliesTests(BrokerTestCase):
             self.assertEqual(tuple(took.bounds), (10, 100, 1000, 3000, 5000))
 
     def test_slave(self) -> None:
-        """
-        A slave counts no messages in: they were sent to its master, which tells of them.
-        """
+        """A slave counts no messages in: they were sent to its master, which tells of them."""
         self.begin(slave=True)
         found = self.told()
         self.assertIn("rocketmq_topic_number", found)

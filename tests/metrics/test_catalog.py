@@ -1,6 +1,4 @@
-"""
-The metrics that there are, and those that the status has.
-"""
+"""The metrics that there are, and those that the status has."""
 
 from __future__ import annotations
 
@@ -101,9 +99,7 @@ NAMESRV: dict[str, Any] = {
 
 
 def told(status: dict[str, Any]) -> dict[str, float]:
-    """
-    The samples of a status, by name and labels as they are written.
-    """
+    """The samples of a status, by name and labels as they are written."""
     found = {}
     for family, values, value in of_status(status):
         labels = ",".join(map("=".join, zip(family.labels, values, strict=True)))
@@ -113,13 +109,10 @@ def told(status: dict[str, Any]) -> dict[str, float]:
 
 
 class CatalogTests(SynchronousTestCase):
-    """
-    L{FAMILIES}.
-    """
+    """L{FAMILIES}."""
 
     def test_names(self) -> None:
-        """
-        Names are legal and differ, counters end as Prometheus wants it, and units of our own are
+        """Names are legal and differ, counters end as Prometheus wants it, and units of our own are
         in the name.
         """
         self.assertEqual(
@@ -137,23 +130,17 @@ class CatalogTests(SynchronousTestCase):
                 self.assertNotIn(label, ("cluster", "node_type", "node_id", "broker_id"))
 
     def test_texts(self) -> None:
-        """
-        Each says what it tells in one line, as a sentence, and has a unit.
-        """
+        """Each says what it tells in one line, as a sentence, and has a unit."""
         for family in FAMILIES:
             self.assertTrue(family.unit, family.name)
             self.assertTrue(re.fullmatch(r"[^\n\\]+\.", family.text), family.name)
 
 
 class StatusTests(SynchronousTestCase):
-    """
-    L{of_status}.
-    """
+    """L{of_status}."""
 
     def test_master(self) -> None:
-        """
-        A master's log, replicas, readers, and clients.
-        """
+        """A master's log, replicas, readers, and clients."""
         found = told(MASTER)
         wanted = {
             "rmqha_info{version=1.2,role=master}": 1,
@@ -195,9 +182,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 
     def test_unknown(self) -> None:
-        """
-        What a node does not know gives no sample: 0 would be a claim.
-        """
+        """What a node does not know gives no sample: 0 would be a claim."""
         found = told(MASTER)
         for name in (
             "rmqha_replica_lag_seconds{replica=10.0.0.3}",
@@ -210,9 +195,7 @@ class StatusTests(SynchronousTestCase):
             self.assertNotIn(name, found)
 
     def test_slave(self) -> None:
-        """
-        A slave's master, and the tables it copies.
-        """
+        """A slave's master, and the tables it copies."""
         found = told(SLAVE)
         wanted = {
             "rmqha_upstream_state{state=in-sync}": 1,
@@ -233,9 +216,7 @@ class StatusTests(SynchronousTestCase):
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 
     def test_namesrv(self) -> None:
-        """
-        A name server's brokers: two masters of a name are a split, none is an outage.
-        """
+        """A name server's brokers: two masters of a name are a split, none is an outage."""
         found = told(NAMESRV)
         silent = "broker_cluster=C,broker_name=b,broker_id_there=1,address=b:1"
         wanted = {

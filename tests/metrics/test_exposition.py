@@ -1,6 +1,4 @@
-"""
-Prometheus' text, read by the client library of Prometheus itself.
-"""
+"""Prometheus' text, read by the client library of Prometheus itself."""
 
 from __future__ import annotations
 
@@ -22,31 +20,24 @@ SPREAD = Family("some_seconds", MetricType.HISTOGRAM, "seconds", "How long.", ("
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """
-    The metrics in a text, by name.
-    """
+    """The metrics in a text, by name."""
     return {each.name: each for each in text_string_to_metric_families(text.decode())}
 
 
 class ExpositionTests(SynchronousTestCase):
-    """
-    L{text_of}.
-    """
+    """L{text_of}."""
 
     @settings(max_examples=tries(100), deadline=None)
     @given(st.text(), st.text(), st.text(), st.floats(allow_nan=False) | st.integers())
     def test_anything(self, node: str, topic: str, kind: str, value: float) -> None:
-        """
-        Whatever topics, groups and nodes are called, a monitor reads the same.
-        """
+        """Whatever topics, groups and nodes are called, a monitor reads the same."""
         text = text_of([(GAUGE, (topic, kind), value)], {"node_id": node})
         (sample,) = parsed(text)["some_gauge"].samples
         self.assertEqual(sample.labels, {"node_id": node, "topic": topic, "kind": kind})
         self.assertEqual(float(sample.value), float(value))
 
     def test_grouped(self) -> None:
-        """
-        All samples of a metric stand together, under its type and what it tells, however they
+        """All samples of a metric stand together, under its type and what it tells, however they
         were found.
         """
         samples: Any = [(GAUGE, ("a", ""), 1), (PLAIN, (), 2), (GAUGE, ("b", ""), True)]
@@ -57,9 +48,7 @@ class ExpositionTests(SynchronousTestCase):
         self.assertEqual(found["some"].type, "counter")
 
     def test_histogram(self) -> None:
-        """
-        A histogram's buckets are those of its bounds and of all, with sum and count.
-        """
+        """A histogram's buckets are those of its bounds and of all, with sum and count."""
         value = Buckets((0.001, 2.5), (1, 3, 4), 17.5)
         found = parsed(text_of([(SPREAD, ("x",), value)], {"node": "%"}))["some_seconds"]
         rows = [(each.name, each.labels.get("le"), each.value) for each in found.samples]
@@ -75,9 +64,7 @@ class ExpositionTests(SynchronousTestCase):
         )
 
     def test_process(self) -> None:
-        """
-        What every Python process tells of itself is there too.
-        """
+        """What every Python process tells of itself is there too."""
         found = parsed(text_of([], {}))
         self.assertGreater(found["process_resident_memory_bytes"].samples[0].value, 1 << 20)
         self.assertNotEqual(found["process_open_fds"].samples[0].value, inf)

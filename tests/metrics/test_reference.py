@@ -1,6 +1,4 @@
-"""
-The guide's page on metrics.
-"""
+"""The guide's page on metrics."""
 
 from __future__ import annotations
 
@@ -12,27 +10,20 @@ from tests.support.imports import ROOT
 
 
 class ReferenceTests(SynchronousTestCase):
-    """
-    C{docs/guide/metrics.rst}.
-    """
+    """C{docs/guide/metrics.rst}."""
 
     def test_page(self) -> None:
-        """
-        It is what the code says: run C{python -m rmqha.metrics.reference} if this fails.
-        """
+        """It is what the code says: run C{python -m rmqha.metrics.reference} if this fails."""
         self.assertEqual((ROOT / "docs/guide/metrics.rst").read_text(), reference())
 
     def test_all(self) -> None:
-        """
-        No metric is missing, and each has its type and unit.
-        """
+        """No metric is missing, and each has its type and unit."""
         page = reference()
         for family in FAMILIES:
             self.assertIn(f"``{family.name}``\n     - {family.type.value}, ", page)
 
     def test_absent(self) -> None:
-        """
-        What a broker of RocketMQ tells and ours does not is named, so that an empty panel is no
+        """What a broker of RocketMQ tells and ours does not is named, so that an empty panel is no
         riddle.
         """
         _, _, paragraph = reference().partition("these are not here:")

@@ -1,6 +1,4 @@
-"""
-Gathering what a monitor asks for.
-"""
+"""Gathering what a monitor asks for."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ NUMBER = Family("a_number", MetricType.GAUGE, "1", "A number.", ("n",))
 
 @define
 class Node:
-    """
-    A node with ten samples, each of which takes as long as the test says.
-    """
+    """A node with ten samples, each of which takes as long as the test says."""
 
     clock: Clock
     takes: float = 0.0
@@ -31,21 +27,15 @@ class Node:
     asked: int = 0
 
     def looked(self) -> Deferred[None]:
-        """
-        Looking takes as long as the test wants.
-        """
+        """Looking takes as long as the test wants."""
         return self.looking
 
     def metric_labels(self) -> dict[str, str]:
-        """
-        Whose they are.
-        """
+        """Whose they are."""
         return {"node_id": "broker-a"}
 
     def samples(self) -> Iterator[Sample | None]:
-        """
-        Ten, and what is none.
-        """
+        """Ten, and what is none."""
         self.asked += 1
         for n in range(10):
             self.clock.rightNow += self.takes
@@ -56,52 +46,38 @@ class Node:
 
 
 class CountingClock(Clock):
-    """
-    A clock that counts the turns that are asked for.
-    """
+    """A clock that counts the turns that are asked for."""
 
     turns = 0
 
     def callLater(self, *args: Any, **kwargs: Any) -> Any:
-        """
-        Count.
-        """
+        """Count."""
         self.turns += 1
         return super().callLater(*args, **kwargs)
 
 
 class ScrapeTests(SynchronousTestCase):
-    """
-    L{Scrape}.
-    """
+    """L{Scrape}."""
 
     def setUp(self) -> None:
-        """
-        A node.
-        """
+        """A node."""
         self.clock = CountingClock()
         self.node = Node(self.clock)
         self.scrape = Scrape(self.node, self.clock, maybeDeferred)
 
     def told(self, text: Any) -> list[str]:
-        """
-        The samples in an answer.
-        """
+        """The samples in an answer."""
         lines = self.successResultOf(text).decode().splitlines()
         return [line for line in lines if line.startswith("a_number")]
 
     def test_all(self) -> None:
-        """
-        All samples come out, with the node's labels.
-        """
+        """All samples come out, with the node's labels."""
         told = self.told(self.scrape.text())
         self.assertEqual(len(told), 10)
         self.assertEqual(told[3], 'a_number{node_id="broker-a",n="3"} 3')
 
     def test_slices(self) -> None:
-        """
-        A turn of the reactor has a few samples, however many there are.
-        """
+        """A turn of the reactor has a few samples, however many there are."""
         self.node.takes = 0.0015
         text = self.scrape.text()
         self.assertNoResult(text)
@@ -110,9 +86,7 @@ class ScrapeTests(SynchronousTestCase):
         self.assertGreaterEqual(self.clock.turns, 4)
 
     def test_together(self) -> None:
-        """
-        Who asks while it is gathered gets the same; who asks afterwards has it gathered anew.
-        """
+        """Who asks while it is gathered gets the same; who asks afterwards has it gathered anew."""
         self.node.looking = Deferred()
         first, second = self.scrape.text(), self.scrape.text()
         self.assertNoResult(first)
@@ -124,9 +98,7 @@ class ScrapeTests(SynchronousTestCase):
         self.assertEqual(self.node.asked, 2)
 
     def test_failed(self) -> None:
-        """
-        A store that is just being closed fails this one, and not the next.
-        """
+        """A store that is just being closed fails this one, and not the next."""
         self.node.error = OSError("closed")
         self.failureResultOf(self.scrape.text(), OSError)
         self.node.error = None

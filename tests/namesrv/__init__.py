@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.namesrv}.
-"""
+"""Tests of L{rmqha.namesrv}."""

@@ -1,6 +1,4 @@
-"""
-Every request a name server answers, with what should not be in it.
-"""
+"""Every request a name server answers, with what should not be in it."""
 
 from __future__ import annotations
 
@@ -55,9 +53,7 @@ CHANGES = frozenset(
 
 
 class BadInputTests(NamesrvCase):
-    """
-    Whatever is asked has one answer, and what is refused leaves no trace.
-    """
+    """Whatever is asked has one answer, and what is refused leaves no trace."""
 
     def setUp(self) -> None:
         # All of it comes in no time, so who sends it would have to wait for ever.
@@ -68,9 +64,7 @@ class BadInputTests(NamesrvCase):
         self.assertEqual(self.register(self.broker, 0).code, 0)
 
     def ask(self, peer: Peer, code: int, ext: dict[str, str], body: bytes) -> Command:
-        """
-        Ask; if it is refused nothing has changed.
-        """
+        """Ask; if it is refused nothing has changed."""
         before = self.state()
         command = Command(code=code, opaque=9, version=407, ext=ext, body=body)
         (answer,) = peer.send(encode(command))
@@ -80,9 +74,7 @@ class BadInputTests(NamesrvCase):
         return answer
 
     def state(self) -> object:
-        """
-        What no refused request may change.
-        """
+        """What no refused request may change."""
         return (
             self.server.table.cluster_info(),
             self.server.table.topics(),
@@ -92,18 +84,14 @@ class BadInputTests(NamesrvCase):
         )
 
     def assert_unharmed(self) -> None:
-        """
-        A client finds what the good broker has.
-        """
+        """A client finds what the good broker has."""
         answer = self.peer().ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="t")
         self.assertEqual(answer.code, 0)
         self.assertIn(b"10.0.0.0:10911", bytes(answer.body))
         self.assertEqual(self.complaints.events, [])
 
     def test_each_request(self) -> None:
-        """
-        All codes, all fields, all bodies.
-        """
+        """All codes, all fields, all bodies."""
         for code in sorted(self.server.factory.connections.registry.codes()):
             header = REQUESTS[code].request
             good = good_fields(header, GOOD)
@@ -128,9 +116,7 @@ class BadInputTests(NamesrvCase):
                 assert isinstance(texts, dict)
 
     def test_bad_registrations(self) -> None:
-        """
-        A registration whose body lies about itself leaves nothing behind.
-        """
+        """A registration whose body lies about itself leaves nothing behind."""
         peer = self.peer()
         packed = zlib.compress(TOPICS)
         bomb = zlib.compress(b"\0" * (1 << 26))
@@ -147,9 +133,7 @@ class BadInputTests(NamesrvCase):
         self.assert_unharmed()
 
     def test_broken_frames(self) -> None:
-        """
-        Whose frames cannot be read is let go with a reason; half a frame waits for the limit.
-        """
+        """Whose frames cannot be read is let go with a reason; half a frame waits for the limit."""
         deep = b'{"code":105,"extFields":{"topic":' + b"[" * 400 + b"]" * 400 + b"}}"
         for raw, reason in (
             (b"GET / HTTP/1.1\r\n\r\n", "FrameLengthOutOfRange"),
@@ -169,9 +153,7 @@ class BadInputTests(NamesrvCase):
         self.assert_unharmed()
 
     def test_replies_nobody_asked_for(self) -> None:
-        """
-        Answers to nothing are counted, and one-way requests are answered by nobody.
-        """
+        """Answers to nothing are counted, and one-way requests are answered by nobody."""
         peer = self.peer()
         codes = self.server.factory.connections.registry.codes()
         for code in sorted(codes):

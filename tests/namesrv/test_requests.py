@@ -1,6 +1,4 @@
-"""
-A name server's answers: those of Java's to the same frames, and what differs on purpose.
-"""
+"""A name server's answers: those of Java's to the same frames, and what differs on purpose."""
 
 from __future__ import annotations
 
@@ -62,17 +60,14 @@ APART = ("client-push",)
 
 @define
 class Peer:
-    """
-    Somebody who is connected.
-    """
+    """Somebody who is connected."""
 
     protocol: RemotingProtocol
     transport: StringTransport
     _decoder: FrameDecoder = field(init=False, factory=FrameDecoder)
 
     def send(self, raw: bytes) -> list[Command]:
-        """
-        Send a frame.
+        """Send a frame.
 
         @return: What comes back.
         """
@@ -82,9 +77,7 @@ class Peer:
         return self._decoder.receive(data)
 
     def ask(self, code: int, body: bytes = b"", *, version: int = 407, **ext: object) -> Command:
-        """
-        Ask.
-        """
+        """Ask."""
         command = Command(
             code=code,
             opaque=7,
@@ -97,20 +90,14 @@ class Peer:
 
 
 class NamesrvCase(SynchronousTestCase):
-    """
-    A name server without a port.
-    """
+    """A name server without a port."""
 
     def setUp(self) -> None:
-        """
-        Start one.
-        """
+        """Start one."""
         self.start()
 
     def start(self, **values: Any) -> None:
-        """
-        Start one with these settings.
-        """
+        """Start one with these settings."""
         self.clock = Clock()
         self.saved: list[dict[str | int, Any]] = []
         self.server = NameServer(NamesrvSettings(**values), self.clock, KvConfig(self.save))
@@ -118,16 +105,12 @@ class NamesrvCase(SynchronousTestCase):
         self.addCleanup(self.server.stop)
 
     def save(self, table: dict[str | int, Any]) -> Deferred[None]:
-        """
-        What the texts are kept with.
-        """
+        """What the texts are kept with."""
         self.saved.append(table)
         return succeed(None)
 
     def peer(self, host: str = "10.0.0.1") -> Peer:
-        """
-        Somebody connects.
-        """
+        """Somebody connects."""
         address = IPv4Address("TCP", host, 5000)
         protocol = self.server.factory.buildProtocol(address)
         assert protocol is not None
@@ -136,9 +119,7 @@ class NamesrvCase(SynchronousTestCase):
         return Peer(protocol, transport)
 
     def register(self, peer: Peer, number: int = 0, body: bytes = TOPICS, **ext: Any) -> Command:
-        """
-        A broker registers.
-        """
+        """A broker registers."""
         given = {
             "brokerName": "broker-a",
             "brokerAddr": f"10.0.0.{number}:10911",
@@ -150,14 +131,10 @@ class NamesrvCase(SynchronousTestCase):
 
 
 class ReplayTests(NamesrvCase):
-    """
-    Frames that Java's name server answered, answered by ours.
-    """
+    """Frames that Java's name server answered, answered by ours."""
 
     def value(self, body: bytes | memoryview) -> Any:
-        """
-        A body's value, without the order of what has none.
-        """
+        """A body's value, without the order of what has none."""
         if not body:
             return None
         found = fastjson.loads(body)
@@ -167,8 +144,7 @@ class ReplayTests(NamesrvCase):
         return found
 
     def replay(self, recordings: Iterable[str]) -> int:
-        """
-        Replay what was sent to the name server, in the order in which Java answered.
+        """Replay what was sent to the name server, in the order in which Java answered.
 
         @return: How many answers were compared.
         """
@@ -196,9 +172,7 @@ class ReplayTests(NamesrvCase):
         return sum(expected is not None for _, _, _, expected in asked)
 
     def compare(self, what: str, answer: Command, expected: CapturedFrame) -> None:
-        """
-        Our answer is Java's.
-        """
+        """Our answer is Java's."""
         code = expected.request_code
         if code in (Code.UPDATE_NAMESRV_CONFIG, Code.GET_NAMESRV_CONFIG):
             return  # other keys
@@ -210,44 +184,32 @@ class ReplayTests(NamesrvCase):
             self.assertEqual(ours.split("\n")[0], java.split("\n")[0], what)
 
     def test_4(self) -> None:
-        """
-        4.9.7: brokers, mqadmin and all clients, beside each other as they were.
-        """
+        """4.9.7: brokers, mqadmin and all clients, beside each other as they were."""
         self.assertGreater(self.replay(f"{what}-4.9.7" for what in TOGETHER), 480)
 
     def test_5(self) -> None:
-        """
-        5.3.3: the same.
-        """
+        """5.3.3: the same."""
         self.assertGreater(
             self.replay(f"{what}-5.3.3" for what in TOGETHER if what not in APART), 500
         )
 
     def test_acting(self) -> None:
-        """
-        5.3.3 with acting masters, by old and by new requests.
-        """
+        """5.3.3 with acting masters, by old and by new requests."""
         for name in ("broker-namesrv-acting-5.3.3", "broker-namesrv-acting-new-5.3.3"):
             self.start()
             self.assertGreater(self.replay([name]), 100)
 
 
 class RequestTests(NamesrvCase):
-    """
-    What no recording has, and what differs on purpose.
-    """
+    """What no recording has, and what differs on purpose."""
 
     def test_unknown_code(self) -> None:
-        """
-        What is not for a name server is answered 3, naming the code.
-        """
+        """What is not for a name server is answered 3, naming the code."""
         answer = self.peer().ask(Code.SEND_MESSAGE_V2)
         self.assertEqual((answer.code, answer.remark), (3, " request type 310 not supported"))
 
     def test_numeric_keys(self) -> None:
-        """
-        Old clients get ids without quotes, others and those who ask for it strict JSON.
-        """
+        """Old clients get ids without quotes, others and those who ask for it strict JSON."""
         peer = self.peer()
         self.register(peer)
         bare, quoted = b'{0:"10.0.0.0:10911"}', b'{"0":"10.0.0.0:10911"}'
@@ -265,9 +227,7 @@ class RequestTests(NamesrvCase):
         json.loads(bytes(answer.body))
 
     def test_compressed(self) -> None:
-        """
-        A compressed registration is read, with its check sum; a wrong one is refused.
-        """
+        """A compressed registration is read, with its check sum; a wrong one is refused."""
         peer = self.peer()
         line = b"t 4 4 6 SINGLE_TAG"
         pieces = (b'{"counter":1,"timestamp":5}', None, line, b"[]")
@@ -286,9 +246,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(self.server.table.topics(), ("t",))
 
     def test_strange_registrations(self) -> None:
-        """
-        A registration without a name, with no address or with rubbish leaves nothing behind.
-        """
+        """A registration without a name, with no address or with rubbish leaves nothing behind."""
         peer = self.peer()
         for ext, said in (
             ({"brokerName": " "}, "brokerName is empty"),
@@ -305,9 +263,7 @@ class RequestTests(NamesrvCase):
         self.flushLoggedErrors()
 
     def test_slave_learns_its_master(self) -> None:
-        """
-        A slave's registration is answered with its master's addresses, and the order table.
-        """
+        """A slave's registration is answered with its master's addresses, and the order table."""
         peer = self.peer()
         peer.ask(Code.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="t", value="broker-a:4")
         self.register(peer)
@@ -318,9 +274,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(json.loads(bytes(answer.body)), {"table": {"t": "broker-a:4"}})
 
     def test_ordered_topics(self) -> None:
-        """
-        Routes tell the queues of ordered topics when that is switched on, while it runs too.
-        """
+        """Routes tell the queues of ordered topics when that is switched on, while it runs too."""
         peer = self.peer()
         self.register(peer)
         peer.ask(Code.PUT_KV_CONFIG, namespace=ORDER_TOPICS, key="t", value="broker-a:4")
@@ -338,9 +292,7 @@ class RequestTests(NamesrvCase):
         self.assertIn(b"listenPort=9876\n", shown)
 
     def test_configuration_stays(self) -> None:
-        """
-        What cannot change while it runs is refused, by name, and nothing is changed.
-        """
+        """What cannot change while it runs is refused, by name, and nothing is changed."""
         peer = self.peer()
         for text, code, said in (
             (b"orderMessageEnable=true\nkvConfigPath=/etc/passwd", 16, "kvConfigPath"),
@@ -354,9 +306,7 @@ class RequestTests(NamesrvCase):
         self.assertFalse(self.server.configuration.settings.order_messages)
 
     def test_texts(self) -> None:
-        """
-        Texts are kept before they are acknowledged, listed, and forgotten.
-        """
+        """Texts are kept before they are acknowledged, listed, and forgotten."""
         peer = self.peer()
         missing = peer.ask(Code.GET_KVLIST_BY_NAMESPACE, namespace="n")
         self.assertEqual((missing.code, missing.remark), (22, "No config item, Namespace: n"))
@@ -372,8 +322,7 @@ class RequestTests(NamesrvCase):
         self.flushLoggedErrors()
 
     def test_texts_in_a_burst(self) -> None:
-        """
-        Three hundred texts that come while one is being written are one more write, in their
+        """Three hundred texts that come while one is being written are one more write, in their
         order, and each is answered.
         """
         writes: list[Deferred[None]] = []
@@ -396,9 +345,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(self.server.kv.get("n", "k99"), "299")
 
     def test_disk_fails(self) -> None:
-        """
-        A text that could not be kept is refused, and is not there.
-        """
+        """A text that could not be kept is refused, and is not there."""
         peer = self.peer()
         self.server.kv.save = lambda table: fail(OSError("no space"))
         answer = peer.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="v")
@@ -407,9 +354,7 @@ class RequestTests(NamesrvCase):
         self.flushLoggedErrors(OSError)
 
     def test_topic_lists(self) -> None:
-        """
-        Lists by cluster, by flag, of system topics; a topic can be added.
-        """
+        """Lists by cluster, by flag, of system topics; a topic can be added."""
         peer = self.peer()
         self.register(peer)
         route = (
@@ -430,9 +375,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(names(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS), ["c", "broker-a"])
 
     def test_connecting(self) -> None:
-        """
-        With clientAllowedPeers the others are not let in at all.
-        """
+        """With clientAllowedPeers the others are not let in at all."""
         server = NameServer(
             NamesrvSettings(),
             Clock(),
@@ -447,9 +390,7 @@ class RequestTests(NamesrvCase):
         self.assertIsNone(stranger)
 
     def test_allowed_peers(self) -> None:
-        """
-        With a list, only who is on it changes anything; everybody asks.
-        """
+        """With a list, only who is on it changes anything; everybody asks."""
         self.start(allowed_peers=Networks().parse("10.0.0.0/24"))
         self.register(self.peer("10.0.0.9"))
         stranger = self.peer("10.9.9.9")
@@ -460,9 +401,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(stranger.ask(Code.GET_ROUTEINFO_BY_TOPIC, topic="t").code, 0)
 
     def test_two_of_one_name(self) -> None:
-        """
-        Another address with a live broker's name and id is told about loudly.
-        """
+        """Another address with a live broker's name and id is told about loudly."""
         told: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(told.append)
         self.addCleanup(globalLogPublisher.removeObserver, told.append)
@@ -472,9 +411,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual((error["address"], error["before"]), ("10.6.6.6:1", "10.0.0.0:10911"))
 
     def told(self) -> list[dict[str, Any]]:
-        """
-        The errors in the log from now on.
-        """
+        """The errors in the log from now on."""
         told: list[dict[str, Any]] = []
 
         def observe(event: Any) -> None:
@@ -486,9 +423,7 @@ class RequestTests(NamesrvCase):
         return told
 
     def test_lower_master(self) -> None:
-        """
-        A master of ours hears which other has a higher epoch; the log has it once.
-        """
+        """A master of ours hears which other has a higher epoch; the log has it once."""
         told = self.told()
         self.register(self.peer(), masterEpoch=2)
         low = self.peer()
@@ -512,9 +447,7 @@ class RequestTests(NamesrvCase):
         self.assertEqual(self.server.status()["refusedMasters"], [])
 
     def test_lower_stock_master(self) -> None:
-        """
-        A stock master, which tells no epoch, is refused in a way that it logs.
-        """
+        """A stock master, which tells no epoch, is refused in a way that it logs."""
         self.register(self.peer(), masterEpoch=1)
         answer = self.register(self.peer(), brokerAddr="10.6.6.6:1")
         self.assertEqual(answer.code, 1)
@@ -522,9 +455,7 @@ class RequestTests(NamesrvCase):
         self.flushLoggedErrors()
 
     def test_higher_master(self) -> None:
-        """
-        A higher one replaces a lower one, which is told about once.
-        """
+        """A higher one replaces a lower one, which is told about once."""
         told = self.told()
         self.register(self.peer())
         for _ in range(2):
@@ -537,17 +468,13 @@ class RequestTests(NamesrvCase):
         )
 
     def test_slave_learns_the_epoch(self) -> None:
-        """
-        A slave of ours hears its master's epoch, one that does not tell its own hears none.
-        """
+        """A slave of ours hears its master's epoch, one that does not tell its own hears none."""
         self.register(self.peer(), masterEpoch=3)
         self.assertEqual(self.register(self.peer(), 1, masterEpoch=0).ext["masterEpoch"], "3")
         self.assertNotIn("masterEpoch", self.register(self.peer(), 1).ext)
 
     def test_foreign_unregister(self) -> None:
-        """
-        A broker is not unregistered with another's address.
-        """
+        """A broker is not unregistered with another's address."""
         peer = self.peer()
         self.register(peer)
         names = {"brokerName": "broker-a", "clusterName": "c", "brokerId": 0}
@@ -558,35 +485,25 @@ class RequestTests(NamesrvCase):
 
 
 class EndTests(NamesrvCase):
-    """
-    Brokers that are gone.
-    """
+    """Brokers that are gone."""
 
     def names(self) -> list[str]:
-        """
-        The brokers' names.
-        """
+        """The brokers' names."""
         return list(self.server.table.cluster_info().broker_addr_table)
 
     def lose(self, peer: Peer) -> None:
-        """
-        A connection breaks.
-        """
+        """A connection breaks."""
         peer.protocol.connectionLost(Failure(ConnectionLost()))
 
     def test_connection_lost(self) -> None:
-        """
-        A broker whose connection is gone is gone at once.
-        """
+        """A broker whose connection is gone is gone at once."""
         peer = self.peer()
         self.register(peer)
         self.lose(peer)
         self.assertEqual(self.names(), [])
 
     def test_grace(self) -> None:
-        """
-        With a grace it has that long to come back.
-        """
+        """With a grace it has that long to come back."""
         self.start(channel_grace=40.0)
         for back in (True, False):
             peer = self.peer()
@@ -603,9 +520,7 @@ class EndTests(NamesrvCase):
             self.clock.advance(40.0)
 
     def test_silent(self) -> None:
-        """
-        A broker is gone 120 s after its last registration, and its connection is closed.
-        """
+        """A broker is gone 120 s after its last registration, and its connection is closed."""
         peer = self.peer()
         self.register(peer)
         for _ in range(12):
@@ -617,9 +532,7 @@ class EndTests(NamesrvCase):
         self.assertTrue(peer.transport.disconnecting)
 
     def test_says_how_long(self) -> None:
-        """
-        A broker of 5.x says how long it may be silent; its sign of life is enough.
-        """
+        """A broker of 5.x says how long it may be silent; its sign of life is enough."""
         peer = self.peer()
         self.register(peer, heartbeatTimeoutMillis=15000)
         names = {"brokerName": "broker-a", "clusterName": "c"}
@@ -636,9 +549,7 @@ class EndTests(NamesrvCase):
         self.assertEqual(self.names(), [])
 
     def test_status(self) -> None:
-        """
-        The status tells brokers and counts topics.
-        """
+        """The status tells brokers and counts topics."""
         self.register(self.peer())
         status = self.server.status()
         self.assertEqual([row["brokerName"] for row in status["brokers"]], ["broker-a"])

@@ -1,6 +1,4 @@
-"""
-Who has what: the table of routes by itself, by example and by random histories.
-"""
+"""Who has what: the table of routes by itself, by example and by random histories."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ SLAVE = "10.0.0.2:10911"
 def registration(
     address: str = MASTER, number: int = 0, *topics: str, version: int = 1, **values: object
 ) -> BrokerRegistration:
-    """
-    What broker-a says of itself.
-    """
+    """What broker-a says of itself."""
     plain = BrokerRegistration(
         cluster="c",
         name="broker-a",
@@ -39,35 +35,25 @@ def registration(
 
 
 class RouteTests(SynchronousTestCase):
-    """
-    L{RouteTable}, step by step.
-    """
+    """L{RouteTable}, step by step."""
 
     def setUp(self) -> None:
-        """
-        An empty table.
-        """
+        """An empty table."""
         self.table = RouteTable()
 
     def addresses(self, topic: str = "t") -> dict[int, str]:
-        """
-        The addresses of broker-a in a topic's route.
-        """
+        """The addresses of broker-a in a topic's route."""
         route = self.table.route(topic)
         return {} if route is None else route.broker_datas[0].broker_addrs
 
     def perm(self, topic: str = "t") -> int:
-        """
-        A topic's permission.
-        """
+        """A topic's permission."""
         route = self.table.route(topic)
         assert route is not None
         return route.queue_datas[0].perm
 
     def test_slave_is_told_its_master(self) -> None:
-        """
-        A slave hears where its master is, once that is live; a master hears nothing.
-        """
+        """A slave hears where its master is, once that is live; a master hears nothing."""
         self.assertEqual(self.table.register(registration(SLAVE, 1), 0.0), Registered(new=True))
         self.assertEqual(self.table.register(registration(), 0.0), Registered(new=True))
         self.assertEqual(
@@ -76,9 +62,7 @@ class RouteTests(SynchronousTestCase):
         )
 
     def test_topics_stay_until_they_change(self) -> None:
-        """
-        Topics are taken when their version differs; those that are missing stay.
-        """
+        """Topics are taken when their version differs; those that are missing stay."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.table.register(registration(MASTER, 0, "u"), 1.0)
         self.assertEqual(self.table.topics(), ("t",))
@@ -86,9 +70,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.topics(), ("t", "u"))
 
     def test_dead_master(self) -> None:
-        """
-        Without its master a slave is still found, and without both the topic is gone.
-        """
+        """Without its master a slave is still found, and without both the topic is gone."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.table.register(registration(SLAVE, 1, "t"), 0.0)
         self.assertEqual(self.addresses(), {0: MASTER, 1: SLAVE})
@@ -99,9 +81,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.cluster_info().cluster_addr_table, {})
 
     def test_slave_alone(self) -> None:
-        """
-        A slave whose master never came brings its topics; the master's then win.
-        """
+        """A slave whose master never came brings its topics; the master's then win."""
         self.table.register(registration(SLAVE, 1, "t", version=9), 0.0)
         self.assertEqual(self.addresses(), {1: SLAVE})
         read_only = [TopicConfig(topic_name="t", perm=4)]
@@ -111,9 +91,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.perm(), 4)
 
     def test_unregister_needs_the_address(self) -> None:
-        """
-        Nobody unregisters a broker by its name and id alone.
-        """
+        """Nobody unregisters a broker by its name and id alone."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.assertFalse(self.table.unregister("broker-a", 0, "10.9.9.9:1"))
         self.assertFalse(self.table.unregister("broker-a", 1, MASTER))
@@ -121,17 +99,15 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.addresses(), {0: MASTER})
 
     def test_takes_the_place(self) -> None:
-        """
-        Another address with the same name and id takes the place, and says whose.
-        """
+        """Another address with the same name and id takes the place, and says whose."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         found = self.table.register(registration("10.0.0.9:1", 0, "t"), 1.0)
         self.assertEqual(found.replaced, MASTER)
         self.assertEqual(self.addresses(), {0: "10.0.0.9:1"})
 
     def test_higher_master(self) -> None:
-        """
-        Of two masters the one with the higher epoch is in the routes, whichever registers last.
+        """Of two masters the one with the higher epoch is in the routes, whichever registers
+        last.
         """
         other = "10.0.0.9:1"
         self.table.register(registration(MASTER, 0, "t"), 0.0)
@@ -157,17 +133,13 @@ class RouteTests(SynchronousTestCase):
         )
 
     def test_equal_masters(self) -> None:
-        """
-        Of two with one epoch the last counts, as with stock brokers.
-        """
+        """Of two with one epoch the last counts, as with stock brokers."""
         for address in (MASTER, "10.0.0.9:1", MASTER):
             self.table.register(registration(address, 0, "t", epoch=3), 0.0)
             self.assertEqual(self.addresses(), {0: address})
 
     def test_higher_master_is_gone(self) -> None:
-        """
-        A higher one that is gone is in the way of no other, nor is a slave ever refused.
-        """
+        """A higher one that is gone is in the way of no other, nor is a slave ever refused."""
         other = "10.0.0.9:1"
         self.table.register(registration(other, 0, "t", epoch=2), 0.0)
         self.table.register(registration(MASTER, 0, "t"), 0.0)
@@ -178,9 +150,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.refused_status(1.0), [])
 
     def test_refused_master_is_gone(self) -> None:
-        """
-        It is forgotten when it leaves, when its connection ends, and when it is silent.
-        """
+        """It is forgotten when it leaves, when its connection ends, and when it is silent."""
         self.table.register(registration("10.0.0.9:1", 0, "t", epoch=2, expiry=1e9), 0.0)
         low = registration(MASTER, 0, "t", channel="low")
         for forget in (
@@ -194,9 +164,7 @@ class RouteTests(SynchronousTestCase):
             self.assertEqual(self.table.refused_status(0.0), [])
 
     def test_changes_its_role(self) -> None:
-        """
-        An address has one id: a slave that became master is no slave any more.
-        """
+        """An address has one id: a slave that became master is no slave any more."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.table.register(registration(SLAVE, 1, "t"), 0.0)
         self.table.unregister("broker-a", 0, MASTER)
@@ -204,9 +172,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.addresses(), {0: SLAVE})
 
     def test_changes_its_name(self) -> None:
-        """
-        An address that comes with another name is gone from the old one, its topics with it.
-        """
+        """An address that comes with another name is gone from the old one, its topics with it."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.table.register(registration(MASTER, 0, "t", name="broker-b"), 1.0)
         route = self.table.route("t")
@@ -214,9 +180,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual([data.broker_name for data in route.queue_datas], ["broker-b"])
 
     def test_expires(self) -> None:
-        """
-        A broker that is silent for longer than it said is gone; a sign of life counts.
-        """
+        """A broker that is silent for longer than it said is gone; a sign of life counts."""
         self.table.register(registration(MASTER, 0, "t", expiry=10.0, channel=self), 0.0)
         self.assertEqual(self.table.expire(10.0), [])
         self.assertTrue(self.table.beat(MASTER, 9.0))
@@ -229,9 +193,7 @@ class RouteTests(SynchronousTestCase):
         self.assertIsNone(self.table.route("t"))
 
     def test_closed(self) -> None:
-        """
-        A connection takes its own brokers along, and no broker that has a newer one.
-        """
+        """A connection takes its own brokers along, and no broker that has a newer one."""
         self.table.register(registration(MASTER, 0, "t", channel="old"), 0.0)
         self.table.register(registration(MASTER, 0, "t", channel="new"), 1.0)
         self.assertEqual(self.table.closed("old"), [])
@@ -239,9 +201,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.closed("new"), [Gone("broker-a", MASTER, "new")])
 
     def test_write_permission(self) -> None:
-        """
-        Wiping ends with the next change of the topics, or when it is undone.
-        """
+        """Wiping ends with the next change of the topics, or when it is undone."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.assertEqual(self.table.wipe_write_perm("broker-a"), 1)
         self.assertEqual(self.perm(), 4)
@@ -252,9 +212,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.wipe_write_perm("nobody"), 0)
 
     def test_delete_topic(self) -> None:
-        """
-        A topic is deleted everywhere, or from one cluster's brokers.
-        """
+        """A topic is deleted everywhere, or from one cluster's brokers."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.table.register(registration(SLAVE, 0, "t", name="broker-b", cluster="d"), 0.0)
         self.assertEqual(self.table.topics_of("d"), ("t",))
@@ -266,9 +224,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.topics(), ())
 
     def test_lists(self) -> None:
-        """
-        The other lists: names that are topics, topics with a flag, and added ones.
-        """
+        """The other lists: names that are topics, topics with a flag, and added ones."""
         self.table.register(registration(MASTER, 0, "t"), 0.0)
         self.assertEqual(self.table.system_topics(), (("c", "broker-a"), MASTER))
         self.table.add_topic(
@@ -288,9 +244,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.addresses("u"), {0: MASTER})
 
     def test_status(self) -> None:
-        """
-        The status tells each live address, and for how long it is silent.
-        """
+        """The status tells each live address, and for how long it is silent."""
         self.table.register(registration(MASTER, 0, "t"), 5.0)
         (row,) = self.table.status(7.0)
         self.assertEqual(row["address"], MASTER)
@@ -306,9 +260,7 @@ CHANNELS = st.integers(0, 3)
 
 
 class Histories(RuleBasedStateMachine):
-    """
-    Brokers come and go in any order; beside the table stands a plain account of who is live.
-    """
+    """Brokers come and go in any order; beside the table stands a plain account of who is live."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -328,8 +280,7 @@ class Histories(RuleBasedStateMachine):
     def register(
         self, name: str, number: int, address: str, topics: list[str], channel: int, epoch: int
     ) -> None:
-        """
-        One comes; what had its name and id is gone, unless that is a master of a higher epoch:
+        """One comes; what had its name and id is gone, unless that is a master of a higher epoch:
         then this one is not there.
         """
         found = self.table.register(
@@ -362,9 +313,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=NAMES, number=IDS, address=ADDRESSES)
     def unregister(self, name: str, number: int, address: str) -> None:
-        """
-        One says it leaves.
-        """
+        """One says it leaves."""
         known = self.live.get(address, ("", -1))[:2] == (name, number)
         assert self.table.unregister(name, number, address) == known
         if known:
@@ -372,9 +321,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(channel=CHANNELS)
     def close(self, channel: int) -> None:
-        """
-        A connection ends.
-        """
+        """A connection ends."""
         gone = {one for one, place in self.live.items() if place[3] == channel}
         assert {one.address for one in self.table.closed(channel)} == gone
         for one in gone:
@@ -382,9 +329,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 60.0, 121.0]))
     def pass_time(self, seconds: float) -> None:
-        """
-        Time passes, and who was silent is removed.
-        """
+        """Time passes, and who was silent is removed."""
         self.now += seconds
         gone = {one for one, place in self.live.items() if self.now - place[2] > 120.0}
         assert {one.address for one in self.table.expire(self.now)} == gone
@@ -393,23 +338,17 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def wipe(self, name: str) -> None:
-        """
-        Permissions come and go.
-        """
+        """Permissions come and go."""
         self.table.wipe_write_perm(name)
 
     @rule(topic=st.sampled_from("tuv"), name=NAMES)
     def delete(self, topic: str, name: str) -> None:
-        """
-        A topic is deleted in one cluster.
-        """
+        """A topic is deleted in one cluster."""
         self.table.delete_topic(topic, f"c-{name}")
 
     @invariant()
     def brokers_are_the_live_ones(self) -> None:
-        """
-        Every live address is in the table under its name and id, and nothing else is.
-        """
+        """Every live address is in the table under its name and id, and nothing else is."""
         expected: dict[str, dict[int, str]] = {}
         for address, (name, number, _, _) in self.live.items():
             expected.setdefault(name, {})[number] = address
@@ -421,9 +360,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def routes_name_the_living(self) -> None:
-        """
-        A topic that is listed has a route, and that names nobody who is dead.
-        """
+        """A topic that is listed has a route, and that names nobody who is dead."""
         names = {place[0] for place in self.live.values()}
         for topic in self.table.topics():
             route = self.table.route(topic)
@@ -436,12 +373,8 @@ class Histories(RuleBasedStateMachine):
 
 
 class HistoryTests(SynchronousTestCase):
-    """
-    L{Histories}, under both runners: trial does not run a C{runTest}.
-    """
+    """L{Histories}, under both runners: trial does not run a C{runTest}."""
 
     def test_histories(self) -> None:
-        """
-        Whatever the order in which brokers come and go, the routes name those that live.
-        """
+        """Whatever the order in which brokers come and go, the routes name those that live."""
         run_machine(Histories, count=60, steps=30)

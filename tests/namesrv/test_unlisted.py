@@ -1,6 +1,4 @@
-"""
-Every request code, sent to a name server by a peer that C{namesrvAllowedPeers} does not name.
-"""
+"""Every request code, sent to a name server by a peer that C{namesrvAllowedPeers} does not name."""
 
 from __future__ import annotations
 
@@ -19,13 +17,10 @@ CODES = sorted(code for code in {*NAMED, *range(500), 9_999} if code < 1 << 15)
 
 
 class UnlistedTests(NamesrvCase):
-    """
-    No change, and no answer but to what any peer may ask.
-    """
+    """No change, and no answer but to what any peer may ask."""
 
     def test_all_codes(self) -> None:
-        """
-        Whichever header a request has and whether it wants an answer, a peer that is not listed
+        """Whichever header a request has and whether it wants an answer, a peer that is not listed
         changes nothing, and learns what clients look up alone.
         """
         self.start(allowed_peers=Networks().parse("10.0.0.0/24"))
@@ -51,9 +46,7 @@ class UnlistedTests(NamesrvCase):
         self.assertEqual(answered, {101, 105, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901})
 
     def state(self) -> object:
-        """
-        All that a name server has.
-        """
+        """All that a name server has."""
         table = self.server.table
         topics = table.topics(lambda flags: True)
         return (

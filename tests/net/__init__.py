@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/net.
-"""
+"""Tests of rmqha/net."""

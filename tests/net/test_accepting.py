@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.net.accepting}: a port while there are no file descriptors.
-"""
+"""Tests for L{rmqha.net.accepting}: a port while there are no file descriptors."""
 
 from __future__ import annotations
 
@@ -17,45 +15,33 @@ from rmqha.net.accepting import PAUSE, PatientPort
 
 
 class Watched(Clock):
-    """
-    A reactor that notes what it is to read from.
-    """
+    """A reactor that notes what it is to read from."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reading: set[Any] = set()
 
     def addReader(self, reader: Any) -> None:
-        """
-        Read from it.
-        """
+        """Read from it."""
         self.reading.add(reader)
 
     def removeReader(self, reader: Any) -> None:
-        """
-        Read from it no more.
-        """
+        """Read from it no more."""
         self.reading.discard(reader)
 
     def removeWriter(self, writer: Any) -> None:
-        """
-        Nothing is written.
-        """
+        """Nothing is written."""
 
 
 class Refusing:
-    """
-    A listening socket whose C{accept} fails as told.
-    """
+    """A listening socket whose C{accept} fails as told."""
 
     def __init__(self, real: Any) -> None:
         self.real = real
         self.errors: list[int] = []
 
     def accept(self) -> Any:
-        """
-        Fail, or do it.
-        """
+        """Fail, or do it."""
         if self.errors:
             raise OSError(self.errors[0], "as told")
         return self.real.accept()
@@ -65,31 +51,23 @@ class Refusing:
 
 
 class Counting(Factory):
-    """
-    @ivar came: How many connections.
-    """
+    """@ivar came: How many connections."""
 
     noisy = False
     came = 0
 
     def logPrefix(self) -> str:
-        """
-        What is listening.
-        """
+        """What is listening."""
         return "test port"
 
     def buildProtocol(self, addr: object) -> Protocol | None:
-        """
-        Count it, and refuse it.
-        """
+        """Count it, and refuse it."""
         self.came += 1
         return None
 
 
 class PatientPortTests(SynchronousTestCase):
-    """
-    Who comes while there is no descriptor waits until there is one.
-    """
+    """Who comes while there is no descriptor waits until there is one."""
 
     def setUp(self) -> None:
         self.lines: list[str] = []
@@ -108,30 +86,22 @@ class PatientPortTests(SynchronousTestCase):
         self.port.socket._real = self.socket
 
     def close(self) -> None:
-        """
-        Close the port.
-        """
+        """Close the port."""
         self.port.stopListening()
         self.reactor.advance(0)
 
     def come(self) -> None:
-        """
-        Connect.
-        """
+        """Connect."""
         client = socket.create_connection(self.socket.getsockname(), 5)
         self.addCleanup(client.close)
 
     def read(self) -> None:
-        """
-        What the reactor does as long as somebody waits.
-        """
+        """What the reactor does as long as somebody waits."""
         if self.port in self.reactor.reading:
             self.port.doRead()
 
     def test_waits(self) -> None:
-        """
-        It neither spins nor drops who waits, says so once, and goes on by itself.
-        """
+        """It neither spins nor drops who waits, says so once, and goes on by itself."""
         for number in (errno.EMFILE, errno.ENFILE):
             self.lines.clear()
             came = self.factory.came
@@ -152,18 +122,14 @@ class PatientPortTests(SynchronousTestCase):
         self.assertEqual([], self.flushLoggedErrors())
 
     def test_other_errors(self) -> None:
-        """
-        Whatever else is wrong is not ours to wait for.
-        """
+        """Whatever else is wrong is not ours to wait for."""
         self.socket.errors = [errno.EBADF]
         self.read()
         self.assertEqual(1, len(self.flushLoggedErrors(OSError)))
         self.socket.errors = []
 
     def test_stopped_meanwhile(self) -> None:
-        """
-        A port that is closed while it waits does not listen again.
-        """
+        """A port that is closed while it waits does not listen again."""
         self.come()
         self.socket.errors = [errno.EMFILE]
         self.read()

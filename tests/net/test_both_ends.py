@@ -1,6 +1,4 @@
-"""
-The replication transports on real loopback sockets under the real reactor.
-"""
+"""The replication transports on real loopback sockets under the real reactor."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ MAX = 4 << 20
 
 
 class End(Protocol):
-    """
-    One end of a connection, driven by the test.
+    """One end of a connection, driven by the test.
 
     @ivar wanted: Bytes after which C{enough} fires.
     """
@@ -63,29 +60,21 @@ class End(Protocol):
         self.made: Callable[[End], None] = lambda end: None
 
     def connectionMade(self) -> None:
-        """
-        Whatever the test has to do first.
-        """
+        """Whatever the test has to do first."""
         self.made(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Collect.
-        """
+        """Collect."""
         self.data += data
         self._tell()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Tell.
-        """
+        """Tell."""
         self.reason = reason
         self.lost.callback(None)
 
     def until(self, count: int) -> Deferred[bytes]:
-        """
-        @return: Fires with all that came once it is C{count} bytes.
-        """
+        """@return: Fires with all that came once it is C{count} bytes."""
         self.wanted = count
         self._tell()
         return self.enough
@@ -96,9 +85,7 @@ class End(Protocol):
 
 
 class Once(Factory):
-    """
-    Hand out one protocol.
-    """
+    """Hand out one protocol."""
 
     noisy = False
 
@@ -106,22 +93,17 @@ class Once(Factory):
         self.end = end
 
     def buildProtocol(self, addr: object) -> IProtocol:
-        """
-        The only one.
-        """
+        """The only one."""
         return self.end
 
 
 class LoopbackTestCase(TestCase):
-    """
-    A master's end and a slave's end, connected.
-    """
+    """A master's end and a slave's end, connected."""
 
     timeout = 10
 
     async def serve(self, factory: Factory) -> int:
-        """
-        Listen with L{ZeroCopyServer}s.
+        """Listen with L{ZeroCopyServer}s.
 
         @return: The port.
         """
@@ -133,8 +115,7 @@ class LoopbackTestCase(TestCase):
     async def join(
         self, made: Callable[[End], None] = lambda end: None, *, portable: bool = True
     ) -> tuple[ZeroCopyServer, End, End]:
-        """
-        Connect a server and a client.
+        """Connect a server and a client.
 
         @param made: What the client does when connected.
         @param portable: The client has Twisted's own transport.
@@ -161,15 +142,12 @@ class LoopbackTestCase(TestCase):
 
 
 def small_buffer(transport: ZeroCopyServer) -> None:
-    """
-    Let the kernel take little, so that most writes are partial.
-    """
+    """Let the kernel take little, so that most writes are partial."""
     transport.getHandle().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
 class Supply:
-    """
-    A push producer that writes what it has, a turn's worth a call.
+    """A push producer that writes what it has, a turn's worth a call.
 
     @ivar paused: How often it was told to pause; C{resumed} the same.
     @ivar full: The most that was queued when it was told to resume.
@@ -182,9 +160,7 @@ class Supply:
         self.stopped = False
 
     def resumeProducing(self) -> None:
-        """
-        Write up to L{TURN}.
-        """
+        """Write up to L{TURN}."""
         self.resumed += 1
         self.full = max(self.full, self.transport.queued)
         batch: list[bytes | memoryview] = []
@@ -198,27 +174,19 @@ class Supply:
             self.transport.unregisterProducer()
 
     def pauseProducing(self) -> None:
-        """
-        Count.
-        """
+        """Count."""
         self.paused += 1
 
     def stopProducing(self) -> None:
-        """
-        Remember.
-        """
+        """Remember."""
         self.stopped = True
 
 
 class RegionTests(LoopbackTestCase):
-    """
-    Sending views of a log.
-    """
+    """Sending views of a log."""
 
     async def test_order(self) -> None:
-        """
-        Whatever the sizes and the calls, bytes arrive in the order they were written.
-        """
+        """Whatever the sizes and the calls, bytes arrive in the order they were written."""
         source = random.Random(3)
         log = memoryview(bytearray(source.randbytes(3 << 20)))
         for tiny in (False, True):
@@ -246,9 +214,7 @@ class RegionTests(LoopbackTestCase):
             self.assertEqual(transport.queued, 0)
 
     async def test_at_once(self) -> None:
-        """
-        A frame that fits is with the kernel when the call returns; no writer is armed.
-        """
+        """A frame that fits is with the kernel when the call returns; no writer is armed."""
         transport, _, client = await self.join()
         transport.writeParts([b"header", memoryview(b"body" * 300)])
         transport.writeParts([b"header", memoryview(b"body" * 5000)])
@@ -258,9 +224,7 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual(got, b"header" + b"body" * 300 + b"header" + b"body" * 5000)
 
     async def test_bulk_is_left_to_turns(self) -> None:
-        """
-        More than C{bufferSize} waits for the reactor, whatever the socket would take.
-        """
+        """More than C{bufferSize} waits for the reactor, whatever the socket would take."""
         transport, _, client = await self.join()
         body = memoryview(bytes(transport.bufferSize + 1))
         transport.writeParts([body])
@@ -268,9 +232,7 @@ class RegionTests(LoopbackTestCase):
         await client.until(len(body))
 
     async def test_many_parts(self) -> None:
-        """
-        More parts than one system call takes, nothings among them.
-        """
+        """More parts than one system call takes, nothings among them."""
         transport, _, client = await self.join()
         parts = [bytes([n % 256]) * (n % 7) * 20 for n in range(3000)]
         transport.writeParts(parts)
@@ -280,9 +242,7 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual(await client.until(len(expected)), expected)
 
     async def test_views_are_let_go(self) -> None:
-        """
-        What is sent is not held: the memory behind it can be given back.
-        """
+        """What is sent is not held: the memory behind it can be given back."""
         transport, _, client = await self.join()
         log = bytearray(2 << 20)
         transport.writeParts([b"x" * 12, memoryview(log)])
@@ -291,9 +251,7 @@ class RegionTests(LoopbackTestCase):
         log.append(0)
 
     async def test_lose_connection_flushes(self) -> None:
-        """
-        C{loseConnection} sends everything first.
-        """
+        """C{loseConnection} sends everything first."""
         transport, server, client = await self.join()
         log = memoryview(random.Random(4).randbytes(9 << 20))
         for start in range(0, len(log), 32768):
@@ -306,9 +264,7 @@ class RegionTests(LoopbackTestCase):
         self.assertTrue(client.data == log)
 
     async def test_lose_write_connection_flushes(self) -> None:
-        """
-        So does closing one direction, and nothing can be written after it.
-        """
+        """So does closing one direction, and nothing can be written after it."""
         transport, _, client = await self.join()
         log = memoryview(bytes(3 << 20))
         transport.writeParts([log])
@@ -318,9 +274,8 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual((len(client.data), transport.queued), (len(log), 0))
 
     async def test_producer(self) -> None:
-        """
-        A push producer is paused while more than C{bufferSize} is queued and resumed when nothing
-        is: it delivers everything without a timer.
+        """A push producer is paused while more than C{bufferSize} is queued and resumed when
+        nothing is: it delivers everything without a timer.
         """
         for tiny in (False, True):
             transport, _, client = await self.join()
@@ -336,9 +291,7 @@ class RegionTests(LoopbackTestCase):
             self.assertEqual((supply.paused, supply.resumed, supply.full), (2, 3, 0))
 
     async def test_small_writes_do_not_pause(self) -> None:
-        """
-        A producer that writes little is left alone.
-        """
+        """A producer that writes little is left alone."""
         transport, _, client = await self.join()
         supply = Supply(transport, [])
         transport.registerProducer(supply, True)
@@ -349,9 +302,7 @@ class RegionTests(LoopbackTestCase):
         transport.unregisterProducer()
 
     async def test_abort(self) -> None:
-        """
-        An abort drops what is queued at once, sends nothing more and stops the producer.
-        """
+        """An abort drops what is queued at once, sends nothing more and stops the producer."""
         transport, server, _ = await self.join()
         log = bytearray(8 << 20)
         supply = Supply(transport, [memoryview(log)])
@@ -370,9 +321,8 @@ class RegionTests(LoopbackTestCase):
         transport.writeParts([b"later still"])
 
     async def test_peer_leaves(self) -> None:
-        """
-        A peer that goes away ends the connection; what was queued is let go, and writing into the
-        void is no error.
+        """A peer that goes away ends the connection; what was queued is let go, and writing into
+        the void is no error.
         """
         transport, server, client = await self.join()
         log = bytearray(16 << 20)
@@ -384,9 +334,7 @@ class RegionTests(LoopbackTestCase):
         self.assertEqual(transport.queued, 0)
 
     async def test_error_at_once(self) -> None:
-        """
-        An error met by a write at once reaches the protocol from the reactor, not the writer.
-        """
+        """An error met by a write at once reaches the protocol from the reactor, not the writer."""
         transport, server, _ = await self.join()
         transport.socket.shutdown(socket.SHUT_WR)
         transport.writeParts([b"into the void"])
@@ -394,26 +342,20 @@ class RegionTests(LoopbackTestCase):
         await server.lost
 
     async def test_only_bytes(self) -> None:
-        """
-        As with any transport C{write} takes only C{bytes}.
-        """
+        """As with any transport C{write} takes only C{bytes}."""
         transport, _, _ = await self.join()
         for wrong in (bytearray(2), memoryview(b"ab"), "ab"):
             self.assertRaises(TypeError, transport.write, wrong)
 
     async def test_port_in_use(self) -> None:
-        """
-        A port that is taken fails the C{listen}.
-        """
+        """A port that is taken fails the C{listen}."""
         port = await self.serve(Once(End()))
         endpoint = ZeroCopyServerEndpoint(reactor, port, interface="127.0.0.1")
         with self.assertRaises(CannotListenError):
             await endpoint.listen(Once(End()))
 
     async def test_ipv6(self) -> None:
-        """
-        Both endpoints take IPv6 addresses.
-        """
+        """Both endpoints take IPv6 addresses."""
         server, client = End(), End()
         try:
             port = await ZeroCopyServerEndpoint(reactor, 0, interface="::1").listen(Once(server))
@@ -429,14 +371,10 @@ class RegionTests(LoopbackTestCase):
 
 
 class BothEndsTests(LoopbackTestCase):
-    """
-    From one log into another.
-    """
+    """From one log into another."""
 
     def start(self, sink: MemorySink) -> Callable[[End], None]:
-        """
-        What a client does that scatters from the first byte.
-        """
+        """What a client does that scatters from the first byte."""
 
         def begin(end: End) -> None:
             client = scatter(end.transport)
@@ -446,8 +384,8 @@ class BothEndsTests(LoopbackTestCase):
         return begin
 
     async def test_copy(self) -> None:
-        """
-        A log copied by both, with rooms that end at files, is the same log; with tiny buffers too.
+        """A log copied by both, with rooms that end at files, is the same log; with tiny buffers
+        too.
         """
         for tiny in (False, True):
             size = (1 << 20) + 5 if tiny else (20 << 20) + 5
@@ -478,9 +416,7 @@ class BothEndsTests(LoopbackTestCase):
             self.assertLessEqual(max(steps), TURN + 32768)
 
     async def test_random_chunks(self) -> None:
-        """
-        A stream sent in chunks of any size, each as its own segment, arrives whole.
-        """
+        """A stream sent in chunks of any size, each as its own segment, arrives whole."""
         source = random.Random(7)
         stream = bytearray()
         expected: list[object] = []
@@ -517,9 +453,7 @@ class BothEndsTests(LoopbackTestCase):
         self.assertTrue(sink.log == log)
 
     async def test_pause(self) -> None:
-        """
-        A paused client reads nothing until resumed, and the sender feels it.
-        """
+        """A paused client reads nothing until resumed, and the sender feels it."""
         sink = MemorySink(size=32 << 20)
         paused: Deferred[None] = Deferred()
         done: Deferred[None] = Deferred()
@@ -556,9 +490,7 @@ class BothEndsTests(LoopbackTestCase):
         await done
 
     async def test_handover(self) -> None:
-        """
-        C{start_scatter} inside C{dataReceived} takes effect with the next byte.
-        """
+        """C{start_scatter} inside C{dataReceived} takes effect with the next byte."""
         sink = MemorySink()
         done: Deferred[None] = Deferred()
         sink.on["frame_ends"] = lambda: done.callback(None)
@@ -586,9 +518,7 @@ class BothEndsTests(LoopbackTestCase):
         await self._leave(server, client)
 
     async def test_lost_in_the_middle(self) -> None:
-        """
-        A connection that ends inside a frame has told what came, and writes nothing later.
-        """
+        """A connection that ends inside a frame has told what came, and writes nothing later."""
         sink = MemorySink()
         transport, _, client = await self.join(self.start(sink), portable=False)
         transport.write(encode_header(0, 100) + b"part")
@@ -598,9 +528,7 @@ class BothEndsTests(LoopbackTestCase):
         sink.log.append(0)  # nobody holds a view
 
     async def test_abort_in_a_frame(self) -> None:
-        """
-        A sink that aborts is not called again.
-        """
+        """A sink that aborts is not called again."""
         sink = MemorySink()
         transport, _, client = await self.join(self.start(sink), portable=False)
         sink.on["frame_starts"] = client.transport.abortConnection  # type: ignore[union-attr]
@@ -611,9 +539,7 @@ class BothEndsTests(LoopbackTestCase):
         self.assertEqual(sink.received, 0)
 
     async def test_client_service(self) -> None:
-        """
-        C{ClientService}, which wraps protocols, leaves the transport as it is.
-        """
+        """C{ClientService}, which wraps protocols, leaves the transport as it is."""
         server, client = End(), End()
         port = await self.serve(Once(server))
         service = ClientService(
@@ -628,9 +554,7 @@ class BothEndsTests(LoopbackTestCase):
         await server.lost
 
     async def test_no_connection(self) -> None:
-        """
-        A port nobody listens on, and an address nobody may bind, fail the C{connect}.
-        """
+        """A port nobody listens on, and an address nobody may bind, fail the C{connect}."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with self.assertRaises(ConnectionRefusedError):
@@ -640,9 +564,7 @@ class BothEndsTests(LoopbackTestCase):
             await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, 5.0, bind).connect(Once(End()))
 
     async def test_bind_address(self) -> None:
-        """
-        The master sees the address the client was told to connect from.
-        """
+        """The master sees the address the client was told to connect from."""
         server, client = End(), End()
         port = await self.serve(Once(server))
         endpoint = ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, bindAddress=("127.0.0.9", 0))
@@ -655,9 +577,7 @@ class BothEndsTests(LoopbackTestCase):
 
 @implementer(IOpenSSLContextFactory)
 class SelfSigned:
-    """
-    A TLS server with a certificate that signs itself.
-    """
+    """A TLS server with a certificate that signs itself."""
 
     def __init__(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -674,21 +594,16 @@ class SelfSigned:
         self.context.use_certificate(certificate)
 
     def getContext(self) -> SSL.Context:
-        """
-        The one context.
-        """
+        """The one context."""
         return self.context
 
 
 class WrappedTests(LoopbackTestCase):
-    """
-    Transports that only look like ours: what is written there must go through the wrapper.
-    """
+    """Transports that only look like ours: what is written there must go through the wrapper."""
 
     async def test_tls(self) -> None:
-        """
-        Behind TLS neither end says it can do without copies, though attributes are forwarded; nor
-        after C{startTLS}, where C{writeParts} itself goes through TLS.
+        """Behind TLS neither end says it can do without copies, though attributes are forwarded;
+        nor after C{startTLS}, where C{writeParts} itself goes through TLS.
         """
         server, client = End(), End()
         options = SelfSigned()
@@ -705,8 +620,7 @@ class WrappedTests(LoopbackTestCase):
         await self._leave(server, client)
 
     async def test_start_tls(self) -> None:
-        """
-        After C{startTLS} the very same object is no region transport any more, what was written
+        """After C{startTLS} the very same object is no region transport any more, what was written
         before goes out in clear and first, and parts written by an old reference are encrypted.
         """
         transport, _, client = await self.join()
@@ -725,9 +639,7 @@ class WrappedTests(LoopbackTestCase):
         self.assertEqual(await client.until(22), b"secret parts and bytes")
 
     async def test_scatter_after_start_tls(self) -> None:
-        """
-        Ciphertext is never scattered into a log.
-        """
+        """Ciphertext is never scattered into a log."""
         _, _, client = await self.join(portable=False)
         transport: Any = client.transport
         transport.startTLS(CertificateOptions())
@@ -735,9 +647,7 @@ class WrappedTests(LoopbackTestCase):
         self.assertRaises(RuntimeError, transport.start_scatter, MemorySink(), FRESH, MAX)
 
     async def test_wrapper(self) -> None:
-        """
-        Any other wrapping factory hides the transport as well.
-        """
+        """Any other wrapping factory hides the transport as well."""
         server, client = End(), End()
         port = await self.serve(WrappingFactory(Once(server)))
         client.made = lambda end: end.transport.write(b"x")  # type: ignore[union-attr]
@@ -748,9 +658,7 @@ class WrappedTests(LoopbackTestCase):
         await self._leave(server, client)
 
     def test_anything_else(self) -> None:
-        """
-        Other objects are no such transports.
-        """
+        """Other objects are no such transports."""
         for other in (None, object(), self):
             self.assertIsNone(regions(other))
             self.assertIsNone(scatter(other))

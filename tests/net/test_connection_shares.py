@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.net.connection_shares}: who may have how many descriptors.
-"""
+"""Tests for L{rmqha.net.connection_shares}: who may have how many descriptors."""
 
 from __future__ import annotations
 
@@ -14,14 +12,10 @@ COUNT = st.integers(1, 2_000_000)
 
 
 class ConnectionSharesTests(SynchronousTestCase):
-    """
-    The limit of open files, shared out.
-    """
+    """The limit of open files, shared out."""
 
     def test_usual_limits(self) -> None:
-        """
-        What is left where a process may open few files, many, and very many.
-        """
+        """What is left where a process may open few files, many, and very many."""
         for files, stored, clients, ha in (
             (120, 40, 38, 12),
             (1024, 270, 470, 156),
@@ -36,8 +30,7 @@ class ConnectionSharesTests(SynchronousTestCase):
     def test_never_more_than_there_are(
         self, files: int, clients: int, ha: int, stored: int
     ) -> None:
-        """
-        Connections, the store's files and the process's own fit into the limit, or it says that
+        """Connections, the store's files and the process's own fit into the limit, or it says that
         they do not; nobody has more than was asked for, or nothing.
         """
         shares = ConnectionShares(
@@ -51,9 +44,7 @@ class ConnectionSharesTests(SynchronousTestCase):
         self.assertEqual(bool(ha), bool(shares.ha))
 
     def test_unmet(self) -> None:
-        """
-        A key that cannot be met is told with both numbers; a default that follows is not.
-        """
+        """A key that cannot be met is told with both numbers; a default that follows is not."""
         shares = ConnectionShares(files=1024, clients_wanted=5000, ha_wanted=2000)
         self.assertEqual(
             shares.unmet(),

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.net.door}: who comes in, and how all leave.
-"""
+"""Tests for L{rmqha.net.door}: who comes in, and how all leave."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from rmqha.net.door import FAREWELL, LEAVING, Door, host_of, peer_of
 
 
 class Played:
-    """
-    A connection that notes how it is closed.
+    """A connection that notes how it is closed.
 
     @ivar leaves: Whether it goes at once when it is asked to.
     """
@@ -39,18 +36,14 @@ class Played:
         door.entered(self, expected=expected)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.closed.append((reason, gently))
         if self.leaves:
             self.door.left(self)
 
 
 class DoorTests(SynchronousTestCase):
-    """
-    A door for two.
-    """
+    """A door for two."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -60,9 +53,7 @@ class DoorTests(SynchronousTestCase):
         self.door = self.new_door()
 
     def new_door(self, strangers: int = 0) -> Door[Any]:
-        """
-        A door for as many as C{most} says.
-        """
+        """A door for as many as C{most} says."""
         return Door(
             clock=self.clock,
             log=self.log,
@@ -72,9 +63,7 @@ class DoorTests(SynchronousTestCase):
         )
 
     def test_another_list(self) -> None:
-        """
-        When the list changes who is not in it any more goes, and who is in it now may come.
-        """
+        """When the list changes who is not in it any more goes, and who is in it now may come."""
         old, kept = Played(self.door, "10.1.0.1"), Played(self.door, "10.2.0.1")
         self.door.allow([ip_network("10.2.0.0/16"), ip_network("192.0.2.0/24")])
         self.assertEqual([("not-allowed", False)], old.closed)
@@ -84,9 +73,7 @@ class DoorTests(SynchronousTestCase):
         self.assertTrue(self.door.admits("192.0.2.7"))
 
     def test_names(self) -> None:
-        """
-        A host is its address as IPv4 where it is one; a peer has the port too.
-        """
+        """A host is its address as IPv4 where it is one; a peer has the port too."""
         for address, host, peer in (
             (IPv4Address("TCP", "10.0.0.1", 5), "10.0.0.1", "10.0.0.1:5"),
             (IPv6Address("TCP", "::ffff:10.0.0.1", 5), "10.0.0.1", "10.0.0.1:5"),
@@ -97,9 +84,7 @@ class DoorTests(SynchronousTestCase):
         self.assertIn("s", peer_of(UNIXAddress("s")))
 
     def test_refusals(self) -> None:
-        """
-        Each has its reason, is counted, and gives a line.
-        """
+        """Each has its reason, is counted, and gives a line."""
         self.assertTrue(self.door.admits("10.0.0.1"))
         self.assertFalse(self.door.admits("192.0.2.1"))
         self.assertFalse(self.door.admits("10.0.0.1", lambda: "upstream"))
@@ -125,9 +110,7 @@ class DoorTests(SynchronousTestCase):
         )
 
     def test_strangers_make_room(self) -> None:
-        """
-        When it is full the stranger that came first goes, and who is known stays.
-        """
+        """When it is full the stranger that came first goes, and who is known stays."""
         first, known, second = (Played(self.door) for _ in range(3))
         self.most = 3
         self.door.known(known)
@@ -147,9 +130,7 @@ class DoorTests(SynchronousTestCase):
         self.assertIn("Closed an old connection of 10.0.0.1 to make room", self.lines[0])
 
     def test_strangers_of_one_address(self) -> None:
-        """
-        One address has so many strangers at most, however much room there is.
-        """
+        """One address has so many strangers at most, however much room there is."""
         self.most = 100
         door = self.new_door(strangers=2)
         first, second, other = (
@@ -164,9 +145,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(second.closed, [])
 
     def test_who_is_expected_goes_for_its_like_only(self) -> None:
-        """
-        A connection from where a friend comes from makes no room for others.
-        """
+        """A connection from where a friend comes from makes no room for others."""
         door = self.new_door(strangers=1)
         friend, _ = Played(door, expected=True), Played(door, "10.0.0.2")
         self.assertTrue(door.admits("10.0.0.3"))
@@ -177,9 +156,7 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(friend.closed, [("crowded-out", False)])
 
     def test_who_goes_takes_a_turn(self) -> None:
-        """
-        In one turn only a few go for others: the sockets of those who go are still open.
-        """
+        """In one turn only a few go for others: the sockets of those who go are still open."""
         self.most = 20
         leaving = [Played(self.door) for _ in range(20)]
         admitted = 0
@@ -193,9 +170,7 @@ class DoorTests(SynchronousTestCase):
         self.assertTrue(self.door.admits("10.0.0.1"))
 
     def test_relief(self) -> None:
-        """
-        A door without strangers asks the one that shares its limit.
-        """
+        """A door without strangers asks the one that shares its limit."""
         other = self.new_door()
         self.door.relief = other.expel
         self.most = 0
@@ -205,17 +180,14 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(stranger.closed, [("crowded-out", False)])
 
     def test_nothing_is_kept(self) -> None:
-        """
-        Of who has left nothing is remembered.
-        """
+        """Of who has left nothing is remembered."""
         door = self.new_door(strangers=2)
         for number in range(20):
             door.left(Played(door, f"10.0.1.{number}"))
         self.assertEqual((door._of_host, door._strangers, door._leaving), ({}, {}, set()))
 
     def test_stop(self) -> None:
-        """
-        All are closed gently, and who does not leave in time is cut off; each who stops it is
+        """All are closed gently, and who does not leave in time is cut off; each who stops it is
         told when the last has gone.
         """
         quick, slow = Played(self.door, leaves=True), Played(self.door)
@@ -231,9 +203,7 @@ class DoorTests(SynchronousTestCase):
         self.successResultOf(self.door.stop())
 
     def test_stop_when_all_leave(self) -> None:
-        """
-        Nothing is left waiting when all leave at once.
-        """
+        """Nothing is left waiting when all leave at once."""
         Played(self.door, leaves=True)
         self.successResultOf(self.door.stop(gently=False))
         self.assertEqual(self.clock.getDelayedCalls(), [])

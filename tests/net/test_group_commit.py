@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.net.group_commit}.
-"""
+"""Tests for L{rmqha.net.group_commit}."""
 
 from __future__ import annotations
 
@@ -11,28 +9,20 @@ from rmqha.net.group_commit import GroupCommit
 
 
 class GroupCommitTests(SynchronousTestCase):
-    """
-    Writes that are played by hand.
-    """
+    """Writes that are played by hand."""
 
     def setUp(self) -> None:
-        """
-        Nothing was written yet.
-        """
+        """Nothing was written yet."""
         self.writes: list[Deferred[None]] = []
         self.group = GroupCommit(self.begin)
 
     def begin(self) -> Deferred[None]:
-        """
-        A write that ends when the test says so.
-        """
+        """A write that ends when the test says so."""
         self.writes.append(Deferred())
         return self.writes[-1]
 
     def test_one_running_and_one_wanted(self) -> None:
-        """
-        However many want one during a write, there is one more, and all of them wait for it.
-        """
+        """However many want one during a write, there is one more, and all of them wait for it."""
         first = self.group.commit()
         others = [self.group.commit() for _ in range(5_000)]
         self.assertEqual(len(self.writes), 1)
@@ -47,9 +37,7 @@ class GroupCommitTests(SynchronousTestCase):
         self.assertFalse(self.group.writing)
 
     def test_failure(self) -> None:
-        """
-        All who waited for a write hear of its failure; the next write is another matter.
-        """
+        """All who waited for a write hear of its failure; the next write is another matter."""
         first = self.group.commit()
         second, third = self.group.commit(), self.group.commit()
         self.writes[0].errback(OSError("no"))
@@ -62,9 +50,7 @@ class GroupCommitTests(SynchronousTestCase):
         self.successResultOf(fourth)
 
     def test_wanted_by_who_is_told(self) -> None:
-        """
-        Who is told of a write may want the next one: it is one write, for all who do.
-        """
+        """Who is told of a write may want the next one: it is one write, for all who do."""
         again: list[Deferred[None]] = []
         for _ in range(3):
             self.group.commit().addCallback(lambda _: again.append(self.group.commit()))
@@ -77,9 +63,7 @@ class GroupCommitTests(SynchronousTestCase):
         self.assertEqual((len(self.writes), len(again)), (3, 3))
 
     def test_write_that_raises(self) -> None:
-        """
-        A write that cannot even begin fails, and the next one is tried.
-        """
+        """A write that cannot even begin fails, and the next one is tried."""
         results: list[Deferred[None]] = [fail(OSError("first")), succeed(None)]
 
         def write() -> Deferred[None]:

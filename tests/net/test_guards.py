@@ -1,6 +1,4 @@
-"""
-Who may connect, how fast bytes may pass, and how often we complain.
-"""
+"""Who may connect, how fast bytes may pass, and how often we complain."""
 
 from __future__ import annotations
 
@@ -19,21 +17,15 @@ from rmqha.net.rate_limited_log import MOST_PEERS, RateLimitedLog
 
 
 class AllowedTests(SynchronousTestCase):
-    """
-    C{haAllowedPeers}.
-    """
+    """C{haAllowedPeers}."""
 
     def test_empty(self) -> None:
-        """
-        No list permits everybody, even who has no address.
-        """
+        """No list permits everybody, even who has no address."""
         for peer in ("10.0.0.1", "::1", "somebody"):
             self.assertTrue(Allowed(()).permits(peer))
 
     def test_networks(self) -> None:
-        """
-        Addresses and networks of both versions, IPv4 in IPv6 and zones included.
-        """
+        """Addresses and networks of both versions, IPv4 in IPv6 and zones included."""
         allowed = Allowed(map(ip_network, ("10.1.0.0/16", "192.0.2.7", "fe80::/10")))
         for peer in ("10.1.255.1", "192.0.2.7", "::ffff:10.1.0.1", "fe80::1%eth0"):
             self.assertTrue(allowed.permits(peer), peer)
@@ -42,20 +34,15 @@ class AllowedTests(SynchronousTestCase):
 
 
 class TokenBucketTests(SynchronousTestCase):
-    """
-    Bytes a second.
-    """
+    """Bytes a second."""
 
     def test_no_limit(self) -> None:
-        """
-        Rate 0 never waits.
-        """
+        """Rate 0 never waits."""
         self.assertEqual(TokenBucket(0, Clock()).take(1 << 40), 0.0)
 
     def test_burst(self) -> None:
-        """
-        After a rest a tenth of a second's bytes pass at once, but at least 64 KiB; no more is saved
-        up, however long the rest.
+        """After a rest a tenth of a second's bytes pass at once, but at least 64 KiB; no more is
+        saved up, however long the rest.
         """
         for rate, burst in ((10_000_000, 1_000_000), (1000, LEAST_BURST)):
             clock = Clock()
@@ -66,9 +53,7 @@ class TokenBucketTests(SynchronousTestCase):
                 clock.advance(1000.0)
 
     def test_partial_wait(self) -> None:
-        """
-        Taking nothing tells how long is still to wait.
-        """
+        """Taking nothing tells how long is still to wait."""
         clock = Clock()
         bucket = TokenBucket(1_000_000, clock)
         self.assertAlmostEqual(bucket.take(600_000), 0.5)
@@ -81,8 +66,7 @@ class TokenBucketTests(SynchronousTestCase):
         st.lists(st.floats(0, 10), max_size=50),
     )
     def test_average_holds(self, rate: int, counts: list[int], rests: list[float]) -> None:
-        """
-        Whoever waits as told never passes more than rate times time plus one burst, however it
+        """Whoever waits as told never passes more than rate times time plus one burst, however it
         rests in between, plus what was taken last.
         """
         clock = Clock()
@@ -97,14 +81,10 @@ class TokenBucketTests(SynchronousTestCase):
 
 
 class SpeedTests(SynchronousTestCase):
-    """
-    Bytes a second.
-    """
+    """Bytes a second."""
 
     def test_last_second(self) -> None:
-        """
-        It is what passed in the last whole second, and nothing a second later.
-        """
+        """It is what passed in the last whole second, and nothing a second later."""
         clock = Clock()
         speed = Speed(clock)
         for size in (10, 20):
@@ -119,9 +99,7 @@ class SpeedTests(SynchronousTestCase):
         self.assertEqual(speed.last(), 0)
 
     def test_pause(self) -> None:
-        """
-        After a pause there is nothing of the time before it.
-        """
+        """After a pause there is nothing of the time before it."""
         clock = Clock()
         speed = Speed(clock)
         speed.count(10)
@@ -133,9 +111,7 @@ class SpeedTests(SynchronousTestCase):
 
 
 class QuietTests(SynchronousTestCase):
-    """
-    Complaints at a bounded rate.
-    """
+    """Complaints at a bounded rate."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -143,20 +119,16 @@ class QuietTests(SynchronousTestCase):
         self.quiet = RateLimitedLog(Logger("test", observer=self.events.append), self.clock)
 
     def complain(self, cause: str = "garbage", peer: str = "10.0.0.1") -> bool:
-        """
-        One complaint.
-        """
+        """One complaint."""
         return self.quiet.warn(cause, peer, "Dropped {peer}: {error}", error="bad")
 
     def lines(self) -> list[str]:
-        """
-        What was logged.
-        """
+        """What was logged."""
         return [formatEvent(event) for event in self.events]
 
     def test_once_a_second(self) -> None:
-        """
-        Of many complaints one is written at once, and one a second later with the number held.
+        """Of many complaints one is written at once, and one a second later with the number
+        held.
         """
         self.assertTrue(self.complain())
         for _ in range(500):
@@ -169,17 +141,13 @@ class QuietTests(SynchronousTestCase):
         self.assertEqual(self.lines(), [plain, plain + " (500 more like it were held back)", plain])
 
     def test_told_apart(self) -> None:
-        """
-        Another cause or another peer is another line.
-        """
+        """Another cause or another peer is another line."""
         for cause, peer in (("a", "1"), ("a", "2"), ("b", "1"), ("a", "1")):
             self.complain(cause, peer)
         self.assertEqual(len(self.events), 3)
 
     def test_sweep(self) -> None:
-        """
-        A sweep tells what was held back when nothing followed, and only once.
-        """
+        """A sweep tells what was held back when nothing followed, and only once."""
         for _ in range(10_000):
             self.complain()
         self.quiet.sweep()
@@ -192,18 +160,15 @@ class QuietTests(SynchronousTestCase):
         )
 
     def test_flush(self) -> None:
-        """
-        At a stop everything is told at once.
-        """
+        """At a stop everything is told at once."""
         self.complain()
         self.complain()
         self.quiet.flush()
         self.assertEqual(len(self.events), 2)
 
     def test_many_peers(self) -> None:
-        """
-        Memory and lines stay bounded whoever complains: late peers share an entry, quiet ones are
-        forgotten.
+        """Memory and lines stay bounded whoever complains: late peers share an entry, quiet ones
+        are forgotten.
         """
         for number in range(3 * MOST_PEERS):
             self.complain(peer=f"peer {number}")

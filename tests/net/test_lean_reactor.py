@@ -1,6 +1,4 @@
-"""
-A node's reactor.
-"""
+"""A node's reactor."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from rmqha.net.lean_reactor import LeanReactor
 
 
 class _End(FileDescriptor):
-    """
-    One end of a pair of sockets.
+    """One end of a pair of sockets.
 
     @ivar came: What was read.
     @ivar lost: Why it ended.
@@ -34,9 +31,7 @@ class _End(FileDescriptor):
         self.startReading()
 
     def doRead(self) -> Exception | None:
-        """
-        Read; C{!} is a bug of ours, and nothing the end.
-        """
+        """Read; C{!} is a bug of ours, and nothing the end."""
         data = self.end.recv(100)
         if data == b"!":
             raise ZeroDivisionError("a bug")
@@ -44,22 +39,16 @@ class _End(FileDescriptor):
         return None if data else ConnectionDone()
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        It ended.
-        """
+        """It ended."""
         super().connectionLost(reason)
         self.lost = reason
 
 
 class LeanReactorTests(SynchronousTestCase):
-    """
-    L{LeanReactor}.
-    """
+    """L{LeanReactor}."""
 
     def setUp(self) -> None:
-        """
-        A reactor that nobody else has, and two ends in it.
-        """
+        """A reactor that nobody else has, and two ends in it."""
         self.reactor = LeanReactor()
         self.far, self.ends = [], []
         for _ in range(2):
@@ -71,18 +60,14 @@ class LeanReactorTests(SynchronousTestCase):
         self.addCleanup(self.reactor.removeAll)
 
     def test_reads(self) -> None:
-        """
-        What is ready is read; what is not, waits no longer than it may.
-        """
+        """What is ready is read; what is not, waits no longer than it may."""
         self.far[0].send(b"one")
         self.reactor.iterate(0)
         self.reactor.iterate(0)
         self.assertEqual([b"one", b""], [end.came for end in self.ends])
 
     def test_bug(self) -> None:
-        """
-        A handler that fails is logged and ends its connection, not the others'.
-        """
+        """A handler that fails is logged and ends its connection, not the others'."""
         for far, data in zip(self.far, (b"!", b"two"), strict=True):
             far.send(data)
         self.reactor.iterate(0)
@@ -94,9 +79,7 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertIsNone(self.ends[1].lost)
 
     def test_bug_at_the_end(self) -> None:
-        """
-        A handler that fails when it is told of its end is logged, and others are served.
-        """
+        """A handler that fails when it is told of its end is logged, and others are served."""
 
         def lost(reason: Failure) -> None:
             raise ZeroDivisionError("a bug")
@@ -110,9 +93,7 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertEqual(len(self.reactor.getReaders()), self._wakers())
 
     def test_end(self) -> None:
-        """
-        One that says it is over is told so, and not called again.
-        """
+        """One that says it is over is told so, and not called again."""
         self.far[0].close()
         self.reactor.iterate(0)
         self.reactor.iterate(0)
@@ -121,9 +102,7 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertIsInstance(lost.value, ConnectionDone)
 
     def test_closed_by_another(self) -> None:
-        """
-        What was ready, and is closed by what was served before it, is not called.
-        """
+        """What was ready, and is closed by what was served before it, is not called."""
         for end, other in zip(self.ends, reversed(self.ends), strict=True):
             self.patch(end, "doRead", other.stopReading)
         for far in self.far:
@@ -132,21 +111,15 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertEqual(len(self.reactor.getReaders()), 1 + self._wakers())
 
     def _wakers(self) -> int:
-        """
-        What a reactor reads for itself.
-        """
+        """What a reactor reads for itself."""
         return len(LeanReactor().getReaders())
 
 
 class ChoiceTests(SynchronousTestCase):
-    """
-    Which reactor a process has.
-    """
+    """Which reactor a process has."""
 
     def chosen(self, *before: str) -> str:
-        """
-        The name of the reactor's class, in a process that did something before.
-        """
+        """The name of the reactor's class, in a process that did something before."""
         lines = (
             *before,
             "from rmqha.roles import tap",
@@ -159,14 +132,10 @@ class ChoiceTests(SynchronousTestCase):
         return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
 
     def test_ours(self) -> None:
-        """
-        Ours, if nobody has chosen; what C{twistd rmqha} imports chooses none.
-        """
+        """Ours, if nobody has chosen; what C{twistd rmqha} imports chooses none."""
         self.assertEqual(self.chosen(), "LeanReactor")
 
     def test_chosen_before(self) -> None:
-        """
-        Whatever was chosen before.
-        """
+        """Whatever was chosen before."""
         line = "from twisted.internet import selectreactor; selectreactor.install()"
         self.assertEqual(self.chosen(line), "SelectReactor")

@@ -1,5 +1,4 @@
-"""
-Frames from a socket into a sink: any chunking, refusals, pauses.
+"""Frames from a socket into a sink: any chunking, refusals, pauses.
 
 Most of it drives C{doRead} by hand at one end of a socket pair, so that the test says how the bytes
 arrive; L{tests.net.test_both_ends} has the reactor's part.
@@ -41,9 +40,7 @@ FRESH = (b"", 0, 0, 0)
 
 
 class Descriptors:
-    """
-    A reactor that only remembers who wants to read and write.
-    """
+    """A reactor that only remembers who wants to read and write."""
 
     def __init__(self) -> None:
         self.readers: set[object] = set()
@@ -55,16 +52,12 @@ class Descriptors:
         self.later: list[Callable[[], object]] = []
 
     def callLater(self, delay: float, call: Callable[..., object], *args: object) -> None:
-        """
-        Only C{abortConnection} needs this.
-        """
+        """Only C{abortConnection} needs this."""
         self.later.append(lambda: call(*args))
 
 
 class Counted:
-    """
-    A socket that counts how often it is read.
-    """
+    """A socket that counts how often it is read."""
 
     def __init__(self, inner: socket.socket) -> None:
         self.calls = 0
@@ -77,31 +70,23 @@ class Counted:
 
 
 class Recorder(Protocol):
-    """
-    What reaches the portable path.
-    """
+    """What reaches the portable path."""
 
     def __init__(self) -> None:
         self.data = b""
         self.lost: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Collect.
-        """
+        """Collect."""
         self.data += data
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Remember why.
-        """
+        """Remember why."""
         self.lost = reason
 
 
 class Pair:
-    """
-    A L{ZeroCopyClient} on one end of a socket pair, the test on the other.
-    """
+    """A L{ZeroCopyClient} on one end of a socket pair, the test on the other."""
 
     def __init__(self) -> None:
         self.peer, near = socket.socketpair()
@@ -115,9 +100,7 @@ class Pair:
         self.protocol.makeConnection(self.client)
 
     def feed(self, chunk: bytes) -> object:
-        """
-        Let a chunk arrive, and read in turns until it is taken or reading stops.
-        """
+        """Let a chunk arrive, and read in turns until it is taken or reading stops."""
         view = memoryview(chunk)
         why = None
         while view and self.client in self.reactor.readers and why is None:
@@ -128,18 +111,14 @@ class Pair:
         return why
 
     def close(self) -> None:
-        """
-        Leave nothing open.
-        """
+        """Leave nothing open."""
         self.peer.close()
         if self.client.connected:
             self.client.connectionLost(Failure(ConnectionDone()))
 
 
 def reference(stream: bytes, size: int) -> tuple[list[Event], bytearray]:
-    """
-    What the portable decoder makes of a stream.
-    """
+    """What the portable decoder makes of a stream."""
     events: list[Event] = []
     log = bytearray(size)
     try:
@@ -158,17 +137,13 @@ def reference(stream: bytes, size: int) -> tuple[list[Event], bytearray]:
 
 
 def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
-    """
-    The stream in chunks.
-    """
+    """The stream in chunks."""
     edges = [0, *sorted({place % (len(stream) + 1) for place in places}), len(stream)]
     return [stream[a:b] for a, b in pairwise(edges)]
 
 
 def frame(offset: int, body: bytes) -> bytes:
-    """
-    One frame.
-    """
+    """One frame."""
     return encode_header(offset, len(body)) + body
 
 
@@ -182,9 +157,7 @@ frames = st.lists(
 
 
 class ChunkingTests(SynchronousTestCase):
-    """
-    The scatter path is the portable decoder by other means.
-    """
+    """The scatter path is the portable decoder by other means."""
 
     @given(frames, st.lists(st.integers(0, 1 << 20), max_size=40), st.integers(1, 4000), st.data())
     def test_equals_portable(
@@ -194,8 +167,7 @@ class ChunkingTests(SynchronousTestCase):
         file_size: int,
         data: st.DataObject,
     ) -> None:
-        """
-        However a stream is chunked, wherever rooms end and at whatever byte it is handed over,
+        """However a stream is chunked, wherever rooms end and at whatever byte it is handed over,
         events and log are those of the portable decoder.
         """
         source = random.Random(len(places))
@@ -229,9 +201,7 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.log, log)
 
     def test_byte_by_byte(self) -> None:
-        """
-        One byte a turn is the hardest chunking and has the most turns.
-        """
+        """One byte a turn is the hardest chunking and has the most turns."""
         stream = frame(5, b"hello") + encode_header(10, 0) + frame(10, b"world!")
         sink = MemorySink(size=100, file_size=4)
         pair = Pair()
@@ -245,18 +215,14 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(len(sink.turns), len(stream))
 
     def test_portable_until_told(self) -> None:
-        """
-        Before C{start_scatter} bytes go to the protocol.
-        """
+        """Before C{start_scatter} bytes go to the protocol."""
         pair = Pair()
         self.addCleanup(pair.close)
         pair.feed(b"abc")
         self.assertEqual(pair.protocol.data, b"abc")
 
     def test_one_call_a_frame(self) -> None:
-        """
-        The rest of a body and the next header come in one system call.
-        """
+        """The rest of a body and the next header come in one system call."""
         sink = MemorySink()
         pair = Pair()
         self.addCleanup(pair.close)
@@ -267,9 +233,8 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.turns, [10_000])
 
     def test_one_call_for_what_is_small(self) -> None:
-        """
-        Small frames come with their headers, all that the socket has in one system call: one record
-        and many.  A large one does after its header.
+        """Small frames come with their headers, all that the socket has in one system call: one
+        record and many.  A large one does after its header.
         """
         for count, size, calls in ((1, 1000, 1), (20, 1000, 1), (3, 20_000, 3)):
             with self.subTest(count=count, size=size):
@@ -285,9 +250,7 @@ class ChunkingTests(SynchronousTestCase):
                 self.assertEqual(counted.calls, calls)
 
     def test_short_room(self) -> None:
-        """
-        A room shorter than the body is asked for again where it ended.
-        """
+        """A room shorter than the body is asked for again where it ended."""
         sink = MemorySink(file_size=1000)
         pair = Pair()
         self.addCleanup(pair.close)
@@ -297,8 +260,8 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.log[700:2700], b"x" * 2000)
 
     def test_wrong_room(self) -> None:
-        """
-        A room of no bytes, or of more than the body has left, is our own mistake and not written.
+        """A room of no bytes, or of more than the body has left, is our own mistake and not
+        written.
         """
         for size in (0, 51):
             sink = MemorySink()
@@ -311,9 +274,7 @@ class ChunkingTests(SynchronousTestCase):
             self.assertEqual(bytes(room), bytes(size))
 
     def test_turn_is_bounded(self) -> None:
-        """
-        A turn ends after L{zero_copy_receive.TURN} bytes though more are there.
-        """
+        """A turn ends after L{zero_copy_receive.TURN} bytes though more are there."""
         sink = MemorySink()
         pair = Pair()
         self.addCleanup(pair.close)
@@ -328,9 +289,7 @@ class ChunkingTests(SynchronousTestCase):
 
 
 class ElectedTests(SynchronousTestCase):
-    """
-    Transfers of an elected master, whose headers say more.
-    """
+    """Transfers of an elected master, whose headers say more."""
 
     @given(
         st.lists(st.tuples(st.sampled_from([0, 1, 50, 3000, 9000]), st.integers(0, 99))),
@@ -340,8 +299,7 @@ class ElectedTests(SynchronousTestCase):
     def test_equals_portable(
         self, shape: list[tuple[int, int]], places: list[int], data: st.DataObject
     ) -> None:
-        """
-        However a stream is chunked and at whatever byte it is handed over, each header is heard
+        """However a stream is chunked and at whatever byte it is handed over, each header is heard
         once, before its body, and all bytes arrive.
         """
         stream, at, sent = b"", 0, []
@@ -374,9 +332,7 @@ class ElectedTests(SynchronousTestCase):
         self.assertEqual(bytes(sink.log[:at]), body)
 
     def test_refused(self) -> None:
-        """
-        What no master says at this place ends the stream, and nothing of it is log.
-        """
+        """What no master says at this place ends the stream, and nothing of it is log."""
         dialect, sink, pair = SetSlaveDialect(), MemorySink(), Pair()
         self.addCleanup(pair.close)
         list(dialect.receive(encode_answer(0, [])))
@@ -388,9 +344,7 @@ class ElectedTests(SynchronousTestCase):
 
 
 class RefusalTests(SynchronousTestCase):
-    """
-    What happens to a stream nobody can follow.
-    """
+    """What happens to a stream nobody can follow."""
 
     def setUp(self) -> None:
         self.sink = MemorySink(size=10_000)
@@ -401,15 +355,11 @@ class RefusalTests(SynchronousTestCase):
         self.client.start_scatter(self.sink, FRESH, MAX)
 
     def refuse(self) -> None:
-        """
-        Raise what a sink raises for a gap.
-        """
+        """Raise what a sink raises for a gap."""
         raise FrameOffsetMismatch(0, 100)
 
     def assert_stopped(self, kind: type[ProtocolViolation]) -> None:
-        """
-        One violation, no more reading, not even when asked to go on.
-        """
+        """One violation, no more reading, not even when asked to go on."""
         self.assertEqual([type(error) for error in self.sink.violations], [kind])
         self.assertNotIn(self.client, self.pair.reactor.readers)
         before = bytes(self.sink.log), list(self.sink.events)
@@ -420,9 +370,7 @@ class RefusalTests(SynchronousTestCase):
         self.assertEqual((bytes(self.sink.log), self.sink.events), before)
 
     def test_size(self) -> None:
-        """
-        A size out of range is told with its numbers, and nothing of the frame is read.
-        """
+        """A size out of range is told with its numbers, and nothing of the frame is read."""
         for size in (-1, -(1 << 31), MAX + 1, (1 << 31) - 1):
             with self.subTest(size=size):
                 self.setUp()
@@ -433,17 +381,13 @@ class RefusalTests(SynchronousTestCase):
                 self.assert_stopped(FrameSizeOutOfRange)
 
     def test_largest(self) -> None:
-        """
-        The limit itself is allowed.
-        """
+        """The limit itself is allowed."""
         self.client.start_scatter(self.sink, FRESH, 10_000)
         self.pair.feed(frame(0, b"z" * 10_000))
         self.assertEqual(self.sink.events[-1], ("end",))
 
     def test_frame_refused(self) -> None:
-        """
-        A header the sink refuses leaves no byte of its body, wherever it came in.
-        """
+        """A header the sink refuses leaves no byte of its body, wherever it came in."""
         stream = frame(0, b"good") + frame(100, b"bad" * 100)
         for places in ([], [5], [14], [16], [20], [27], [28], [29], [100]):
             with self.subTest(places=places):
@@ -456,9 +400,7 @@ class RefusalTests(SynchronousTestCase):
                 self.assert_stopped(FrameOffsetMismatch)
 
     def test_every_call_may_refuse(self) -> None:
-        """
-        A violation raised in any call is told once and ends the reading.
-        """
+        """A violation raised in any call is told once and ends the reading."""
         for call in ("room", "heartbeat", "body_received", "frame_ends", "turn_ends"):
             with self.subTest(call=call):
                 self.setUp()
@@ -467,26 +409,20 @@ class RefusalTests(SynchronousTestCase):
                 self.assert_stopped(FrameOffsetMismatch)
 
     def test_abort_in_violation(self) -> None:
-        """
-        The usual answer to a violation is to leave, and the peer sees it.
-        """
+        """The usual answer to a violation is to leave, and the peer sees it."""
         self.sink.on["violation"] = self.client.abortConnection
         self.pair.feed(encode_header(0, -1))
         self.pair.reactor.later.pop()()
         self.assertIsNotNone(self.pair.protocol.lost)
 
     def test_our_own_error(self) -> None:
-        """
-        Any other exception is ours: the reactor gets it, logs it and drops the connection.
-        """
+        """Any other exception is ours: the reactor gets it, logs it and drops the connection."""
         self.sink.on["room"] = lambda: 1 // 0  # type: ignore[assignment,return-value]
         self.assertRaises(ZeroDivisionError, self.pair.feed, frame(0, b"body"))
 
 
 class PauseTests(SynchronousTestCase):
-    """
-    Stopping in the middle, for a while or for good.
-    """
+    """Stopping in the middle, for a while or for good."""
 
     def setUp(self) -> None:
         self.sink = MemorySink(size=10_000)
@@ -496,9 +432,7 @@ class PauseTests(SynchronousTestCase):
         self.client.start_scatter(self.sink, FRESH, MAX)
 
     def test_pause(self) -> None:
-        """
-        After a pause no room is asked for, though bytes are there; resumed, nothing is lost.
-        """
+        """After a pause no room is asked for, though bytes are there; resumed, nothing is lost."""
         stream = b"".join(frame(n * 100, bytes([n]) * 100) for n in range(1, 50))
         self.sink.on["frame_ends"] = self.client.pauseProducing
         self.pair.peer.send(stream)
@@ -513,9 +447,8 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual((self.sink.events, self.sink.log), (events, log))
 
     def test_resumed_without_the_socket(self) -> None:
-        """
-        What was read before a pause is told after it, though the socket has nothing any more; and
-        not behind what came since.
+        """What was read before a pause is told after it, though the socket has nothing any more;
+        and not behind what came since.
         """
         for feeds in (False, True):
             with self.subTest(feeds=feeds):
@@ -536,9 +469,8 @@ class PauseTests(SynchronousTestCase):
                 )
 
     def test_resumed_and_refused(self) -> None:
-        """
-        What was read before a pause may be refused after it, or meet an error of ours: both end the
-        connection as they do in a read.
+        """What was read before a pause may be refused after it, or meet an error of ours: both end
+        the connection as they do in a read.
         """
         self.sink.on["frame_ends"] = self.client.pauseProducing
         self.pair.feed(frame(0, b"abcd") + frame(4, b"abcd") + encode_header(8, -1))
@@ -556,9 +488,7 @@ class PauseTests(SynchronousTestCase):
         self.assertIsNotNone(self.pair.protocol.lost)
 
     def test_paused_again(self) -> None:
-        """
-        A pause that is taken back and made again in one turn leaves the rest where it is.
-        """
+        """A pause that is taken back and made again in one turn leaves the rest where it is."""
         self.sink.on["frame_ends"] = self.client.pauseProducing
         self.pair.feed(frame(0, b"abcd") + frame(4, b"abcd"))
         self.client.resumeProducing()
@@ -570,9 +500,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual((self.sink.received, self.pair.reactor.later), (8, []))
 
     def test_pause_and_resume_at_once(self) -> None:
-        """
-        A pause taken back before the turn ends changes nothing.
-        """
+        """A pause taken back before the turn ends changes nothing."""
 
         def hiccup() -> None:
             self.client.pauseProducing()
@@ -583,8 +511,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual(self.sink.events.count(("end",)), 2)
 
     def test_heartbeat_behind_a_pause(self) -> None:
-        """
-        A heartbeat that was read together with the body before it is told in spite of a pause:
+        """A heartbeat that was read together with the body before it is told in spite of a pause:
         the socket would not become readable for it again.
         """
         self.sink.on["frame_ends"] = self.client.pauseProducing
@@ -592,9 +519,7 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual(self.sink.events[-1], ("heartbeat", 3))
 
     def test_abort(self) -> None:
-        """
-        After an abort nothing is told and nothing is written.
-        """
+        """After an abort nothing is told and nothing is written."""
         for call in ("frame_starts", "room", "body_received", "frame_ends", "heartbeat"):
             with self.subTest(call=call):
                 self.setUp()
@@ -609,16 +534,13 @@ class PauseTests(SynchronousTestCase):
                 self.assertEqual(self.sink.events, seen)
 
     def test_lose(self) -> None:
-        """
-        After C{loseConnection} no further frame is told.
-        """
+        """After C{loseConnection} no further frame is told."""
         self.sink.on["frame_ends"] = self.client.loseConnection
         self.pair.feed(frame(0, b"abc") + frame(3, b"def"))
         self.assertEqual(self.sink.events, [("frame", 0, 3), ("end",)])
 
     def test_end_of_stream(self) -> None:
-        """
-        What came before the end is told as a turn; then the connection is done, and lost to the
+        """What came before the end is told as a turn; then the connection is done, and lost to the
         sink: no view is written any more.
         """
         self.pair.peer.send(frame(0, b"abc") + encode_header(3, 100) + b"part")
@@ -633,16 +555,14 @@ class PauseTests(SynchronousTestCase):
         self.assertEqual(self.sink.events[-1], ("frame", 3, 100))
 
     def test_socket_error(self) -> None:
-        """
-        A broken socket ends the connection.
-        """
+        """A broken socket ends the connection."""
         self.client.socket.close()
         self.assertIsInstance(self.client.doRead(), ConnectionLost)
         del self.client.socket  # the descriptor is gone already
 
     def test_write_at_once(self) -> None:
-        """
-        A small reply is with the kernel when C{write} returns, and keeps its place in the order.
+        """A small reply is with the kernel when C{write} returns, and keeps its place in the
+        order.
         """
         self.client.write(b"12345678")
         self.assertNotIn(self.client, self.pair.reactor.writers)
@@ -658,16 +578,12 @@ class PauseTests(SynchronousTestCase):
         self.assertTrue(got.endswith(b"\0after"))
 
     def test_write_after_abort(self) -> None:
-        """
-        Nothing is sent after an abort.
-        """
+        """Nothing is sent after an abort."""
         self.client.abortConnection()
         self.client.write(b"late")
         self.pair.peer.setblocking(False)
         self.assertRaises(BlockingIOError, self.pair.peer.recv, 10)
 
     def test_only_bytes(self) -> None:
-        """
-        As with any transport only C{bytes} can be written.
-        """
+        """As with any transport only C{bytes} can be written."""
         self.assertRaises(TypeError, self.client.write, bytearray(3))

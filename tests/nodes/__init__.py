@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/nodes.
-"""
+"""Tests of rmqha/nodes."""

@@ -1,6 +1,4 @@
-"""
-What the page tells of a node, in words.
-"""
+"""What the page tells of a node, in words."""
 
 from __future__ import annotations
 
@@ -14,20 +12,16 @@ from tests.nodes.test_summary import MASTER, NAMESRV, SLAVE
 
 
 def told(status: dict[str, Any]) -> dict[str, str]:
-    """
-    The facts by name.
-    """
+    """The facts by name."""
     return {fact.name: fact.text for fact in facts_of(status)}
 
 
 class FactsTests(SynchronousTestCase):
-    """
-    L{facts_of}.
-    """
+    """L{facts_of}."""
 
     def test_master(self) -> None:
-        """
-        A master tells its epoch, its writes, its disk, what is scrubbed and kept, and who knows it.
+        """A master tells its epoch, its writes, its disk, what is scrubbed and kept, and who knows
+        it.
         """
         status = MASTER | {
             "masterEpoch": 3,
@@ -65,9 +59,7 @@ class FactsTests(SynchronousTestCase):
         )
 
     def test_scrub(self) -> None:
-        """
-        How far a scrub is, when the last was, and what it found.
-        """
+        """How far a scrub is, when the last was, and what it found."""
         for scrub, text in (
             ({"bytesPerSecond": 0}, "off; nothing damaged"),
             ({"bytesPerSecond": 9, "faultCount": 2}, "no pass yet; 2 damaged ranges"),
@@ -79,9 +71,7 @@ class FactsTests(SynchronousTestCase):
             self.assertEqual(told(MASTER | {"scrub": scrub})["scrub"], text)
 
     def test_others(self) -> None:
-        """
-        A slave has no writes, and a name server no log; a master without any says so.
-        """
+        """A slave has no writes, and a name server no log; a master without any says so."""
         slave = dict(SLAVE)
         del slave["writes"]
         self.assertNotIn("writes", told(slave))
@@ -94,21 +84,15 @@ class FactsTests(SynchronousTestCase):
         self.assertNotIn("log", names)
 
     def test_an_older_node(self) -> None:
-        """
-        One that tells next to nothing is shown all the same.
-        """
+        """One that tells next to nothing is shown all the same."""
         self.assertEqual(told({"state": "serving"})["state"], "serving")
 
 
 class RuntimeFactsTests(SynchronousTestCase):
-    """
-    L{runtime_facts}.
-    """
+    """L{runtime_facts}."""
 
     def test_stock(self) -> None:
-        """
-        What a stock broker tells is shown in the same words.
-        """
+        """What a stock broker tells is shown in the same words."""
         table = {
             "brokerVersionDesc": "V5_3_3",
             "bootTimestamp": "1000000",
@@ -129,8 +113,6 @@ class RuntimeFactsTests(SynchronousTestCase):
         )
 
     def test_nonsense(self) -> None:
-        """
-        What is no number is left out.
-        """
+        """What is no number is left out."""
         facts = runtime_facts({"bootTimestamp": "soon", "putTps": "", "commitLogDiskRatio": "x"})
         self.assertEqual([fact.name for fact in facts], ["state"])

@@ -1,6 +1,4 @@
-"""
-Asking a node over HTTP.
-"""
+"""Asking a node over HTTP."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from tests.cli.nodes.test_status import Page
 
 
 class Piecemeal(Resource):
-    """
-    Answers with what it was given, and does not end.
-    """
+    """Answers with what it was given, and does not end."""
 
     isLeaf = True
 
@@ -29,22 +25,16 @@ class Piecemeal(Resource):
         self.body = body
 
     def render(self, request: Request) -> int:
-        """
-        Begin to answer.
-        """
+        """Begin to answer."""
         request.write(self.body)
         return NOT_DONE_YET
 
 
 class SlowAnswerTests(SynchronousTestCase):
-    """
-    Peers that answer in no way that a node should bear.
-    """
+    """Peers that answer in no way that a node should bear."""
 
     def asked(self, body: bytes, most: int = 1000) -> tuple[Any, StubTreq, Clock]:
-        """
-        What a look at such a peer has come to.
-        """
+        """What a look at such a peer has come to."""
         root, clock = Resource(), Clock()
         root.putChild(b"healthz", Piecemeal(body))
         treq = StubTreq(root)
@@ -53,9 +43,7 @@ class SlowAnswerTests(SynchronousTestCase):
         return found, treq, clock
 
     def test_endless(self) -> None:
-        """
-        An answer that begins and does not end is given up like one that does not begin.
-        """
+        """An answer that begins and does not end is given up like one that does not begin."""
         found, _, clock = self.asked(b"{")
         self.assertNoResult(found)
         clock.advance(TIMEOUT)
@@ -63,17 +51,13 @@ class SlowAnswerTests(SynchronousTestCase):
         self.assertEqual(seen.problem, "10.0.0.1:10914 did not answer within 5 seconds")
 
     def test_large(self) -> None:
-        """
-        One that is larger than any status is not read to its end.
-        """
+        """One that is larger than any status is not read to its end."""
         found, _, _ = self.asked(b"{" + b" " * 1000)
         seen: Seen = self.successResultOf(found)
         self.assertIn("/healthz has more than 1000 bytes", seen.problem)
 
     def test_deep(self) -> None:
-        """
-        One that is nested without end is no answer.
-        """
+        """One that is nested without end is no answer."""
         root = Resource()
         root.putChild(b"healthz", Page("[" * 100_000))
         found = ensureDeferred(Look(StubTreq(root), "10.0.0.1:10914", Clock()).once())

@@ -1,6 +1,4 @@
-"""
-What matters of a node, for people.
-"""
+"""What matters of a node, for people."""
 
 from __future__ import annotations
 
@@ -80,21 +78,16 @@ NAMESRV: dict[str, Any] = {
 
 
 class LinesTests(SynchronousTestCase):
-    """
-    L{lines}.
-    """
+    """L{lines}."""
 
     def told(self, status: dict[str, Any], problem: str = "") -> dict[str, str]:
-        """
-        Six lines, by name.
-        """
+        """Six lines, by name."""
         found = lines(Seen(problem, status))
         self.assertEqual(len(found), 6)
         return dict(found)
 
     def test_master(self) -> None:
-        """
-        Who it is, what it holds, who has it too, and whom it serves; with units.  Where nobody
+        """Who it is, what it holds, who has it too, and whom it serves; with units.  Where nobody
         has it, and nobody needs to, that is no count of none.
         """
         self.assertEqual(
@@ -116,9 +109,7 @@ class LinesTests(SynchronousTestCase):
         self.assertEqual(self.told(short)["replication"], "0 of 1 replicas in sync")
 
     def test_behind_one_address(self) -> None:
-        """
-        Replicas that count as one for a write have a row each, and that is said.
-        """
+        """Replicas that count as one for a write have a row each, and that is said."""
         row = {"state": "in-sync", "lagBytes": 0, "lagSeconds": 0.0, "connections": 2}
         rows = [{"address": f"10.0.0.2:{port}", **row} for port in (4000, 4001)]
         told = self.told(MASTER | {"replicas": rows})["replication"]
@@ -126,9 +117,7 @@ class LinesTests(SynchronousTestCase):
         self.assertEqual(2, told.count("behind (one of 2 that count as one)"))
 
     def test_slave(self) -> None:
-        """
-        A slave tells of its master; bytes that are not known are not called 0.
-        """
+        """A slave tells of its master; bytes that are not known are not called 0."""
         found = self.told(SLAVE)
         self.assertEqual(found["state"], "serving, catching-up")
         self.assertEqual(
@@ -137,9 +126,7 @@ class LinesTests(SynchronousTestCase):
         )
 
     def test_slave_ahead(self) -> None:
-        """
-        A slave whose log is longer than its master's is not called behind it.
-        """
+        """A slave whose log is longer than its master's is not called behind it."""
         upstream = SLAVE["upstream"] | {"state": "ahead", "reason": "412 bytes more"}
         found = self.told(SLAVE | {"upstream": upstream})
         self.assertEqual(
@@ -148,9 +135,7 @@ class LinesTests(SynchronousTestCase):
         )
 
     def test_namesrv(self) -> None:
-        """
-        A name server tells which brokers it knows, and which names have no master.
-        """
+        """A name server tells which brokers it knows, and which names have no master."""
         found = self.told(NAMESRV)
         self.assertEqual(found["node"], "name server; rmqha 0.1, up 12.0 s, process 1")
         self.assertEqual(found["brokers"], "a/1 10.0.0.2:10911 heard 3.0 s ago")
@@ -158,9 +143,7 @@ class LinesTests(SynchronousTestCase):
         self.assertEqual(found["clients"], "4 connections; 9 topics")
 
     def test_opening(self) -> None:
-        """
-        A node whose store is not open yet has its six lines too.
-        """
+        """A node whose store is not open yet has its six lines too."""
         status: dict[str, Any] = {
             "role": "slave",
             "state": "recovering",
@@ -171,9 +154,7 @@ class LinesTests(SynchronousTestCase):
         self.assertEqual((found["state"], found["log"]), ("recovering: reading", "not open yet"))
 
     def test_attention(self) -> None:
-        """
-        What is wrong comes first, then what should be looked at.
-        """
+        """What is wrong comes first, then what should be looked at."""
         wrong = MASTER | {
             "retention": {"diskUse": 0.5, "lostBytes": 2000},
             "scrub": {"faultCount": 2},
@@ -202,9 +183,7 @@ class LinesTests(SynchronousTestCase):
         )
 
     def test_durations(self) -> None:
-        """
-        A time has its two largest units.
-        """
+        """A time has its two largest units."""
         for seconds, text in (
             (0.04, "0.0 s"),
             (59.94, "59.9 s"),
@@ -218,14 +197,10 @@ class LinesTests(SynchronousTestCase):
 
 
 class SeveralTests(SynchronousTestCase):
-    """
-    L{several}, and where the nodes of a name server are.
-    """
+    """L{several}, and where the nodes of a name server are."""
 
     def test_rows(self) -> None:
-        """
-        Each node has a row, one that does not answer too.
-        """
+        """Each node has a row, one that does not answer too."""
         console = Console(file=io.StringIO(), width=250)
         rows = [
             ("10.0.0.1:10914", Seen("", MASTER)),
@@ -243,9 +218,7 @@ class SeveralTests(SynchronousTestCase):
         self.assertIn("cannot be reached: refused", said[4])
 
     def test_found(self) -> None:
-        """
-        Admin ports are three above client ports, masters come before their slaves.
-        """
+        """Admin ports are three above client ports, masters come before their slaves."""
         data = {
             name: BrokerData(broker_name=name, cluster="C", broker_addrs=addresses)
             for name, addresses in (
@@ -260,9 +233,7 @@ class SeveralTests(SynchronousTestCase):
         self.assertEqual(admin_of("10.0.0.9:9876"), "10.0.0.9:9879")
 
     def test_codes(self) -> None:
-        """
-        Unhealthy and unreachable end a command in different ways.
-        """
+        """Unhealthy and unreachable end a command in different ways."""
         self.assertEqual(exit_code(Seen("", MASTER)), 0)
         self.assertEqual(exit_code(Seen("disk-full", MASTER)), 1)
         self.assertEqual(exit_code(Seen("refused", None)), 3)

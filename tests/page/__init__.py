@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/page.
-"""
+"""Tests of rmqha/page."""

@@ -1,6 +1,4 @@
-"""
-A node that tells its page what a test wants.
-"""
+"""A node that tells its page what a test wants."""
 
 from __future__ import annotations
 
@@ -26,17 +24,13 @@ NOW = 1_800_000_000_000
 
 
 def at_once(function: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-    """
-    Runs on the reactor what would run in a thread.
-    """
+    """Runs on the reactor what would run in a thread."""
     return succeed(function(*arguments))
 
 
 @define
 class ToldNode:
-    """
-    A node that says what the test wants.
-    """
+    """A node that says what the test wants."""
 
     described: dict[str, Any] = field(factory=lambda: dict(MASTER))
     wrong: list[HealthReason] = field(factory=list)
@@ -45,45 +39,31 @@ class ToldNode:
     looked_up: int = 0
 
     def status(self) -> dict[str, Any]:
-        """
-        Everything.
-        """
+        """Everything."""
         return self.described
 
     def looked(self) -> Deferred[None]:
-        """
-        There is nothing to wait for.
-        """
+        """There is nothing to wait for."""
         return succeed(None)
 
     def metrics(self) -> Deferred[bytes]:
-        """
-        None.
-        """
+        """None."""
         return succeed(b"")
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        The latest events.
-        """
+        """The latest events."""
         return self.events
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong.
-        """
+        """What is wrong."""
         return iter(self.wrong)
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Nothing is kept.
-        """
+        """Nothing is kept."""
         return False
 
     def groups_behind(self) -> Iterator[GroupRow | None]:
-        """
-        The groups, and how often they were looked up.
-        """
+        """The groups, and how often they were looked up."""
         self.looked_up += 1
         return iter(self.groups)
 
@@ -91,9 +71,7 @@ class ToldNode:
 def own_page(
     node: ToldNode, clock: IReactorTime, now_ms: Callable[[], int] = lambda: NOW
 ) -> OwnPage:
-    """
-    What gathers its page, with a history that begins empty.
-    """
+    """What gathers its page, with a history that begins empty."""
     return OwnPage(node, History(node.status, clock, now_ms), clock, now_ms)
 
 
@@ -107,8 +85,7 @@ def page_site(
     connect: Callable[[], RemotingClient] | None = None,
     own: OwnPage | None = None,
 ) -> PageSite:
-    """
-    Its admin port's root.
+    """Its admin port's root.
 
     @param http: Asks other nodes.
     """

@@ -1,6 +1,4 @@
-"""
-The page as a browser shows it.
-"""
+"""The page as a browser shows it."""
 
 from __future__ import annotations
 
@@ -27,16 +25,12 @@ HOSTILE = '<img src="https://evil.example/x" onerror="document.title=1"><script>
 
 
 class BrowserCase(TestCase):
-    """
-    A node's admin port, and a browser.
-    """
+    """A node's admin port, and a browser."""
 
     timeout = 180
 
     def setUp(self) -> None:
-        """
-        A master with a little of everything.
-        """
+        """A master with a little of everything."""
         if installed() is None:
             raise SkipTest("chromium is not installed (Debian: chromium)")
         now = int(time.time() * 1000)
@@ -61,9 +55,7 @@ class BrowserCase(TestCase):
         self.browser = Browser.start(reactor, self.folder)
 
     async def shown(self, **how: Any) -> Tab:
-        """
-        The page, once it has its numbers.
-        """
+        """The page, once it has its numbers."""
         tab = await self.browser.tab()
         await tab.look(**how)
         await tab.open(self.url)
@@ -71,9 +63,7 @@ class BrowserCase(TestCase):
         return tab
 
     def run_browser(self, steps: Coroutine[Any, Any, None]) -> Deferred[None]:
-        """
-        Take the steps, and end the browser and the port.
-        """
+        """Take the steps, and end the browser and the port."""
 
         async def taken() -> None:
             try:
@@ -87,15 +77,12 @@ class BrowserCase(TestCase):
 
 
 class BrowserTests(BrowserCase):
-    """
-    What is seen.
-    """
+    """What is seen."""
 
     @slow
     def test_values(self) -> Deferred[None]:
-        """
-        The numbers are there, with plots; names are shown letter by letter, whatever they are; and
-        nobody but the node was asked for anything.
+        """The numbers are there, with plots; names are shown letter by letter, whatever they are;
+        and nobody but the node was asked for anything.
         """
 
         async def steps() -> None:
@@ -125,8 +112,7 @@ class BrowserTests(BrowserCase):
 
     @slow
     def test_narrow_and_dark(self) -> Deferred[None]:
-        """
-        On a small telephone nothing is beyond its edge; who likes it dark gets it dark, and it
+        """On a small telephone nothing is beyond its edge; who likes it dark gets it dark, and it
         follows when that changes.
         """
         ground = "getComputedStyle(document.body).backgroundColor"
@@ -155,9 +141,7 @@ class BrowserTests(BrowserCase):
 
     @slow
     def test_goes_on(self) -> Deferred[None]:
-        """
-        The page asks again by itself, and says when it gets no answer.
-        """
+        """The page asks again by itself, and says when it gets no answer."""
 
         async def steps() -> None:
             tab = await self.shown(width=800)
@@ -173,8 +157,8 @@ class BrowserTests(BrowserCase):
 
     @slow
     def test_pictures(self) -> Deferred[None]:
-        """
-        A picture of the page for the guide is as high as what it shows, whatever the screen is.
+        """A picture of the page for the guide is as high as what it shows, whatever the screen
+        is.
         """
 
         async def steps() -> None:
@@ -193,7 +177,5 @@ class BrowserTests(BrowserCase):
 
 
 def size(png: bytes) -> tuple[int, int]:
-    """
-    Width and height of a picture, from its first chunk.
-    """
+    """Width and height of a picture, from its first chunk."""
     return struct.unpack_from(">II", png, 16)

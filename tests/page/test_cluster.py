@@ -1,6 +1,4 @@
-"""
-The page of a whole cluster.
-"""
+"""The page of a whole cluster."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ TABLE = ClusterInfo(
 
 @define
 class Others:
-    """
-    The other nodes, over HTTP and at their client ports.
+    """The other nodes, over HTTP and at their client ports.
 
     @ivar http: By the address of an admin port.
     @ivar clients: What a client port answers, by its address.
@@ -57,9 +54,7 @@ class Others:
     closed: int = 0
 
     def get(self, url: str, **more: Any) -> Deferred[Any]:
-        """
-        Ask an admin port.
-        """
+        """Ask an admin port."""
         address, _, _ = url.removeprefix("http://").partition("/")
         self.asked.append(url)
         site = self.http.get(address)
@@ -71,9 +66,7 @@ class Others:
         return answer
 
     def request(self, address: str, command: Command, timeout: float = 0) -> Deferred[Command]:
-        """
-        Ask a client port, or a name server.
-        """
+        """Ask a client port, or a name server."""
         self.asked.append(address)
         if address in self.slow:
             return self.slow[address]
@@ -83,22 +76,16 @@ class Others:
         return succeed(command.answer(body=json_body.write(body)))
 
     def close(self) -> Deferred[None]:
-        """
-        Ask no more.
-        """
+        """Ask no more."""
         self.closed += 1
         return succeed(None)
 
 
 class ClusterTests(SynchronousTestCase):
-    """
-    What a master's C{/page/cluster} tells of the others.
-    """
+    """What a master's C{/page/cluster} tells of the others."""
 
     def setUp(self) -> None:
-        """
-        A master, its slave, a stock broker and a name server.
-        """
+        """A master, its slave, a stock broker and a name server."""
         self.clock, self.others = Clock(), Others()
         self.slave = ToldNode(dict(SLAVE))
         names = ToldNode(dict(NAMESRV))
@@ -109,25 +96,19 @@ class ClusterTests(SynchronousTestCase):
         self.site = self.page(servers=(NAMES,))
 
     def page(self, **more: Any) -> PageSite:
-        """
-        The master's admin port.
-        """
+        """The master's admin port."""
         others: Any = self.others
         return page_site(ToldNode(), self.clock, http=others, connect=lambda: others, **more)
 
     def asks(self) -> tuple[StubTreq, Deferred[Any]]:
-        """
-        Begin to look.
-        """
+        """Begin to look."""
         treq = StubTreq(self.site)
         asked: Deferred[Any] = treq.get("http://127.0.0.1/page/cluster")
         treq.flush()
         return treq, asked
 
     def told(self) -> dict[str, Any]:
-        """
-        What is told at once.
-        """
+        """What is told at once."""
         treq, asked = self.asks()
         self.clock.pump([0.0] * 3)
         treq.flush()
@@ -137,20 +118,15 @@ class ClusterTests(SynchronousTestCase):
         return found
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """
-        The nodes by name.
-        """
+        """The nodes by name."""
         return {node["name"]: node for node in self.told()["nodes"]}
 
     def facts(self, node: dict[str, Any]) -> dict[str, str]:
-        """
-        The facts of one.
-        """
+        """The facts of one."""
         return {fact["name"]: fact["text"] for fact in node["facts"]}
 
     def test_all(self) -> None:
-        """
-        A node tells of all that its name server knows: of ours what their own pages tell, of a
+        """A node tells of all that its name server knows: of ours what their own pages tell, of a
         stock broker what it tells any client; and asks itself over no connection.
         """
         found = self.nodes()
@@ -167,9 +143,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.others.closed, 1)
 
     def test_of_a_name_server(self) -> None:
-        """
-        A name server asks nobody where its brokers are.
-        """
+        """A name server asks nobody where its brokers are."""
         self.site = page_site(
             ToldNode(dict(NAMESRV)),
             self.clock,
@@ -182,9 +156,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertIn("its client port: ", found["broker-a/0"]["problem"])
 
     def test_nobody_answers(self) -> None:
-        """
-        Without a name server, or with one that is away, a node shows itself, and says why.
-        """
+        """Without a name server, or with one that is away, a node shows itself, and says why."""
         del self.others.clients[NAMES]
         found = self.told()
         self.assertEqual(found["note"], f"no name server answers ({NAMES}), so this is one node")
@@ -195,9 +167,8 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual((found["note"], len(found["nodes"])), (ALONE, 1))
 
     def test_gone(self) -> None:
-        """
-        A broker that was there keeps its place for an hour when no name server lists it any more,
-        with how long that is; one that took another name does not, and where no name server
+        """A broker that was there keeps its place for an hour when no name server lists it any
+        more, with how long that is; one that took another name does not, and where no name server
         answers nobody is gone.
         """
         self.told()
@@ -226,9 +197,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertNotIn("broker-a/1", self.nodes())
 
     def test_asked_once(self) -> None:
-        """
-        However many look, others are asked every few seconds.
-        """
+        """However many look, others are asked every few seconds."""
         self.told()
         asked = len(self.others.asked)
         self.told()
@@ -238,9 +207,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(len(self.others.asked), 2 * asked)
 
     def test_slow(self) -> None:
-        """
-        A node that does not answer does not keep the page: the others are as they were.
-        """
+        """A node that does not answer does not keep the page: the others are as they were."""
         self.told()
         self.clock.advance(FRESH)
         self.others.slow["10.0.0.5:10911"] = Deferred()
@@ -256,16 +223,12 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.facts(self.nodes()["broker-a/1"])["state"], "recovering, catching-up")
 
     def test_an_older_node(self) -> None:
-        """
-        One without a page of its own is told by its status.
-        """
+        """One without a page of its own is told by its status."""
         self.others.http["10.0.0.2:10914"] = AdminSite(self.slave)
         self.assertIn("3.2 s behind", self.facts(self.nodes()["broker-a/1"])["replication"])
 
     def test_strangers(self) -> None:
-        """
-        What is not a page of that node is not shown for it.
-        """
+        """What is not a page of that node is not shown for it."""
         stranger = page_site(ToldNode(MASTER | {"brokerName": "other"}), self.clock)
         for site in (
             {b"node": Page('{"name": 5}')},
@@ -282,9 +245,7 @@ class ClusterTests(SynchronousTestCase):
             self.clock.advance(FRESH)
 
     def test_request(self) -> None:
-        """
-        A broker is asked nothing that changes anything.
-        """
+        """A broker is asked nothing that changes anything."""
         codes: list[int] = []
         request = self.others.request
 

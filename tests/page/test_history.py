@@ -1,6 +1,4 @@
-"""
-The last quarter of an hour.
-"""
+"""The last quarter of an hour."""
 
 from __future__ import annotations
 
@@ -26,30 +24,22 @@ SLAVE: dict[str, Any] = {
 
 
 class HistoryTests(SynchronousTestCase):
-    """
-    L{History}.
-    """
+    """L{History}."""
 
     def setUp(self) -> None:
-        """
-        It begins.
-        """
+        """It begins."""
         self.clock = Clock()
         self.now: dict[str, Any] = MASTER
         self.history = History(lambda: self.now, self.clock, lambda: int(self.clock.rightNow * 1e3))
         self.history.start()
 
     def seen(self) -> dict[tuple[str, str], list[Any]]:
-        """
-        The values of each measure.
-        """
+        """The values of each measure."""
         found = self.history.series()
         return {(series.name, series.unit): list(series.values) for series in found}
 
     def test_master(self) -> None:
-        """
-        A master shows how far its last replica is, and how many writes came in a second.
-        """
+        """A master shows how far its last replica is, and how many writes came in a second."""
         self.now = {**MASTER, "writes": {"PUT_OK": 151}}
         self.clock.advance(STEP)
         self.assertEqual(self.history.times(), (0, 5000))
@@ -63,9 +53,7 @@ class HistoryTests(SynchronousTestCase):
         )
 
     def test_slave(self) -> None:
-        """
-        A slave shows how far it is itself, and what it received; not what it does not know.
-        """
+        """A slave shows how far it is itself, and what it received; not what it does not know."""
         for received in (1000, 6000, 0):
             self.now = {**SLAVE, "upstream": {**SLAVE["upstream"], "received": received}}
             self.clock.advance(STEP)
@@ -75,9 +63,7 @@ class HistoryTests(SynchronousTestCase):
         self.assertEqual(self.seen()["received", "bytes/s"], [None, None, 1000.0, None])
 
     def test_bounded(self) -> None:
-        """
-        A quarter of an hour is kept, however long the node runs.
-        """
+        """A quarter of an hour is kept, however long the node runs."""
         for _ in range(1000):
             self.clock.advance(STEP)
         times = self.history.times()
@@ -85,9 +71,7 @@ class HistoryTests(SynchronousTestCase):
         self.assertEqual({len(values) for values in self.seen().values()}, {len(times)})
 
     def test_nothing(self) -> None:
-        """
-        A name server has no lag; a stop ends the looks.
-        """
+        """A name server has no lag; a stop ends the looks."""
         other = History(lambda: {"role": "namesrv"}, self.clock)
         other.look()
         self.assertEqual(other.series(), ())

@@ -1,6 +1,4 @@
-"""
-What a node tells of itself.
-"""
+"""What a node tells of itself."""
 
 from __future__ import annotations
 
@@ -19,28 +17,22 @@ DAY = 86_400_000
 
 
 class OwnPageTests(SynchronousTestCase):
-    """
-    L{OwnPage<rmqha.page.own.OwnPage>}.
-    """
+    """L{OwnPage<rmqha.page.own.OwnPage>}."""
 
     def setUp(self) -> None:
-        """
-        A master.
-        """
+        """A master."""
         self.node, self.clock = ToldNode(), Clock()
         self.own = own_page(self.node, self.clock)
 
     def told(self) -> NodePage:
-        """
-        Its page.
-        """
+        """Its page."""
         asked = ensureDeferred(self.own.told())
         self.clock.pump([0.0] * 10)
         return self.successResultOf(asked)
 
     def test_who(self) -> None:
-        """
-        It says who it is, and what is wrong with it; its own word comes through JSON as it is.
+        """It says who it is, and what is wrong with it; its own word comes through JSON as it
+        is.
         """
         self.node.wrong = [
             HealthReason("disk-full", "no space"),
@@ -56,17 +48,13 @@ class OwnPageTests(SynchronousTestCase):
         self.assertEqual(json_body.read(NodePage, json_body.write(page)), page)
 
     def test_name_server(self) -> None:
-        """
-        A name server has a page too.
-        """
+        """A name server has a page too."""
         self.node.described = NAMESRV
         page = self.told()
         self.assertEqual((page.name, page.broker_name), ("name server", ""))
 
     def test_events(self) -> None:
-        """
-        Events of a day are told, the latest first, and not more than some.
-        """
+        """Events of a day are told, the latest first, and not more than some."""
         ages = [DAY + 1, DAY - 1, *range(MOST_EVENTS, 0, -1)]
         self.node.events = [{"time": NOW - age, "kind": "state", "text": "x"} for age in ages]
         self.assertEqual(
@@ -76,9 +64,7 @@ class OwnPageTests(SynchronousTestCase):
         self.assertEqual([NOW - event.time for event in self.told().events], [DAY - 1])
 
     def test_groups(self) -> None:
-        """
-        The groups that are furthest behind are told, and not looked up with each question.
-        """
+        """The groups that are furthest behind are told, and not looked up with each question."""
         self.node.groups = [
             None,
             *(GroupRow(group=f"g{n}", topic="T", messages=n) for n in range(1, MOST_GROUPS + 10)),
@@ -91,9 +77,7 @@ class OwnPageTests(SynchronousTestCase):
             self.clock.advance(GROUPS_FOR / 2)
 
     def test_refused(self) -> None:
-        """
-        What was refused is told by reason, the commonest first; what ends every day is not.
-        """
+        """What was refused is told by reason, the commonest first; what ends every day is not."""
         self.node.described |= {
             "closedConnections": {"peer": 100, "not-allowed": 3},
             "remoting": {

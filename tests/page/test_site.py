@@ -1,6 +1,4 @@
-"""
-The page on the admin port.
-"""
+"""The page on the admin port."""
 
 from __future__ import annotations
 
@@ -19,21 +17,15 @@ NUMBERS = ("/page/node", "/page/cluster")
 
 
 class PageSiteTests(SynchronousTestCase):
-    """
-    L{PageSite<rmqha.page.site.PageSite>}.
-    """
+    """L{PageSite<rmqha.page.site.PageSite>}."""
 
     def setUp(self) -> None:
-        """
-        A master that knows no other node.
-        """
+        """A master that knows no other node."""
         self.node = ToldNode()
         self.treq = StubTreq(page_site(self.node, Clock()))
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[Any, bytes]:
-        """
-        @return: The response and its body.
-        """
+        """@return: The response and its body."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         response = self.successResultOf(
             self.treq.request(method, f"http://127.0.0.1{path}", headers=given)
@@ -41,9 +33,7 @@ class PageSiteTests(SynchronousTestCase):
         return response, self.successResultOf(response.content())
 
     def test_page(self) -> None:
-        """
-        The page and what it is made of are served; all it names is on this port.
-        """
+        """The page and what it is made of are served; all it names is on this port."""
         for path in PAGES:
             response, body = self.ask(path)
             self.assertEqual(response.code, 200, path)
@@ -55,8 +45,8 @@ class PageSiteTests(SynchronousTestCase):
             self.assertEqual(self.ask(path.decode())[0].code, 200, path)
 
     def test_nobody_else(self) -> None:
-        """
-        A browser is told to ask nobody else, and to run nothing that stands in the page itself.
+        """A browser is told to ask nobody else, and to run nothing that stands in the page
+        itself.
         """
         for path in PAGES:
             policy = self.ask(path)[0].headers.getRawHeaders(b"content-security-policy")[0]
@@ -68,18 +58,14 @@ class PageSiteTests(SynchronousTestCase):
             self.assertNotRegex(text, rb"innerHTML|<style|<script>|onclick|\.html\(", name)
 
     def test_known_already(self) -> None:
-        """
-        A browser that has a file does not get it again.
-        """
+        """A browser that has a file does not get it again."""
         response, _ = self.ask("/page/d3.js")
         tag = response.headers.getRawHeaders(b"etag")[0].decode()
         response, body = self.ask("/page/d3.js", if_none_match=tag)
         self.assertEqual((response.code, body), (304, b""))
 
     def test_numbers(self) -> None:
-        """
-        Its numbers are JSON, and not kept anywhere.
-        """
+        """Its numbers are JSON, and not kept anywhere."""
         for path in NUMBERS:
             response, body = self.ask(path)
             self.assertEqual(response.code, 200, path)
@@ -88,9 +74,7 @@ class PageSiteTests(SynchronousTestCase):
             self.assertIn(b'"broker-a/0"', body)
 
     def test_not_now(self) -> None:
-        """
-        While a node cannot be read the page is told so.
-        """
+        """While a node cannot be read the page is told so."""
 
         def closed() -> dict[str, Any]:
             raise OSError("the store is closed")
@@ -101,9 +85,7 @@ class PageSiteTests(SynchronousTestCase):
         self.assertIn(b"the store is closed", body)
 
     def test_reading(self) -> None:
-        """
-        Nothing can be changed here, and there is nothing else.
-        """
+        """Nothing can be changed here, and there is nothing else."""
         for path in (*PAGES, *NUMBERS):
             self.assertEqual(self.ask(path, "POST")[0].code, 405, path)
             response, body = self.ask(path, "HEAD")

@@ -1,6 +1,4 @@
-"""
-Tests for what C{make demo-pipeline} checks at its end: it has to see what is wrong.
-"""
+"""Tests for what C{make demo-pipeline} checks at its end: it has to see what is wrong."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ except ImportError as missing:  # without the extras
 
 
 class ReportTests(SynchronousTestCase):
-    """
-    A log with a few hundred records, and tables of it.
-    """
+    """A log with a few hundred records, and tables of it."""
 
     def setUp(self) -> None:
         self.place = Path(self.mktemp()).absolute()
@@ -42,9 +38,7 @@ class ReportTests(SynchronousTestCase):
         self.sent = [Sent("k1", True, "", "A"), Sent("k2", False, "no")]
 
     def wrong(self, rows: pa.Table) -> str:
-        """
-        What the report says of a table.
-        """
+        """What the report says of a table."""
         write_deltalake(str(self.place / "table"), rows)
         facts = Facts(self.place / "table", self.place / "rates.png", self.sent)
         facts.commits = [(1_700_000_000.0, self.log.end)]
@@ -54,22 +48,16 @@ class ReportTests(SynchronousTestCase):
         return found
 
     def test_well(self) -> None:
-        """
-        A table with each record once is as it should be.
-        """
+        """A table with each record once is as it should be."""
         self.assertGreater(self.rows.num_rows, 200)
         self.assertEqual("", self.wrong(self.rows))
 
     def test_one_twice(self) -> None:
-        """
-        A record that is there twice is told of.
-        """
+        """A record that is there twice is told of."""
         self.assertIn("1 more than once", self.wrong(pa.concat_tables([self.rows, self.rows[:1]])))
 
     def test_one_missing(self) -> None:
-        """
-        A record that is not there is told of, and a message that somebody relies on.
-        """
+        """A record that is not there is told of, and a message that somebody relies on."""
         place = self.keyed["physicalOffset"]
         said = self.wrong(self.rows.filter(pc.not_equal(self.rows["physical_offset"], place)))
         self.assertIn("1 of one only", said)
@@ -77,16 +65,13 @@ class ReportTests(SynchronousTestCase):
         self.assertIn(f"in the log at byte {place}, its row is missing", said)
 
     def test_not_in_the_log(self) -> None:
-        """
-        A message that somebody relies on and no store has is told of.
-        """
+        """A message that somebody relies on and no store has is told of."""
         self.sent.append(Sent("nobody-has-it", True, ""))
         said = self.wrong(self.rows)
         self.assertIn("1 of 2 are not in the table: nobody-has-it, no id, is not in the log", said)
 
     def test_one_id_for_two(self) -> None:
-        """
-        Messages are known by the keys that the demo gave them: the client tells one id of two,
+        """Messages are known by the keys that the demo gave them: the client tells one id of two,
         or that of another message.
         """
         self.sent.append(Sent("flag7", True, "", "A"))

@@ -1,6 +1,4 @@
-"""
-The chapter on reading says what options and columns there are, and no others.
-"""
+"""The chapter on reading says what options and columns there are, and no others."""
 
 from __future__ import annotations
 
@@ -30,51 +28,37 @@ UNWRITTEN = "paths"
 
 
 def tables() -> Iterator[list[list[str]]]:
-    """
-    The cells of the chapter's tables, without their heads.
-    """
+    """The cells of the chapter's tables, without their heads."""
     for text in GUIDE.read_text(encoding="utf-8").split(".. list-table::")[1:]:
         rows = re.findall(r"^   \* - (.*(?:\n     .*)*)", text.split("\n\n", 2)[1], re.MULTILINE)
         yield [re.split(r"\n     - ?", row) for row in rows][1:]
 
 
 def table(first: str) -> list[list[str]]:
-    """
-    The table that begins with a literal.
-    """
+    """The table that begins with a literal."""
     return next(rows for rows in tables() if names(rows[0][0])[0] == first)
 
 
 def names(cell: str) -> list[str]:
-    """
-    The literals of a cell.
-    """
+    """The literals of a cell."""
     return re.findall(r"``([^`]+)``", cell)
 
 
 def types(rows: list[list[str]]) -> dict[str, str]:
-    """
-    A table of columns: names and types.
-    """
+    """A table of columns: names and types."""
     return {names(name)[0]: names(kind)[0] for name, kind, _ in rows}
 
 
 def told(schema: Any) -> dict[str, str]:
-    """
-    Names and types of an Arrow schema, as Spark calls them.
-    """
+    """Names and types of an Arrow schema, as Spark calls them."""
     return {field.name: spark_type(field.type).simpleString() for field in schema}
 
 
 class DocumentedTests(SynchronousTestCase):
-    """
-    Tables of the guide against the code.
-    """
+    """Tables of the guide against the code."""
 
     def test_options(self) -> None:
-        """
-        Every option is there, with its default.
-        """
+        """Every option is there, with its default."""
         rows = table("path")
         found = {name: names(row[1]) for row in rows for name in names(row[0])}
         self.assertEqual(KINDS.keys() - {UNWRITTEN}, found.keys())
@@ -89,9 +73,7 @@ class DocumentedTests(SynchronousTestCase):
                 self.assertFalse(isinstance(defaults.get(name), (str, int)), name)
 
     def test_columns(self) -> None:
-        """
-        Every column is there, with its type, in the order rows have.
-        """
+        """Every column is there, with its type, in the order rows have."""
         wanted = {
             name: spark_type(TYPES[name]).simpleString() for name in (*COLUMNS, *MORE_COLUMNS)
         }
@@ -100,14 +82,10 @@ class DocumentedTests(SynchronousTestCase):
         self.assertEqual(list(kafka.items()), list(types(table("key")).items()))
 
     def test_other_tables(self) -> None:
-        """
-        So are those of ranges and files.
-        """
+        """So are those of ranges and files."""
         self.assertEqual(told(RANGES) | told(FILES), types(table("store")))
 
     def test_settings(self) -> None:
-        """
-        So are a session's settings.
-        """
+        """So are a session's settings."""
         rows = table("spark.python.unix.domain.socket.enabled")
         self.assertEqual(SETTINGS, {names(row[0])[0]: names(row[1])[0] for row in rows})

@@ -1,6 +1,4 @@
-"""
-Ctrl-C on a command that has a session of Spark.
-"""
+"""Ctrl-C on a command that has a session of Spark."""
 
 from __future__ import annotations
 
@@ -15,14 +13,11 @@ from rmqha.cli.spark.common import interruptible
 
 
 class InterruptibleTests(SynchronousTestCase):
-    """
-    L{interruptible}.
-    """
+    """L{interruptible}."""
 
     def test_quiet(self) -> None:
-        """
-        Ctrl-C ends the block at once, does not come to PySpark's handler, and what Py4J logs then
-        is not shown; later all is as before.
+        """Ctrl-C ends the block at once, does not come to PySpark's handler, and what Py4J logs
+        then is not shown; later all is as before.
         """
         theirs = context.signal
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,9 +35,7 @@ class InterruptibleTests(SynchronousTestCase):
         self.assertTrue(logging.getLogger().isEnabledFor(logging.CRITICAL))
 
     def test_deaf(self) -> None:
-        """
-        What a script runs in the background stays deaf to it.
-        """
+        """What a script runs in the background stays deaf to it."""
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         with interruptible():

@@ -1,5 +1,4 @@
-"""
-The guide's recipes do what they say: each is run as it stands there.
+"""The guide's recipes do what they say: each is run as it stands there.
 
 Paths alone are put in: those the guide names for a store, a copy of it and a folder for
 results.  What a recipe prints is compared with what the guide shows.
@@ -58,9 +57,7 @@ STORE, COPY, LAKE, NAMES = "/var/lib/rmqha", "/mnt/replica-b", "/lake", "10.0.0.
 
 @cache
 def blocks() -> dict[str, tuple[str, str]]:
-    """
-    The guide's blocks by name: their language and their text.
-    """
+    """The guide's blocks by name: their language and their text."""
     found = BLOCK.finditer(GUIDE.read_text(encoding="utf-8"))
     return {
         match["name"]: (match["kind"], textwrap.dedent(match["text"]).strip("\n"))
@@ -69,9 +66,7 @@ def blocks() -> dict[str, tuple[str, str]]:
 
 
 class Unstopped:
-    """
-    A session that commands do not stop.
-    """
+    """A session that commands do not stop."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -84,15 +79,11 @@ class Unstopped:
         return type(self._real)
 
     def stop(self) -> None:
-        """
-        Others need it.
-        """
+        """Others need it."""
 
 
 class RecipeTests(SynchronousTestCase):
-    """
-    One store, one session; each recipe has names of its own.
-    """
+    """One store, one session; each recipe has names of its own."""
 
     maxDiff = None
     broker: StandIn | None = None
@@ -109,24 +100,19 @@ class RecipeTests(SynchronousTestCase):
         self.assertIs(started, self.names["spark"])
 
     def paths(self) -> dict[str, str]:
-        """
-        What stands for the guide's paths and addresses.
-        """
+        """What stands for the guide's paths and addresses."""
         found = {STORE: str(self.store), COPY: str(self.place / "copy"), LAKE: str(self.lake)}
         return found if self.broker is None else {**found, NAMES: self.broker.address}
 
     def run_block(self, name: str) -> str:
-        """
-        Run a block.
+        """Run a block.
 
         @return: What it printed, with the guide's paths.
         """
         return self.run_text(*blocks()[name])
 
     def run_text(self, kind: str, text: str) -> str:
-        """
-        The same of any text.
-        """
+        """The same of any text."""
         for there, here in self.paths().items():
             text = text.replace(there, here)
         printed = io.StringIO()
@@ -147,9 +133,7 @@ class RecipeTests(SynchronousTestCase):
         session().sql(last).show(truncate=False)
 
     def _console(self, text: str) -> None:
-        """
-        Commands run here, in the session of all tests.
-        """
+        """Commands run here, in the session of all tests."""
         self.patch(Spark, "session", lambda on, name: Unstopped(session()))
         typed = [line[4:] for line in text.splitlines() if line.startswith(">>> ")]
         self.patch(sys, "stdin", io.StringIO("".join(line + "\n" for line in typed)))
@@ -158,15 +142,11 @@ class RecipeTests(SynchronousTestCase):
                 main.main(shlex.split(line)[2:], standalone_mode=False)
 
     def assert_prints(self, name: str) -> None:
-        """
-        A block prints what the guide shows.
-        """
+        """A block prints what the guide shows."""
         self.assertEqual(lines(blocks()[name + OUTPUT][1]), lines(self.run_block(name)))
 
     def test_tour(self) -> None:
-        """
-        So does the tour, on a real broker's store.
-        """
+        """So does the tour, on a real broker's store."""
         text = (ROOT / "docs" / "guide" / "tour.md").read_text(encoding="utf-8")
         text = text[text.index("## Read it with Spark") :]
         code, output = re.findall(r"<<END\n(.*?)\nEND\n```\n\n```text\n(.*?)```", text, re.DOTALL)[
@@ -177,9 +157,7 @@ class RecipeTests(SynchronousTestCase):
         self.assertEqual(lines(output), lines(self.run_text("python", code)))
 
     def test_shell(self) -> None:
-        """
-        So does the first look.
-        """
+        """So does the first look."""
         text = (ROOT / "docs" / "guide" / "pipeline.rst").read_text(encoding="utf-8")
         block = re.findall(r"code-block:: console\n\n((?:   .*\n)+)", text)[0]
         printed = self.run_text("console", textwrap.dedent(block))
@@ -190,9 +168,7 @@ class RecipeTests(SynchronousTestCase):
     # --- recipes ------------------------------------------------------------
 
     def test_every_block_is_run(self) -> None:
-        """
-        There is a test for each recipe, and each has its output.
-        """
+        """There is a test for each recipe, and each has its output."""
         source = Path(__file__).read_text(encoding="utf-8")
         for name in blocks():
             self.assertIn(f'"{name.removesuffix(OUTPUT)}"', source)
@@ -200,15 +176,11 @@ class RecipeTests(SynchronousTestCase):
         self.assertEqual(10, len(titles))
 
     def test_top_topics(self) -> None:
-        """
-        Topics by their bytes.
-        """
+        """Topics by their bytes."""
         self.assert_prints("top-topics")
 
     def test_replay(self) -> None:
-        """
-        A day's messages are counted, then sent to a stand-in of a broker.
-        """
+        """A day's messages are counted, then sent to a stand-in of a broker."""
         self.broker = StandIn({"orders-again": 4})
         self.addCleanup(self.broker.server.close)
         self.assert_prints("replay-dry")
@@ -220,22 +192,16 @@ class RecipeTests(SynchronousTestCase):
         )
 
     def test_export(self) -> None:
-        """
-        A span of two topics becomes files, in which no message is missing.
-        """
+        """A span of two topics becomes files, in which no message is missing."""
         self.assert_prints("export")
         self.assert_prints("export-proof")
 
     def test_find(self) -> None:
-        """
-        A message is found by one of its keys, and its body is read from its place.
-        """
+        """A message is found by one of its keys, and its body is read from its place."""
         self.assert_prints("find")
 
     def test_lag(self) -> None:
-        """
-        Samples of what groups have not read become a history.
-        """
+        """Samples of what groups have not read become a history."""
         for _ in range(2):
             self.assertEqual("", self.run_block("lag-sample"))
         shown = rows(blocks()["lag-history" + OUTPUT][1])
@@ -247,45 +213,33 @@ class RecipeTests(SynchronousTestCase):
         self.assertEqual([row[1:4] for row in shown], [row[1:4] for row in found])
 
     def test_json(self) -> None:
-        """
-        Bodies become columns, and what is no JSON is shown.
-        """
+        """Bodies become columns, and what is no JSON is shown."""
         self.assert_prints("json")
 
     def test_rolled_back(self) -> None:
-        """
-        Halves that were ended and are neither committed nor given up.
-        """
+        """Halves that were ended and are neither committed nor given up."""
         self.assert_prints("rolled-back")
 
     def test_rolled_back_golden(self) -> None:
-        """
-        In stores of real brokers too, which write ops in two ways.
-        """
+        """In stores of real brokers too, which write ops in two ways."""
         for version in golden.VERSIONS:
             self.store = golden.store(version)
             found = [row[2] for row in rows(self.run_block("rolled-back"))]
             self.assertEqual(ROLLED_BACK, found, version)
 
     def test_join(self) -> None:
-        """
-        A store is a table beside others.
-        """
+        """A store is a table beside others."""
         (self.lake / "customers.csv").write_text("customer,country\nc1,DE\nc2,FR\nc3,FR\n")
         session().sql("DROP TABLE IF EXISTS orders")
         self.addCleanup(session().sql, "DROP TABLE IF EXISTS orders")
         self.assert_prints("join")
 
     def test_duckdb(self) -> None:
-        """
-        DuckDB reads a scan.
-        """
+        """DuckDB reads a scan."""
         self.assert_prints("duckdb")
 
     def test_move(self) -> None:
-        """
-        A stream goes on with a copy of the log that has more of it: every message comes once.
-        """
+        """A stream goes on with a copy of the log that has more of it: every message comes once."""
         shutil.copytree(self.store, self.place / "copy")
         publish(self.store, self.middle, broker_name=BROKER)
         self.run_block("move-before")
@@ -294,23 +248,18 @@ class RecipeTests(SynchronousTestCase):
 
 
 def rows(table: str) -> list[list[str]]:
-    """
-    The cells of a table that Spark printed, without its head.
-    """
+    """The cells of a table that Spark printed, without its head."""
     found = [line.strip("|").split("|") for line in lines(table) if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in found[1:]]
 
 
 def moment(text: str) -> datetime:
-    """
-    A time as Spark prints it.
-    """
+    """A time as Spark prints it."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def lines(text: str) -> list[str]:
-    """
-    The lines of a text, without blanks at their ends and without empty ones.  How long
+    """The lines of a text, without blanks at their ends and without empty ones.  How long
     files became is another number with another release of pyarrow.
     """
     text = re.sub(r"files, \d+ bytes", "files, some bytes", text)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.scan}: a log read without Spark.
-"""
+"""Tests for L{rmqha.pipeline.scan}: a log read without Spark."""
 
 from __future__ import annotations
 
@@ -38,29 +36,22 @@ except ImportError as missing:  # without the extra
 
 
 def rows(path: Path, **options: object) -> list[dict[str, Any]]:
-    """
-    All rows of a scan.
-    """
+    """All rows of a scan."""
     found: list[dict[str, Any]] = scan(path, **options).read_all().to_pylist()
     return found
 
 
 def offsets(path: Path, **options: object) -> list[int]:
-    """
-    Physical offsets of the rows of a scan that leaves nothing out by itself.
-    """
+    """Physical offsets of the rows of a scan that leaves nothing out by itself."""
     given = {"visibility": "log", "columns": "physical_offset", **options}
     return [row["physical_offset"] for row in rows(path, **given)]
 
 
 class GoldenTests(SynchronousTestCase):
-    """
-    Every golden store reads to what RocketMQ's own classes read.
-    """
+    """Every golden store reads to what RocketMQ's own classes read."""
 
     def test_every_archive(self) -> None:
-        """
-        All records are rows, in order, with everything the truth knows of them; but not
+        """All records are rows, in order, with everything the truth knows of them; but not
         the record of C{slave-torn-props} that is torn where no check sees it.
         """
         for version, name in golden.ARCHIVES:
@@ -70,9 +61,7 @@ class GoldenTests(SynchronousTestCase):
             self.assertEqual(list(wanted), list(found), f"{version} {name}")
 
     def test_torn_properties(self) -> None:
-        """
-        The store whose last record has only its property bytes torn ends before it.
-        """
+        """The store whose last record has only its property bytes torn ends before it."""
         version = next(version for version, name in golden.ARCHIVES if name == TORN)
         store = golden.store(version, TORN)
         lines = list(golden.jsonl(version, golden.truth(TORN, "expected.jsonl")))
@@ -80,16 +69,12 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual({"store": torn["physicalOffset"]}, snapshot(store))
 
     def test_small_partitions(self) -> None:
-        """
-        However the log is divided, the rows are the same.
-        """
+        """However the log is divided, the rows are the same."""
         store = golden.store("5.3.3")
         self.assertEqual(offsets(store), offsets(store, maxPartitionBytes=1))
 
     def test_consumers_view(self) -> None:
-        """
-        Without options there are the records that a consumer could get.
-        """
+        """Without options there are the records that a consumer could get."""
         store = golden.store("5.3.3")
         seen = {row["physical_offset"] for row in rows(store, columns="physical_offset")}
         system = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX")
@@ -100,36 +85,28 @@ class GoldenTests(SynchronousTestCase):
 
 
 class SelectionTests(SynchronousTestCase):
-    """
-    Options select rows.
-    """
+    """Options select rows."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.records = expected("5.3.3", "store")
 
     def check(self, wanted: Any, **options: object) -> None:
-        """
-        Compare a scan with the records that a rule takes.
-        """
+        """Compare a scan with the records that a rule takes."""
         taken = [record["physicalOffset"] for record in self.records if wanted(record)]
         self.assertTrue(taken)
         self.assertLess(len(taken), len(self.records))
         self.assertEqual(taken, offsets(self.store, **options))
 
     def test_topics(self) -> None:
-        """
-        One topic, several, or those a pattern matches as a whole.
-        """
+        """One topic, several, or those a pattern matches as a whole."""
         self.check(lambda record: record["topic"] == "GoldenA", topic="GoldenA")
         names = sorted({record["topic"] for record in self.records})[:2]
         self.check(lambda record: record["topic"] in names, topic=names)
         self.check(lambda record: record["topic"].startswith("Gold"), subscribePattern="Gold.*")
 
     def test_tags(self) -> None:
-        """
-        Tags are compared as text, as in a subscription.
-        """
+        """Tags are compared as text, as in a subscription."""
         wanted = ("TagA", "TagB")
         self.check(lambda each: each["properties"].get("TAGS") in wanted, tags="TagA || TagB")
         self.check(
@@ -139,15 +116,11 @@ class SelectionTests(SynchronousTestCase):
         )
 
     def test_queue_ids(self) -> None:
-        """
-        Queues by their ids.
-        """
+        """Queues by their ids."""
         self.check(lambda record: record["queueId"] in (1, 2), queueIds=[1, 2])
 
     def test_offsets(self) -> None:
-        """
-        A read begins and ends at physical offsets; one inside a record is rounded up.
-        """
+        """A read begins and ends at physical offsets; one inside a record is rounded up."""
         low, high = self.records[300]["physicalOffset"], self.records[700]["physicalOffset"]
         for inside in (0, 1):
             self.check(
@@ -157,9 +130,7 @@ class SelectionTests(SynchronousTestCase):
             )
 
     def test_queue_offsets(self) -> None:
-        """
-        A batch may begin and end at places in queues; other queues are read whole.
-        """
+        """A batch may begin and end at places in queues; other queues are read whole."""
         first, last = {"GoldenA": {"0": 1}}, {"GoldenA": {"0": 3, "1": 0}}
 
         def wanted(record: dict[str, Any]) -> bool:
@@ -170,9 +141,7 @@ class SelectionTests(SynchronousTestCase):
         self.check(wanted, startingOffsets=first, endingOffsets=last)
 
     def test_times(self) -> None:
-        """
-        A read begins at the first record stored at a time or later, and ends before one.
-        """
+        """A read begins at the first record stored at a time or later, and ends before one."""
         times = [record["storeTimestamp"] for record in self.records]
         low, high = sorted(times)[400], sorted(times)[800]
         first = next(at for at, time in enumerate(times) if time >= low)
@@ -182,16 +151,12 @@ class SelectionTests(SynchronousTestCase):
         self.assertEqual(wanted, found)
 
     def test_latest(self) -> None:
-        """
-        From the end on there is nothing, and the schema is there all the same.
-        """
+        """From the end on there is nothing, and the schema is there all the same."""
         table = scan(self.store, startingOffsets="latest", columns="topic").read_all()
         self.assertEqual((0, ["topic"]), (table.num_rows, table.schema.names))
 
     def test_columns(self) -> None:
-        """
-        Columns come in the order they are asked for, and a wrong one names the nearest.
-        """
+        """Columns come in the order they are asked for, and a wrong one names the nearest."""
         self.assertEqual(
             ["queueOffset", "topic"],
             scan(self.store, columns="queueOffset,topic", columnStyle="rocketmq").schema.names,
@@ -200,9 +165,7 @@ class SelectionTests(SynchronousTestCase):
         self.assertEqual("unknown column queue_ids; did you mean queue_id?", str(error))
 
     def test_kafka(self) -> None:
-        """
-        In Kafka's style a row has the names of Spark's Kafka source.
-        """
+        """In Kafka's style a row has the names of Spark's Kafka source."""
         found = rows(self.store, columnStyle="kafka", visibility="log")
         self.assertEqual(
             [(each["topic"], each["queueId"], each["queueOffset"]) for each in self.records],
@@ -210,9 +173,7 @@ class SelectionTests(SynchronousTestCase):
         )
 
     def test_decompress(self) -> None:
-        """
-        Compressed bodies can be had as they were before.
-        """
+        """Compressed bodies can be had as they were before."""
         found = rows(self.store, decompress=True, visibility="log", columns="body,sys_flag")
         for row in found:
             if row["sys_flag"] & 1:
@@ -220,14 +181,10 @@ class SelectionTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """
-    The tables beside the messages.
-    """
+    """The tables beside the messages."""
 
     def test_files(self) -> None:
-        """
-        Each file is a row with what is used of it.
-        """
+        """Each file is a row with what is used of it."""
         store = golden.store("4.9.7")
         found = rows(store, table="files")
         self.assertEqual(
@@ -237,9 +194,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(snapshot(store)["store"], sum(row["used_bytes"] for row in found))
 
     def test_ranges(self) -> None:
-        """
-        Ranges follow each other from the log's start to its end.
-        """
+        """Ranges follow each other from the log's start to its end."""
         store = golden.store("4.9.7")
         found = rows(store, table="ranges")
         ends = [0, *(row["end_offset"] for row in found)]
@@ -247,9 +202,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(snapshot(store)["store"], ends[-1])
 
     def test_ranges_can_be_read(self) -> None:
-        """
-        A range's row is enough to read it, and no longer for a log that was cut often.
-        """
+        """A range's row is enough to read it, and no longer for a log that was cut often."""
         store = golden.store("4.9.7")
         publish(store, snapshot(store)["store"], cuts=(Cut(5, 6), Cut(7, 8, Why.COPY)))
         options = ReadOptions.parse({"path": store, "visibility": "log", "columns": "topic"})
@@ -262,9 +215,7 @@ class TableTests(SynchronousTestCase):
 
 
 class PointTests(SynchronousTestCase):
-    """
-    What a node published is kept to.
-    """
+    """What a node published is kept to."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -273,17 +224,13 @@ class PointTests(SynchronousTestCase):
         self.end = self.all[-1] + self.records[-1]["size"]
 
     def test_reads_to_the_point(self) -> None:
-        """
-        Nothing above the point is read, and rows name the broker.
-        """
+        """Nothing above the point is read, and rows name the broker."""
         publish(self.store, self.all[500])
         self.assertEqual(self.all[:500], offsets(self.store))
         self.assertEqual({"golden"}, {row["broker_name"] for row in rows(self.store)})
 
     def test_split_index(self) -> None:
-        """
-        With a split index there are more ranges, and times need not be walked for.
-        """
+        """With a split index there are more ranges, and times need not be walked for."""
         publish(self.store, self.end)
         spans, count = [], 50
         for row in range(0, len(self.all), count):
@@ -307,26 +254,20 @@ class PointTests(SynchronousTestCase):
         self.assertEqual(self.all, offsets(self.store, maxPartitionBytes=1))
 
     def test_stale_point(self) -> None:
-        """
-        A store that grew after it was closed by us is refused, unless that is wanted.
-        """
+        """A store that grew after it was closed by us is refused, unless that is wanted."""
         publish(self.store, self.all[500], closed=True)
         error = self.assertRaises(PublishedPointStale, offsets, self.store)
         self.assertIn("pointFile=ignore", str(error))
         self.assertEqual(self.all, offsets(self.store, pointFile="ignore"))
 
     def test_point_beyond_the_files(self) -> None:
-        """
-        A copy that lacks files its point speaks of is refused.
-        """
+        """A copy that lacks files its point speaks of is refused."""
         publish(self.store, self.end)
         sorted((self.store / "commitlog").iterdir())[-1].unlink()
         self.assertRaises(CopyBehind, offsets, self.store)
 
     def test_cut_while_it_is_read(self) -> None:
-        """
-        A log that is cut below the end of a range gives no row of it afterwards.
-        """
+        """A log that is cut below the end of a range gives no row of it afterwards."""
         publish(self.store, self.end)
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
         ranges = plan(open_stores(options), options)
@@ -345,9 +286,7 @@ class PointTests(SynchronousTestCase):
         self.assertEqual(self.all[-1], error.at)
 
     def test_cut_explains_damage(self) -> None:
-        """
-        Zeros that the guard left while a range was read are told as the cut they are.
-        """
+        """Zeros that the guard left while a range was read are told as the cut they are."""
         publish(self.store, self.end)
         for mode in Mode:
             options = ReadOptions.parse({"path": self.store, "visibility": "log", "mode": mode})
@@ -359,9 +298,7 @@ class PointTests(SynchronousTestCase):
 
     @contextmanager
     def patched_after_waiting(self, wanted: Range) -> Iterator[None]:
-        """
-        Cut the log as soon as a task has found that it is all there.
-        """
+        """Cut the log as soon as a task has found that it is all there."""
         file = Path(wanted.path)
         whole = file.read_bytes()
         wait = RangeProof.await_copy
@@ -381,18 +318,14 @@ class PointTests(SynchronousTestCase):
 
 
 class BadInputTests(SynchronousTestCase):
-    """
-    Damage is told, and never read over.
-    """
+    """Damage is told, and never read over."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.files = sorted((self.store / "commitlog").iterdir())
 
     def test_deleted_files(self) -> None:
-        """
-        Files that retention deleted, before or during a read, are an error or are skipped.
-        """
+        """Files that retention deleted, before or during a read, are an error or are skipped."""
         whole = offsets(self.store)
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
         ranges = plan(open_stores(options), options)
@@ -407,9 +340,7 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(kept, offsets(self.store, failOnDataLoss=False, **start))
 
     def test_hole(self) -> None:
-        """
-        A file missing between others is lost data.
-        """
+        """A file missing between others is lost data."""
         whole = offsets(self.store)
         self.files[2].unlink()
         error = self.assertRaises(DataLost, offsets, self.store)
@@ -418,9 +349,7 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(kept, offsets(self.store, failOnDataLoss=False))
 
     def test_zeros_in_an_earlier_file(self) -> None:
-        """
-        What would be the end of the last file is damage in any other.
-        """
+        """What would be the end of the last file is damage in any other."""
         record = expected("5.3.3", "store")[10]
         with self.files[0].open("r+b") as file:
             file.seek(record["physicalOffset"])
@@ -429,9 +358,7 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(record["physicalOffset"], error.offset)
 
     def test_short_file(self) -> None:
-        """
-        A file that was cut short is not taken for a whole one.
-        """
+        """A file that was cut short is not taken for a whole one."""
         for size in (1000, 0):
             os.truncate(self.files[0], size)
             error = self.assertRaises(
@@ -440,18 +367,14 @@ class BadInputTests(SynchronousTestCase):
             self.assertIn("bytes 0 to 262144" if not size else "the file ends here", str(error))
 
     def test_crc(self) -> None:
-        """
-        A changed body is found, unless nobody asks.
-        """
+        """A changed body is found, unless nobody asks."""
         record = next(each for each in expected("5.3.3", "store") if each["bodyLength"] > 100)
         self.damage(record["physicalOffset"] + 100)
         self.assertRaises(RangeBroken, offsets, self.store)
         self.assertEqual(len(expected("5.3.3", "store")), len(offsets(self.store, verifyCrc=False)))
 
     def test_crc_and_on(self) -> None:
-        """
-        A read that is to go on has one row that tells of a changed body, or none.
-        """
+        """A read that is to go on has one row that tells of a changed body, or none."""
         records = expected("5.3.3", "store")
         record = next(each for each in records if each["bodyLength"] > 100)
         self.damage(record["physicalOffset"] + 100)
@@ -463,8 +386,7 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(len(records) - 1, len(offsets(self.store, mode="DROPMALFORMED")))
 
     def test_broken_chain_and_on(self) -> None:
-        """
-        Behind a record whose size is damaged a read goes on in the next file, or where the
+        """Behind a record whose size is damaged a read goes on in the next file, or where the
         split index says that a record begins; it never searches.
         """
         records = expected("5.3.3", "store")
@@ -481,9 +403,7 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(every[:3] + every[9:], offsets(self.store, mode="DROPMALFORMED"))
 
     def damage(self, place: int) -> None:
-        """
-        Flip a bit of the first file.
-        """
+        """Flip a bit of the first file."""
         with self.files[0].open("r+b") as file:
             file.seek(place)
             byte = file.read(1)[0]
@@ -491,9 +411,7 @@ class BadInputTests(SynchronousTestCase):
             file.write(bytes([byte ^ 1]))
 
     def test_two_copies(self) -> None:
-        """
-        One log is not read twice in one query, two logs are.
-        """
+        """One log is not read twice in one query, two logs are."""
         stores = {"a": self.store, "b": golden.store("5.3.3")}
         self.assertRaises(SameLog, scan(stores=stores).read_all)
         stores["b"] = golden.store("4.9.7")
@@ -503,23 +421,17 @@ class BadInputTests(SynchronousTestCase):
         self.assertEqual(counts, {name: names.count(name) for name in counts})
 
     def test_wrong_folder(self) -> None:
-        """
-        A folder without a log is no store, and an empty log has no rows.
-        """
+        """A folder without a log is no store, and an empty log has no rows."""
         empty = Path(self.mktemp())
         self.assertRaises(NotAStore, offsets, empty)
         (empty / "commitlog").mkdir(parents=True)
         self.assertEqual([], offsets(empty))
 
     def test_commitlog_folder(self) -> None:
-        """
-        The log's own folder may be named too.
-        """
+        """The log's own folder may be named too."""
         self.assertEqual(offsets(self.store), offsets(self.store / "commitlog"))
 
     def test_snapshot(self) -> None:
-        """
-        A snapshot's offsets end later reads where the log ended then.
-        """
+        """A snapshot's offsets end later reads where the log ended then."""
         end = snapshot(self.store)
         self.assertEqual(json.dumps(end), json.dumps(snapshot(self.store, endingOffsets=end)))

@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.roles}.
-"""
+"""Tests of L{rmqha.roles}."""

@@ -1,6 +1,4 @@
-"""
-Nodes whose threads, clock and master are a test's own.
-"""
+"""Nodes whose threads, clock and master are a test's own."""
 
 from __future__ import annotations
 
@@ -25,22 +23,17 @@ from tests.support.scripted_master import PuppetEndpoint
 
 
 class NodeReactor(MemoryReactorClock):
-    """
-    A reactor in memory that counts how often it was stopped.
-    """
+    """A reactor in memory that counts how often it was stopped."""
 
     stops = 0
 
     def stop(self) -> None:
-        """
-        Count.
-        """
+        """Count."""
         self.stops += 1
 
 
 def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: Any) -> Settings:
-    """
-    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes, no ports.
+    """A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes, no ports.
 
     @param keys: Fields of C{StoreSettings} with C{store_} before the name, else of
         C{HASettings}.
@@ -60,8 +53,7 @@ def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: 
 
 
 class Puppet(SlaveNode):
-    """
-    A node whose master is played by hand.
+    """A node whose master is played by hand.
 
     @ivar run: Its threads.
     @ivar codes: Exit codes it wanted.
@@ -83,9 +75,7 @@ class Puppet(SlaveNode):
         return self.run
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Whoever connects does so by hand.
-        """
+        """Whoever connects does so by hand."""
         return []
 
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
@@ -102,12 +92,8 @@ class Puppet(SlaveNode):
 
 
 class PuppetSlave(Puppet):
-    """
-    A slave.
-    """
+    """A slave."""
 
 
 class PuppetMember(Puppet, MemberNode):
-    """
-    A member of a set.
-    """
+    """A member of a set."""

@@ -1,6 +1,4 @@
-"""
-Nodes with access control, and nodes that sign.
-"""
+"""Nodes with access control, and nodes that sign."""
 
 from __future__ import annotations
 
@@ -22,14 +20,10 @@ from tests.support.logs import LogTestCase
 
 
 class AccessNodeTests(LogTestCase):
-    """
-    A slave, which has clients and is one itself.
-    """
+    """A slave, which has clients and is one itself."""
 
     def node(self, **keys: Path | bool) -> PuppetSlave:
-        """
-        A node that is not started.
-        """
+        """A node that is not started."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", master_client=("10.0.0.1", 10911))
         made = PuppetSlave(evolve(given, access=AccessSettings(**keys)), self.reactor)  # type: ignore[arg-type]
@@ -37,42 +31,32 @@ class AccessNodeTests(LogTestCase):
         return made
 
     def start(self, node: PuppetSlave) -> None:
-        """
-        Start it.
-        """
+        """Start it."""
         node.startService()
         self.addCleanup(self.stop, node)
         self.successResultOf(node.ready)
 
     def stop(self, node: PuppetSlave) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = node.stopService()
         for _ in range(5):
             self.reactor.advance(0)
         self.successResultOf(stopped)
 
     def accounts(self) -> Path:
-        """
-        A file of accounts.
-        """
+        """A file of accounts."""
         path = self.folder() / "plain_acl.yml"
         path.write_bytes(PLAIN_ACL.read_bytes())
         return path
 
     def test_no_start(self) -> None:
-        """
-        Without accounts it does not start.
-        """
+        """Without accounts it does not start."""
         node = self.node(enabled=True, accounts=self.folder() / "plain_acl.yml")
         error = self.assertRaises(KeyFileInvalid, node.startService)
         self.assertIn("plain_acl.yml: No such file", str(error))
 
     def test_unhealthy(self) -> None:
-        """
-        Accounts that cannot be used any more make it unhealthy, until they can.
-        """
+        """Accounts that cannot be used any more make it unhealthy, until they can."""
         path = self.accounts()
         node = self.node(enabled=True, accounts=path)
         self.start(node)
@@ -91,9 +75,7 @@ class AccessNodeTests(LogTestCase):
         self.assertNotIn("accounts", names())
 
     def test_signs(self) -> None:
-        """
-        What it asks its master is signed.
-        """
+        """What it asks its master is signed."""
         path = self.folder() / "tools.yml"
         path.write_text("accessKey: consumer\nsecretKey: consumer-secret\n", encoding="utf-8")
         node = self.node(credentials=path)

@@ -1,6 +1,4 @@
-"""
-What a node says of a configuration that is allowed and not wise.
-"""
+"""What a node says of a configuration that is allowed and not wise."""
 
 from __future__ import annotations
 
@@ -15,20 +13,14 @@ WISE = ("namesrvAddr=10.0.0.1:9876",)
 
 
 class AdviceTests(SynchronousTestCase):
-    """
-    L{open_ports} and L{advice}.
-    """
+    """L{open_ports} and L{advice}."""
 
     def ports(self, *keys: str, role: str = "master") -> list[str]:
-        """
-        The ports that are open to everybody.
-        """
+        """The ports that are open to everybody."""
         return open_ports(load(None, keys, role), namesrv=role == NAMESRV)
 
     def test_open(self) -> None:
-        """
-        Each port that serves everybody is named, with the keys that close it.
-        """
+        """Each port that serves everybody is named, with the keys that close it."""
         client, ha = self.ports()
         for text, words in ((client, ("10911", "aclEnable", "clientAllowedPeers")),):
             for word in words:
@@ -41,8 +33,7 @@ class AdviceTests(SynchronousTestCase):
         self.assertIn("namesrvAllowedPeers", names)
 
     def test_closed(self) -> None:
-        """
-        A list, a loopback address, access control or certificates of clients close a port; so
+        """A list, a loopback address, access control or certificates of clients close a port; so
         does not opening it.
         """
         self.assertEqual([], self.ports(*CLOSED))
@@ -68,29 +59,21 @@ class AdviceTests(SynchronousTestCase):
         self.assertIn("haTlsMode", ha)
 
     def test_slave(self) -> None:
-        """
-        A slave without a HA port has one port less.
-        """
+        """A slave without a HA port has one port less."""
         (client,) = self.ports("haMasterAddress=10.0.0.1:10912", "haListenPort=0", role="slave")
         self.assertIn("client port", client)
 
     def test_one_line(self) -> None:
-        """
-        They are one warning, and no warning where there is none.
-        """
+        """They are one warning, and no warning where there is none."""
         self.assertIn("haAllowedPeers", open_warning(load(None, (), "master"), namesrv=False))
         self.assertEqual("", open_warning(load(None, CLOSED, "master"), namesrv=False))
 
     def advised(self, *keys: str, role: str = "master") -> list[str]:
-        """
-        What is said of a configuration whose ports are closed.
-        """
+        """What is said of a configuration whose ports are closed."""
         return advice(load(None, (*CLOSED, *keys), role), namesrv=False)
 
     def test_advice(self) -> None:
-        """
-        What does not fit together is said; what does is not.
-        """
+        """What does not fit together is said; what does is not."""
         self.assertEqual([], self.advised(*WISE))
         (text,) = self.advised()
         self.assertIn("namesrvAddr", text)
@@ -105,9 +88,7 @@ class AdviceTests(SynchronousTestCase):
         self.assertEqual([], self.advised(*WISE, *synchronous))
 
     def test_tls_of_a_stranger(self) -> None:
-        """
-        A slave that connects with TLS is told to ask first whether the master is a stock one.
-        """
+        """A slave that connects with TLS is told to ask first whether the master is a stock one."""
         keys = (*WISE, "haTlsEnable=true")
         self.assertEqual([], self.advised(*keys, role="slave"))
         keys += ("haMasterAddress=10.0.0.1:10912",)
@@ -116,9 +97,7 @@ class AdviceTests(SynchronousTestCase):
         self.assertIn("haMasterClientAddress", text)
 
     def test_values(self) -> None:
-        """
-        A value that others cannot use as it is has a line, and one that they can has none.
-        """
+        """A value that others cannot use as it is has a line, and one that they can has none."""
 
         def said(*keys: str) -> list[str]:
             return advice(load(None, (*CLOSED, *WISE, *keys), "slave"), namesrv=False)

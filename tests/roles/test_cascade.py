@@ -1,6 +1,4 @@
-"""
-A slave's node with slaves behind it: when it lets them in, and as what.
-"""
+"""A slave's node with slaves behind it: when it lets them in, and as what."""
 
 from __future__ import annotations
 
@@ -24,14 +22,10 @@ from tests.support.scripted_master import Connection, frames
 
 
 class CascadeCase(SlaveCase):
-    """
-    A slave that has its HA port open, for those who connect by hand.
-    """
+    """A slave that has its HA port open, for those who connect by hand."""
 
     def start(self, *, wait: bool = True, run: Any = now, **keys: Any) -> PuppetSlave:
-        """
-        Start the node.
-        """
+        """Start the node."""
         given = settings(self.root, **{"listen_port": 10922, **keys})
         self.node = PuppetSlave(given, self.reactor, run)
         self.node.startService()
@@ -41,8 +35,7 @@ class CascadeCase(SlaveCase):
         return self.node
 
     def ask(self, offset: int, host: str = "10.0.0.9") -> Connection | None:
-        """
-        A slave behind ours connects and reports.
+        """A slave behind ours connects and reports.
 
         @return: C{None} if it is not let in.
         """
@@ -55,17 +48,13 @@ class CascadeCase(SlaveCase):
         return behind
 
     def sent(self, behind: Connection) -> int:
-        """
-        How many bytes of log it was sent.
-        """
+        """How many bytes of log it was sent."""
         decoder = TransferDecoder()
         events = decoder.receive(behind.transport.value())
         return sum(len(event.data) for event in events if hasattr(event, "data"))
 
     def copied(self, **keys: Any) -> Connection:
-        """
-        The node is in sync with its master.
-        """
+        """The node is in sync with its master."""
         self.start(**keys)
         upstream = self.accept(1)
         upstream.feed(self.theirs, upstream.reports()[0])
@@ -75,21 +64,15 @@ class CascadeCase(SlaveCase):
 
     @property
     def status(self) -> dict[str, Any]:
-        """
-        Of the node.
-        """
+        """Of the node."""
         return self.node.status()
 
 
 class LettingInTests(CascadeCase):
-    """
-    Who is let in, and when.
-    """
+    """Who is let in, and when."""
 
     def test_not_while_it_copies(self) -> None:
-        """
-        An unfinished copy may start over, so it is nobody's master yet.
-        """
+        """An unfinished copy may start over, so it is nobody's master yet."""
         self.start()
         upstream = self.accept()
         upstream.feed(self.theirs, 0, 2 * SIZE)
@@ -103,9 +86,7 @@ class LettingInTests(CascadeCase):
         self.assertEqual(self.sent(behind), self.theirs.end)
 
     def test_its_epoch_begins_with_the_copy(self) -> None:
-        """
-        What was copied is history everybody shares, whoever had it from where.
-        """
+        """What was copied is history everybody shares, whoever had it from where."""
         self.copied()
         end = self.theirs.end
         self.assertEqual(self.status["epoch"]["start"], end)
@@ -115,9 +96,8 @@ class LettingInTests(CascadeCase):
         self.assertEqual(self.sent(behind), 1000)
 
     def test_counts(self) -> None:
-        """
-        What slaves were sent stays counted when they are sent away, as before a repair, and so do
-        those that left.
+        """What slaves were sent stays counted when they are sent away, as before a repair, and so
+        do those that left.
         """
         self.copied()
         for host, lacks in (("10.0.0.8", 1000), ("10.0.0.9", 0)):
@@ -136,9 +116,7 @@ class LettingInTests(CascadeCase):
         self.assertEqual(self.status["sentBytes"], 1000)
 
     def test_passes_on(self) -> None:
-        """
-        What arrives and is verified goes on within milliseconds; part of a record does not.
-        """
+        """What arrives and is verified goes on within milliseconds; part of a record does not."""
         upstream = self.copied()
         end = self.theirs.end
         behind = self.ask(end)
@@ -157,18 +135,14 @@ class LettingInTests(CascadeCase):
         self.assertEqual(self.status["syncGuarantee"], "none: a slave takes no writes")
 
     def test_retention(self) -> None:
-        """
-        What a slave behind ours still needs is kept.
-        """
+        """What a slave behind ours still needs is kept."""
         self.copied()
         self.assertIsNone(self.node.store.retention.held_from())
         self.ask(SIZE + 700)
         self.assertEqual(self.node.store.retention.held_from(), SIZE + 700)
 
     def test_serves_while_its_master_is_away(self) -> None:
-        """
-        What it has is as good as before.
-        """
+        """What it has is as good as before."""
         self.copied()
         self.stop()
         self.start()
@@ -178,18 +152,14 @@ class LettingInTests(CascadeCase):
         self.assertGreater(self.sent(behind), self.theirs.end - SIZE - 1000)
 
     def test_off(self) -> None:
-        """
-        With haListenPort=0 there is no port, and no epoch.
-        """
+        """With haListenPort=0 there is no port, and no epoch."""
         self.copied(listen_port=0)
         self.assertEqual(self.node._ports, [])
         self.assertNotIn("epoch", self.status)
         self.assertEqual(self.status["replicas"], [])
 
     def test_full_disk(self) -> None:
-        """
-        That the epoch cannot be written down keeps nobody from following.
-        """
+        """That the epoch cannot be written down keeps nobody from following."""
         self.copied()
         self.stop()
         real = Epoch.save
@@ -210,14 +180,10 @@ class LettingInTests(CascadeCase):
 
 
 class EpochTests(CascadeCase):
-    """
-    Whom it believes.
-    """
+    """Whom it believes."""
 
     def test_goes_on(self) -> None:
-        """
-        After a clean stop with the same log start and marks are the same.
-        """
+        """After a clean stop with the same log start and marks are the same."""
         upstream = self.copied()
         start = self.theirs.end
         behind = self.ask(start)
@@ -233,9 +199,7 @@ class EpochTests(CascadeCase):
         self.assertEqual(self.status["closedConnections"]["unproven"], 1)
 
     def test_a_slave_becomes_a_master(self) -> None:
-        """
-        That begins another epoch: the other slaves of the old master are right.
-        """
+        """That begins another epoch: the other slaves of the old master are right."""
         self.copied()
         start = self.theirs.end
         log = self.node.store.log
@@ -249,9 +213,7 @@ class EpochTests(CascadeCase):
         self.assertEqual(crashed_from(self.root), start)
 
     def test_truncate(self) -> None:
-        """
-        A cut closes all connections first; nobody who has what was cut is believed after.
-        """
+        """A cut closes all connections first; nobody who has what was cut is believed after."""
         old = self.parted("truncate")
         end = self.theirs.end
         self.assertEqual(self.state, "ahead")
@@ -278,14 +240,11 @@ class EpochTests(CascadeCase):
         self.assertEqual((closed["ahead"], closed["unproven"]), (1, 1))
 
     def frames(self, start: int) -> list[bytes]:
-        """
-        What the master sends from C{start} on.
-        """
+        """What the master sends from C{start} on."""
         return list(frames(self.theirs, start))
 
     def test_a_stop_state_closes_all(self) -> None:
-        """
-        Whoever was let in before the node knew that it is ahead is closed, and refused as
+        """Whoever was let in before the node knew that it is ahead is closed, and refused as
         long as that lasts.
         """
         self.parted("stop")
@@ -304,9 +263,7 @@ class EpochTests(CascadeCase):
         self.assertEqual(self.status["closedConnections"]["upstream"], 2)
 
     def test_refused_cut(self) -> None:
-        """
-        Where nothing is cut, the epoch is the one it was.
-        """
+        """Where nothing is cut, the epoch is the one it was."""
         self.parted("truncate", max_truncate=10)
         start = self.status["epoch"]["start"]
         self.turn()
@@ -314,9 +271,7 @@ class EpochTests(CascadeCase):
         self.assertEqual(self.status["epoch"]["start"], start)
 
     def test_cut_while_it_is_read(self) -> None:
-        """
-        The slaves behind are gone before the store is closed.
-        """
+        """The slaves behind are gone before the store is closed."""
         self.parted("stop")
         self.stop()
         self.start(policy=DivergencePolicy.TRUNCATE)

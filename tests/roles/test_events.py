@@ -1,6 +1,4 @@
-"""
-What a node remembers of itself over a restart.
-"""
+"""What a node remembers of itself over a restart."""
 
 from __future__ import annotations
 
@@ -11,13 +9,11 @@ from tests.roles.test_node import NodeCase
 
 
 class NodeEventsTests(NodeCase):
-    """
-    Events of whole nodes.
-    """
+    """Events of whole nodes."""
 
     def test_restart(self) -> Deferred[None]:
-        """
-        A master's edges are there after a restart: its starts and stops, its states, its slave.
+        """A master's edges are there after a restart: its starts and stops, its states, its
+        slave.
         """
 
         async def steps() -> None:

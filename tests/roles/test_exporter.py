@@ -1,5 +1,5 @@
-"""
-What rocketmq-exporter asks a cluster of ours for; the tests beside real brokers ask a stock one.
+"""What rocketmq-exporter asks a cluster of ours for; the tests beside real brokers ask a stock
+one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from tests.support.exporter import ExporterRounds
 
 
 class ExporterTests(ClusterCase):
-    """
-    The exporter's rounds.
-    """
+    """The exporter's rounds."""
 
     async def begun(self) -> ExporterRounds:
-        """
-        A cluster, and a round of its clients.
-        """
+        """A cluster, and a round of its clients."""
         client = RemotingClient(reactor)
         self.addCleanup(client.close)
         namesrv, master, common = await self.cluster()
@@ -37,9 +33,7 @@ class ExporterTests(ClusterCase):
         )
 
     def test_runtime(self) -> Deferred[None]:
-        """
-        What a broker tells of itself.
-        """
+        """What a broker tells of itself."""
 
         async def steps() -> None:
             await (await self.begun()).check_runtime()
@@ -47,9 +41,7 @@ class ExporterTests(ClusterCase):
         return self.run_async(steps())
 
     def test_rounds(self) -> Deferred[None]:
-        """
-        The other rounds, from the list of topics to the statistics of a group.
-        """
+        """The other rounds, from the list of topics to the statistics of a group."""
 
         async def steps() -> None:
             await (await self.begun()).check_cluster()

@@ -1,6 +1,4 @@
-"""
-What makes a node unhealthy, by its roles.
-"""
+"""What makes a node unhealthy, by its roles."""
 
 from __future__ import annotations
 
@@ -20,45 +18,34 @@ ALARM = 60.0
 
 
 class HealthLines:
-    """
-    What the log says of health.
-    """
+    """What the log says of health."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def note(self, event: LogEvent) -> None:
-        """
-        Keep a line.
-        """
+        """Keep a line."""
         line = formatEvent(event)
         if "ealthy" in line:
             self.lines.append(f"{event['log_level'].name} {line}")
 
     def install(self, case: LogTestCase) -> HealthLines:
-        """
-        Observe during a test.
-        """
+        """Observe during a test."""
         globalLogPublisher.addObserver(self.note)
         case.addCleanup(globalLogPublisher.removeObserver, self.note)
         return self
 
 
 class SlaveTests(SlaveCase):
-    """
-    A slave whose master comes and goes.
-    """
+    """A slave whose master comes and goes."""
 
     def advance(self, seconds: float) -> None:
-        """
-        Time passes, in the steps of a reactor that looks at its timers.
-        """
+        """Time passes, in the steps of a reactor that looks at its timers."""
         for _ in range(round(seconds * 2)):
             self.reactor.advance(0.5)
 
     def test_no_master(self) -> None:
-        """
-        A slave that hears nothing from a master for haNoMasterAlarm is unhealthy, says so once,
+        """A slave that hears nothing from a master for haNoMasterAlarm is unhealthy, says so once,
         and goes on to serve; when it hears one again it is well, and says that once.
         """
         lines = HealthLines().install(self)
@@ -87,9 +74,7 @@ class SlaveTests(SlaveCase):
         self.assertIn("info Healthy again: no-master is over after 1", lines.lines[1])
 
     def test_never_a_master(self) -> None:
-        """
-        The time counts from the start too, and in the status.
-        """
+        """The time counts from the start too, and in the status."""
         self.start(master=None)
         self.advance(ALARM + 1)
         self.assertIn("no master address", unhealthy(self.node))
@@ -97,9 +82,7 @@ class SlaveTests(SlaveCase):
         self.assertAlmostEqual(upstream["secondsSilent"], ALARM + 1, delta=0.6)
 
     def test_alarm_off(self) -> None:
-        """
-        0 turns it off, another value moves it.
-        """
+        """0 turns it off, another value moves it."""
         self.start(master=None, no_master_alarm=0.0)
         self.advance(ALARM * 2)
         self.assertEqual(unhealthy(self.node), "")
@@ -109,9 +92,7 @@ class SlaveTests(SlaveCase):
         self.assertIn("no-master", unhealthy(self.node))
 
     def test_first_copy(self) -> None:
-        """
-        A slave that is still copying is healthy, and not ready.
-        """
+        """A slave that is still copying is healthy, and not ready."""
         self.start()
         connection = self.accept()
         self.assertIn("first-copy", unhealthy(self.node, HealthProbe.READY))
@@ -121,23 +102,17 @@ class SlaveTests(SlaveCase):
         self.assertNotIn("first-copy", unhealthy(self.node, HealthProbe.READY))
 
     def test_doubtful(self) -> None:
-        """
-        What a slave doubts is not ready; a full disk holds what is right.
-        """
+        """What a slave doubts is not ready; a full disk holds what is right."""
         self.parted("stop")
         self.assertIn("replication-ahead: ", unhealthy(self.node, HealthProbe.READY))
         self.assertEqual(unhealthy(self.node, HealthProbe.LIVE), "")
 
 
 class MasterTests(LogTestCase):
-    """
-    A master alone.
-    """
+    """A master alone."""
 
     def begin(self, role: BrokerRole) -> PlainMaster:
-        """
-        It serves.
-        """
+        """It serves."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, role=role))
@@ -148,17 +123,14 @@ class MasterTests(LogTestCase):
         return self.node
 
     def stop(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)
         self.successResultOf(stopped)
 
     def test_sync_without_replicas(self) -> None:
-        """
-        A SYNC_MASTER without a replica is unhealthy and says so once, though it is ready: its
+        """A SYNC_MASTER without a replica is unhealthy and says so once, though it is ready: its
         replicas have to find it.
         """
         lines = HealthLines().install(self)
@@ -170,8 +142,7 @@ class MasterTests(LogTestCase):
         self.assertIn("warn Unhealthy: too-few-replicas", lines.lines[0])
 
     def test_async(self) -> None:
-        """
-        An ASYNC_MASTER that never had one is well; of one that had, it is told that it is away,
+        """An ASYNC_MASTER that never had one is well; of one that had, it is told that it is away,
         until it is back or an operator drops its slot.
         """
         node = self.begin(BrokerRole.ASYNC_MASTER)
@@ -188,9 +159,7 @@ class MasterTests(LogTestCase):
         self.assertEqual(unhealthy(node), "")
 
     def test_writes(self) -> None:
-        """
-        An ASYNC_MASTER counts its writes, though they wait for nobody.
-        """
+        """An ASYNC_MASTER counts its writes, though they wait for nobody."""
         node = self.begin(BrokerRole.ASYNC_MASTER)
         self.assertEqual(node.status()["writes"], {})
         assert node.broker is not None and node.broker.writer is not None
@@ -199,8 +168,7 @@ class MasterTests(LogTestCase):
         self.assertEqual(node.status()["writes"], {"PUT_OK": 1})
 
     def test_no_writes(self) -> None:
-        """
-        A master that takes no writes is not ready, whatever the reason; that it is read-only is
+        """A master that takes no writes is not ready, whatever the reason; that it is read-only is
         for an operator too.
         """
         node = self.begin(BrokerRole.ASYNC_MASTER)

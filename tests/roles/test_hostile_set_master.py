@@ -1,5 +1,4 @@
-"""
-What a member makes of a master that says what no master says: the connection ends with a reason,
+"""What a member makes of a master that says what no master says: the connection ends with a reason,
 the log and what is known of it stay, and the next master is followed.
 """
 
@@ -22,9 +21,7 @@ ANSWER = ha_v2.encode_answer(0, [FIRST_LABEL])
 
 
 def transfer(offset: int, size: int, label: int, start: int, body: bytes = b"") -> bytes:
-    """
-    A transfer, of whatever sizes; its confirm offset is above everything.
-    """
+    """A transfer, of whatever sizes; its confirm offset is above everything."""
     header = TransferHeader(size, offset, label, start, HUGE)
     return ha_v2.encode_transfer_header(header) + body
 
@@ -61,14 +58,10 @@ IN_STREAM: dict[str, Callable[[int], bytes]] = {
 
 
 class HostileSetMasterTests(MemberChangeCase):
-    """
-    A member that is in sync with a master played by hand.
-    """
+    """A member that is in sync with a master played by hand."""
 
     def kept(self) -> tuple[Any, ...]:
-        """
-        What a master must not spoil.
-        """
+        """What a master must not spoil."""
         node, root = self.node, self.root
         return (
             content(node.store.log),
@@ -80,9 +73,7 @@ class HostileSetMasterTests(MemberChangeCase):
         )
 
     def again(self) -> SetMaster:
-        """
-        It connects once more, after the pause of the state it is in, and is in sync.
-        """
+        """It connects once more, after the pause of the state it is in, and is in sync."""
         master = SetMaster(self.accept(within=60.0))
         master.answer(self.theirs, FIRST_LABEL)
         (asked,) = master.reports()
@@ -97,9 +88,7 @@ class HostileSetMasterTests(MemberChangeCase):
         return found
 
     def refused(self, master: SetMaster, before: tuple[Any, ...], name: str) -> None:
-        """
-        The connection ended, it is said why, and nothing came of it.
-        """
+        """The connection ended, it is said why, and nothing came of it."""
         self.assertFalse(master.connection.open, name)
         self.turn()
         self.assertNotEqual(self.upstream["state"], "in-sync", name)
@@ -108,9 +97,8 @@ class HostileSetMasterTests(MemberChangeCase):
         self.assert_state(MemberState.FOLLOWING)
 
     def test_no_answer(self) -> None:
-        """
-        What is no answer to our handshake ends the connection before anything is reported, in one
-        piece or byte by byte.
+        """What is no answer to our handshake ends the connection before anything is reported, in
+        one piece or byte by byte.
         """
         good = self.follow()
         before = self.kept()
@@ -126,9 +114,8 @@ class HostileSetMasterTests(MemberChangeCase):
                 good = self.again()
 
     def test_in_the_stream(self) -> None:
-        """
-        So does what cannot follow: no byte of it is kept or reported, no label filed, and readers
-        see no more than before.
+        """So does what cannot follow: no byte of it is kept or reported, no label filed, and
+        readers see no more than before.
         """
         good = self.follow()
         before = self.kept()

@@ -1,6 +1,4 @@
-"""
-A slave behind a master that a controller elects.
-"""
+"""A slave behind a master that a controller elects."""
 
 from __future__ import annotations
 
@@ -36,17 +34,14 @@ SHAKEN = ha_v2.encode_handshake(ha_v2.SlaveHandshake(id=-1, learner=True))
 
 
 def ha_port(member: str) -> str:
-    """
-    Where a member's slaves connect.
-    """
+    """Where a member's slaves connect."""
     host, _, port = member.rpartition(":")
     return f"{host}:{int(port) + 1}"
 
 
 @define(eq=False)
 class FakeSet(FakeControllers):
-    """
-    A controller, and members that answer what a slave asks.
+    """A controller, and members that answer what a slave asks.
 
     @ivar master: The client port of who is elected; empty for nobody.
     @ivar epoch: In which master epoch.
@@ -58,16 +53,12 @@ class FakeSet(FakeControllers):
     serving: set[str] = field(factory=set)
 
     def elect(self, master: str) -> None:
-        """
-        Another one is master, and knows it.
-        """
+        """Another one is master, and knows it."""
         self.master, self.serving = master, {master}
         self.epoch += 1
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Answer as the controller or a member.
-        """
+        """Answer as the controller or a member."""
         if address in self.addresses:
             self.handlers[ControllerRequestCode.GET_REPLICA_INFO] = self._replicas
             return super().request(address, command, timeout)
@@ -98,37 +89,27 @@ class FakeSet(FakeControllers):
 
 
 class SetMaster:
-    """
-    The master's end of one connection.
-    """
+    """The master's end of one connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
     @property
     def heard(self) -> bytes:
-        """
-        All that the slave said.
-        """
+        """All that the slave said."""
         return self.connection.transport.value()
 
     def answer(self, log: CommitLog, *labels: EpochLabel) -> None:
-        """
-        Answer the handshake.
-        """
+        """Answer the handshake."""
         self.connection.send(ha_v2.encode_answer(log.end, labels))
 
     def reports(self) -> list[int]:
-        """
-        What was reported behind the handshake.
-        """
+        """What was reported behind the handshake."""
         rest = self.heard[len(SHAKEN) :]
         return [int.from_bytes(rest[at + 4 : at + 12]) for at in range(0, len(rest), 12)]
 
     def feed(self, log: CommitLog, start: int, confirm: int, *labels: EpochLabel) -> None:
-        """
-        Send a log from a place on, each label where its bytes are, and a heartbeat.
-        """
+        """Send a log from a place on, each label where its bytes are, and a heartbeat."""
         known = labels or (FIRST_LABEL,)
         while start < log.end:
             label = [each for each in known if each.start <= start][-1]
@@ -140,32 +121,24 @@ class SetMaster:
         self.heartbeat(log.end, confirm, [each for each in known if each.start < log.end][-1])
 
     def heartbeat(self, at: int, confirm: int, label: EpochLabel = FIRST_LABEL) -> None:
-        """
-        A transfer without bytes.
-        """
+        """A transfer without bytes."""
         head = TransferHeader(0, at, label.label, label.start, confirm)
         self.connection.send(ha_v2.encode_transfer_header(head))
 
 
 class LearnerTests(SlaveCase):
-    """
-    One learner, a controller and members.
-    """
+    """One learner, a controller and members."""
 
     FIRST, SECOND = "10.0.0.1:10911", "10.0.0.2:10911"
 
     def setUp(self) -> None:
-        """
-        The first member is master.
-        """
+        """The first member is master."""
         super().setUp()
         self.set = FakeSet((CONTROLLER,), CONTROLLER)
         self.set.elect(self.FIRST)
 
     def learn(self, cut: CutPolicy = CutPolicy.UNCONFIRMED, **keys: Any) -> PuppetSlave:
-        """
-        Start the learner.
-        """
+        """Start the learner."""
         made = settings(self.root, master=None, **keys)
         mode = ControllerSettings(enabled=True, learner=True, addresses=CONTROLLER, cut_policy=cut)
         self.node = PuppetSlave(evolve(made, controller=mode), self.reactor)
@@ -177,9 +150,7 @@ class LearnerTests(SlaveCase):
         return self.node
 
     def shake(self, theirs: CommitLog | None = None, *labels: EpochLabel) -> SetMaster:
-        """
-        The learner connects, and is answered.
-        """
+        """The learner connects, and is answered."""
         master = SetMaster(self.accept(within=2.0))
         self.assertEqual(master.heard, SHAKEN)
         master.answer(theirs or self.theirs, *(labels or (FIRST_LABEL,)))
@@ -191,8 +162,7 @@ class LearnerTests(SlaveCase):
         return found
 
     def test_follows(self) -> None:
-        """
-        It asks the controller, the member where its HA port is, shakes hands once, and gets the
+        """It asks the controller, the member where its HA port is, shakes hands once, and gets the
         whole log; readers see it up to the confirm offset.
         """
         self.learn()
@@ -217,9 +187,8 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.node.epochs.journal.text(), "1-0")
 
     def test_epoch(self) -> None:
-        """
-        In which epoch its master leads is asked anew each time: it may have been replaced without
-        having said so.
+        """In which epoch its master leads is asked anew each time: it may have been replaced
+        without having said so.
         """
         self.learn()
         self.shake()
@@ -239,9 +208,7 @@ class LearnerTests(SlaveCase):
         self.assertIsNone(asked(), "nobody knows")
 
     def test_restart(self) -> None:
-        """
-        What readers saw they see again, and no more.
-        """
+        """What readers saw they see again, and no more."""
         self.learn()
         self.shake().feed(self.theirs, 0, confirm=self.theirs.end - 1)
         self.reactor.advance(1.0)
@@ -254,9 +221,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.node.store.readable, self.theirs.end - 1)
 
     def test_an_unanswered_handshake(self) -> None:
-        """
-        It is not sent again: the connection is given up, and nothing is concluded from it.
-        """
+        """It is not sent again: the connection is given up, and nothing is concluded from it."""
         self.learn()
         first = SetMaster(self.accept(within=2.0))
         first.answer(self.theirs, FIRST_LABEL)
@@ -270,9 +235,8 @@ class LearnerTests(SlaveCase):
         self.assertEqual(again.reports(), [1])
 
     def test_switch(self) -> None:
-        """
-        Another member is elected: it is followed, and what only the first had is cut off where no
-        reader has seen it, and kept.
+        """Another member is elected: it is followed, and what only the first had is cut off where
+        no reader has seen it, and kept.
         """
         self.learn()
         master = self.shake()
@@ -305,9 +269,8 @@ class LearnerTests(SlaveCase):
         self.assertEqual(cut.read_bytes(), content(self.theirs)[common:])
 
     def parted(self, master: SetMaster, common: bytes) -> tuple[CommitLog, tuple[EpochLabel, ...]]:
-        """
-        Another member is elected whose log goes on otherwise behind what is common, and begins to
-        feed.
+        """Another member is elected whose log goes on otherwise behind what is common, and begins
+        to feed.
 
         @return: Its log and its labels.
         """
@@ -321,9 +284,7 @@ class LearnerTests(SlaveCase):
         return other, labels
 
     def test_a_cut_that_readers_would_notice(self) -> None:
-        """
-        What lies below the confirm offset is not cut off, unless the operator says so.
-        """
+        """What lies below the confirm offset is not cut off, unless the operator says so."""
         self.learn()
         master = self.shake()
         whole = content(self.theirs)
@@ -339,8 +300,7 @@ class LearnerTests(SlaveCase):
         self.assertIn(f"up to the confirm offset {len(before)}", self.upstream["reason"])
 
     def test_a_cut_within_the_last_record(self) -> None:
-        """
-        A confirm offset may lie within a record: stock members report the end of each frame, and
+        """A confirm offset may lie within a record: stock members report the end of each frame, and
         one that is elected cuts off what it has of a record.  No reader has seen any of it.
         """
         self.learn()
@@ -361,9 +321,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.node.status()["dispatchedOffset"], other.end)
 
     def test_a_master_that_is_none_yet(self) -> None:
-        """
-        Who is elected and has not changed its role is asked again.
-        """
+        """Who is elected and has not changed its role is asked again."""
         self.set.serving.clear()
         self.learn()
         self.turn()
@@ -374,9 +332,7 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.upstream["controller"]["trouble"], "")
 
     def test_no_controller(self) -> None:
-        """
-        While none answers, the master that is there is followed; without a master it is said.
-        """
+        """While none answers, the master that is there is followed; without a master it is said."""
         self.learn()
         master = self.shake()
         master.feed(self.theirs, 0, confirm=0)
@@ -388,9 +344,7 @@ class LearnerTests(SlaveCase):
         self.assertIn("no-controller", unhealthy(self.node))
 
     def test_controllers_that_forgot(self) -> None:
-        """
-        A master epoch below the log's own is not followed.
-        """
+        """A master epoch below the log's own is not followed."""
         self.set.epoch = 5
         self.learn()
         self.shake(None, EpochLabel(5, 0)).feed(self.theirs, 0, 0, EpochLabel(5, 0))
@@ -404,9 +358,7 @@ class LearnerTests(SlaveCase):
         )
 
     def log_of(self, data: bytes) -> CommitLog:
-        """
-        A log that has these bytes.
-        """
+        """A log that has these bytes."""
         log = self.log()
         at = 0
         while at < len(data):

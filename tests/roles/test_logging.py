@@ -1,6 +1,4 @@
-"""
-What twistd writes of a node.
-"""
+"""What twistd writes of a node."""
 
 from __future__ import annotations
 
@@ -14,22 +12,16 @@ from tests.support.effort import slow
 
 
 class LoggingTests(SynchronousTestCase):
-    """
-    Nodes as processes of their own.
-    """
+    """Nodes as processes of their own."""
 
     def setUp(self) -> None:
-        """
-        A folder.
-        """
+        """A folder."""
         self.folder = Folder("logging-")
         self.addCleanup(self.folder.remove)
 
     @slow
     def test_json(self) -> None:
-        """
-        From the first line to the last each is an object that names the node.
-        """
+        """From the first line to the last each is an object that names the node."""
         node = Node(self.folder.path, "master", logFormat="json", logLevel="info")
         node.start()
         node.term()
@@ -39,9 +31,7 @@ class LoggingTests(SynchronousTestCase):
 
     @slow
     def test_file(self) -> None:
-        """
-        With C{--logfile} the lines are there, and C{SIGUSR1} turns it over.
-        """
+        """With C{--logfile} the lines are there, and C{SIGUSR1} turns it over."""
         node = Node(self.folder.path, "master")
         path = self.folder.path / "node.log"
         node.launch_options = ["--logfile", str(path)]

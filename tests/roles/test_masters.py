@@ -1,6 +1,4 @@
-"""
-A slave between two masters of one name.
-"""
+"""A slave between two masters of one name."""
 
 from __future__ import annotations
 
@@ -28,17 +26,14 @@ NEW_CLIENT, OLD_CLIENT = "10.0.0.6:10911", "10.0.0.5:10911"
 
 
 class TwoMastersCase(SlaveCase):
-    """
-    The promoted master's log, C{theirs}, and the old one's, which parts from it.
+    """The promoted master's log, C{theirs}, and the old one's, which parts from it.
 
     @ivar epochs: What the masters tell of themselves, by client port; others do not answer.
     @ivar claims: What each was told.
     """
 
     def setUp(self) -> None:
-        """
-        Both have what there was; then the old one has others.
-        """
+        """Both have what there was; then the old one has others."""
         super().setUp()
         common = self.theirs.end
         self.fork = self.log()
@@ -53,9 +48,7 @@ class TwoMastersCase(SlaveCase):
         self.patch(master_bounds, "ask", self.ask)
 
     def fork_from(self, end: int) -> None:
-        """
-        Give the old master's log what both have.
-        """
+        """Give the old master's log what both have."""
         self.fork.begin(0)
         append_frame(self.fork, 0, content(self.theirs, 0, end))
         self.fork.verify()
@@ -63,9 +56,7 @@ class TwoMastersCase(SlaveCase):
     def ask(
         self, client: object, address: str, claim: EpochClaim | None = None
     ) -> Deferred[MasterBounds]:
-        """
-        A client port is asked.
-        """
+        """A client port is asked."""
         self.claims.append((address, claim))
         if address not in self.epochs:
             return fail(RemotingUnreachable(address, "refused"))
@@ -74,18 +65,14 @@ class TwoMastersCase(SlaveCase):
         return succeed(MasterBounds(0, log.end, hash(address) % 1000, identity))
 
     def told(self, ha: str, client: str, epoch: int | None = None) -> None:
-        """
-        A name server names a master.
-        """
+        """A name server names a master."""
         self.node.told(
             RegisterBrokerAnswer(ha_server_addr=ha, master_addr=client, master_epoch=epoch)
         )
         self.turn()
 
     def following(self, policy: str = "truncate", **keys: Any) -> Connection:
-        """
-        A slave that is in sync with the promoted master.
-        """
+        """A slave that is in sync with the promoted master."""
         self.start(master=None, policy=DivergencePolicy(policy), **keys)
         self.told(NEW, NEW_CLIENT)
         connection = self.accept()
@@ -95,24 +82,18 @@ class TwoMastersCase(SlaveCase):
         return connection
 
     def restarted(self, policy: str = "truncate", **keys: Any) -> PuppetSlave:
-        """
-        The same slave after a restart.
-        """
+        """The same slave after a restart."""
         self.stop()
         return self.start(master=None, policy=DivergencePolicy(policy), **keys)
 
     @property
     def upstream(self) -> dict[str, Any]:
-        """
-        What it says of its master.
-        """
+        """What it says of its master."""
         found: dict[str, Any] = self.node.status()["upstream"]
         return found
 
     def compare(self, log: CommitLog) -> None:
-        """
-        The master that it is connected to shows its log.
-        """
+        """The master that it is connected to shows its log."""
         connection = self.accept(5.0)
         start = connection.reports()[0]
         connection.feed(log, start)
@@ -121,21 +102,16 @@ class TwoMastersCase(SlaveCase):
             self.turn()
 
     def assertHeld(self) -> None:
-        """
-        All that was acknowledged is there.
-        """
+        """All that was acknowledged is there."""
         log = self.node.store.log
         self.assertEqual(content(log), content(self.theirs))
 
 
 class NamedTests(TwoMastersCase):
-    """
-    A name server names the old master again.
-    """
+    """A name server names the old master again."""
 
     def test_stays_with_a_live_one(self) -> None:
-        """
-        By a stock name server, and by an old master that does not answer: the slave stays, and
+        """By a stock name server, and by an old master that does not answer: the slave stays, and
         says in its status what is wrong.
         """
         connection = self.following()
@@ -147,16 +123,12 @@ class NamedTests(TwoMastersCase):
         self.assertHeld()
 
     def asked_for_tables(self) -> str:
-        """
-        The client port that its tables come from.
-        """
+        """The client port that its tables come from."""
         found: str = self.node.status()["metadata"]["master"]
         return found
 
     def test_refuses_a_lower_one(self) -> None:
-        """
-        One of a lower epoch is never followed, and is told of the other.
-        """
+        """One of a lower epoch is never followed, and is told of the other."""
         self.epochs = {NEW_CLIENT: 1, OLD_CLIENT: 0}
         connection = self.following()
         self.assertEqual(self.node.status()["masterEpoch"], 1)
@@ -181,9 +153,7 @@ class NamedTests(TwoMastersCase):
         self.assertHeld()
 
     def test_follows_a_higher_one(self) -> None:
-        """
-        One with a higher epoch is followed at once, and what it does not have is cut.
-        """
+        """One with a higher epoch is followed at once, and what it does not have is cut."""
         self.epochs = {NEW_CLIENT: 1, OLD_CLIENT: 2}
         self.following()
         self.told(OLD, OLD_CLIENT)
@@ -195,8 +165,7 @@ class NamedTests(TwoMastersCase):
         self.assertEqual(EpochJournal.read(self.root).number, 2)
 
     def test_silent(self) -> None:
-        """
-        When its master was silent for haHousekeepingInterval it follows the other; then what was
+        """When its master was silent for haHousekeepingInterval it follows the other; then what was
         held for the first is not cut, and the reason names both.
         """
         connection = self.following()
@@ -217,14 +186,10 @@ class NamedTests(TwoMastersCase):
 
 
 class ConfiguredTests(TwoMastersCase):
-    """
-    The configuration names the old master.
-    """
+    """The configuration names the old master."""
 
     def pointed(self, policy: str = "truncate", **keys: Any) -> None:
-        """
-        A slave that followed the promoted one starts with the old one.
-        """
+        """A slave that followed the promoted one starts with the old one."""
         self.following()
         self.stop()
         self.start(
@@ -235,8 +200,8 @@ class ConfiguredTests(TwoMastersCase):
         )
 
     def test_lower(self) -> None:
-        """
-        One that tells a lower epoch is not followed: a stop state names both, and the log serves.
+        """One that tells a lower epoch is not followed: a stop state names both, and the log
+        serves.
         """
         self.epochs = {NEW_CLIENT: 1, OLD_CLIENT: 0}
         self.pointed()
@@ -249,21 +214,15 @@ class ConfiguredTests(TwoMastersCase):
         self.assertHeld()
 
     def test_not_cut(self) -> None:
-        """
-        Where no epoch tells, the bytes that were acknowledged are kept.
-        """
+        """Where no epoch tells, the bytes that were acknowledged are kept."""
         self.not_cut("truncate")
 
     def test_not_set_aside(self) -> None:
-        """
-        Nor is the whole log put aside.
-        """
+        """Nor is the whole log put aside."""
         self.not_cut("rebootstrap")
 
     def not_cut(self, policy: str) -> None:
-        """
-        A policy is not carried out.
-        """
+        """A policy is not carried out."""
         self.pointed(policy)
         self.compare(self.fork)
         self.assertEqual(self.upstream["state"], "diverged")
@@ -271,9 +230,7 @@ class ConfiguredTests(TwoMastersCase):
         self.assertHeld()
 
     def test_trusted(self) -> None:
-        """
-        The operator names the old one: what it does not have goes to quarantine.
-        """
+        """The operator names the old one: what it does not have goes to quarantine."""
         self.epochs = {NEW_CLIENT: 1, OLD_CLIENT: 0}
         self.pointed(trust_master=("10.0.0.5", 10912))
         self.compare(self.fork)
@@ -287,9 +244,7 @@ class ConfiguredTests(TwoMastersCase):
         self.assertEqual(self.node.status()["truncatedBytes"], self.theirs.end - self.common)
 
     def test_own_master(self) -> None:
-        """
-        A master that lost its own tail is the same one: the policy decides, as ever.
-        """
+        """A master that lost its own tail is the same one: the policy decides, as ever."""
         self.following()
         lost = self.theirs.end
         self.stop()

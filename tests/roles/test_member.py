@@ -1,6 +1,4 @@
-"""
-A member of a set, whose controller and fellow members are played by hand.
-"""
+"""A member of a set, whose controller and fellow members are played by hand."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ OTHER_ADDRESS = "10.0.0.2:10911"
 
 @define(eq=False)
 class WholeSet(FakeSet):
-    """
-    A controller that a member can join, and one other member.
+    """A controller that a member can join, and one other member.
 
     @ivar address: Where our member is.
     @ivar in_sync: The SyncStateSet.
@@ -88,9 +85,7 @@ class WholeSet(FakeSet):
         }
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Answer as the controller or the other member.
-        """
+        """Answer as the controller or the other member."""
         if self.lives_at and address == self.lives_at:
             living = EpochCache(
                 broker_id=0, broker_name=self.names[0], max_offset=0, generation=self.generation
@@ -111,17 +106,13 @@ class WholeSet(FakeSet):
         return super().request(address, command, timeout)
 
     def make_master(self, number: int) -> None:
-        """
-        Elect one of the two.
-        """
+        """Elect one of the two."""
         self.elect(self.address if number == OURS else OTHER_ADDRESS)
         self.in_sync, self.set_epoch = (number,), self.set_epoch + 1
 
     @property
     def number(self) -> int | None:
-        """
-        Who is master.
-        """
+        """Who is master."""
         if not self.master:
             return None
         return OTHER if self.master == OTHER_ADDRESS else OURS
@@ -174,23 +165,17 @@ class WholeSet(FakeSet):
 
 
 class MemberCase(SlaveCase):
-    """
-    A member with id 1.
-    """
+    """A member with id 1."""
 
     def setUp(self) -> None:
-        """
-        Nobody is master.
-        """
+        """Nobody is master."""
         super().setUp()
         self.set = WholeSet((CONTROLLER,), CONTROLLER)
         # Clients' ports are real ones.
         self.port = client_port()
 
     def member(self, role: BrokerRole = BrokerRole.SYNC_MASTER, **keys: Any) -> PuppetMember:
-        """
-        Start it.
-        """
+        """Start it."""
         made = settings(self.root, master=None, listen_port=10912, **keys)
         broker = evolve(made.broker, role=role, ip1="10.0.0.1", listen_port=self.port)
         mode = ControllerSettings(enabled=True, addresses=CONTROLLER)
@@ -207,30 +192,22 @@ class MemberCase(SlaveCase):
         return self.node
 
     def pass_time(self, seconds: float) -> None:
-        """
-        In steps of a look.
-        """
+        """In steps of a look."""
         for _ in range(round(seconds / TICK)):
             self.reactor.advance(TICK)
 
     def assert_state(self, state: MemberState, reason: str = "") -> None:
-        """
-        What it says that it does.
-        """
+        """What it says that it does."""
         said = self.node.status()["controller"]
         self.assertEqual(said["state"], state.value, said)
         self.assertIn(reason, said["reason"])
 
     def write(self, size: int = 300) -> Deferred[PutResult]:
-        """
-        A client's message.
-        """
+        """A client's message."""
         return self.node.broker.writer.put(message(size, topic="TopicA"))
 
     def joined(self, end: int = 0) -> tuple[Any, PuppetTransport]:
-        """
-        The other member connects to our HA port, and reports.
-        """
+        """The other member connects to our HA port, and reports."""
         address = IPv4Address("TCP", "10.0.0.2", 40000)
         protocol = self.node.serving.gate.buildProtocol(address)
         assert protocol is not None, "it was refused"
@@ -243,9 +220,7 @@ class MemberCase(SlaveCase):
         return protocol, transport
 
     def in_sync(self) -> Any:
-        """
-        The other member has all, and is one of the SyncStateSet.
-        """
+        """The other member has all, and is one of the SyncStateSet."""
         protocol, _ = self.joined()
         protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
         self.pass_time(3.0)
@@ -253,9 +228,7 @@ class MemberCase(SlaveCase):
         return protocol
 
     def beats(self) -> list[MemberHeartbeatRequest]:
-        """
-        The signs of life since the last time.
-        """
+        """The signs of life since the last time."""
         asked, self.set.asked = self.set.asked, []
         return [
             command.custom(MemberHeartbeatRequest)
@@ -265,13 +238,11 @@ class MemberCase(SlaveCase):
 
 
 class LeadTests(MemberCase):
-    """
-    Elected, and elected away.
-    """
+    """Elected, and elected away."""
 
     def test_first(self) -> None:
-        """
-        The first member of a set is elected, and its epoch is in the epoch file before a write.
+        """The first member of a set is elected, and its epoch is in the epoch file before a
+        write.
         """
         self.member()
         self.assert_state(MemberState.LEADING, "in master epoch 1")
@@ -283,9 +254,7 @@ class LeadTests(MemberCase):
         self.assertIs(alone.status, PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_not_first(self) -> None:
-        """
-        One with brokerRole=SLAVE waits for the member that has the data.
-        """
+        """One with brokerRole=SLAVE waits for the member that has the data."""
         self.member(BrokerRole.SLAVE)
         self.assert_state(MemberState.WAITING, "must not be a set's first")
         self.set.make_master(OTHER)
@@ -294,8 +263,8 @@ class LeadTests(MemberCase):
         self.assertEqual(self.node.settings.broker.id, OURS)
 
     def test_acknowledged(self) -> None:
-        """
-        A write is answered when the other member of the SyncStateSet holds it; then readers see it.
+        """A write is answered when the other member of the SyncStateSet holds it; then readers see
+        it.
         """
         self.member()
         protocol = self.in_sync()
@@ -312,9 +281,8 @@ class LeadTests(MemberCase):
         self.assertEqual(self.node.status()["controller"]["confirmOffset"], end)
 
     def test_members_first(self) -> None:
-        """
-        Members get a write before it is answered if the answer waits for them, by C{brokerRole}; a
-        slave by its configuration that is elected promises what C{SYNC_MASTER} does.
+        """Members get a write before it is answered if the answer waits for them, by C{brokerRole};
+        a slave by its configuration that is elected promises what C{SYNC_MASTER} does.
         """
         for role in BrokerRole:
             self.member(role)
@@ -330,9 +298,7 @@ class LeadTests(MemberCase):
             self.stop()
 
     def test_another_is_elected(self) -> None:
-        """
-        Waiting writes are answered 12, no other is taken, and the other one is followed.
-        """
+        """Waiting writes are answered 12, no other is taken, and the other one is followed."""
         self.member()
         self.in_sync()
         waiting = self.write()
@@ -346,9 +312,8 @@ class LeadTests(MemberCase):
         self.assertTrue(self.node.endpoint.waiting)
 
     def test_elected_while_following(self) -> None:
-        """
-        It follows, is elected, and goes on behind what it has: with its own label there, and all of
-        it readable.
+        """It follows, is elected, and goes on behind what it has: with its own label there, and all
+        of it readable.
         """
         self.set.make_master(OTHER)
         self.member()
@@ -371,8 +336,8 @@ class LeadTests(MemberCase):
         self.assertGreater(self.node.store.log.end, self.theirs.end)
 
     def test_again_in_a_new_epoch(self) -> None:
-        """
-        The same member is elected again: connections end, so that members hear of the new label.
+        """The same member is elected again: connections end, so that members hear of the new
+        label.
         """
         self.member()
         _, transport = self.joined()
@@ -383,9 +348,7 @@ class LeadTests(MemberCase):
         self.assertTrue(transport.disconnecting)
 
     def test_news_of_an_election(self) -> None:
-        """
-        Whoever tells of one: the controller is asked, and only that counts.
-        """
+        """Whoever tells of one: the controller is asked, and only that counts."""
         self.member()
         (part,) = self.node.broker_parts()
         told = RoleChangedRequest(master_epoch=9, sync_state_set_epoch=1)
@@ -399,14 +362,11 @@ class LeadTests(MemberCase):
 
 
 class SafetyTests(MemberCase):
-    """
-    When it does not lead, though it could.
-    """
+    """When it does not lead, though it could."""
 
     def test_fence(self) -> None:
-        """
-        No controller answers, and a member is away that could have been elected: no write is taken
-        until a controller says that this is still the master.
+        """No controller answers, and a member is away that could have been elected: no write is
+        taken until a controller says that this is still the master.
         """
         self.member()
         protocol = self.in_sync()
@@ -425,9 +385,7 @@ class SafetyTests(MemberCase):
         self.write()
 
     def test_controllers_that_forgot(self) -> None:
-        """
-        A set that they do not know, though this node was in it, and an epoch below the log's.
-        """
+        """A set that they do not know, though this node was in it, and an epoch below the log's."""
         self.member()
         self.stop()
         self.beats()
@@ -445,8 +403,8 @@ class SafetyTests(MemberCase):
         self.assertIn("member-refused", unhealthy(self.node))
 
     def test_controllers_that_forget(self) -> None:
-        """
-        While this node leads: they may have another master elected, so it takes no more writes.
+        """While this node leads: they may have another master elected, so it takes no more
+        writes.
         """
         self.member()
         self.set.epoch, self.set.master = 0, OTHER_ADDRESS
@@ -456,9 +414,8 @@ class SafetyTests(MemberCase):
             self.write()
 
     def test_id_at_another_address(self) -> None:
-        """
-        While this node leads its id is told at another address, by a copy of its disk: it takes no
-        more writes, nor does it lead after a restart.
+        """While this node leads its id is told at another address, by a copy of its disk: it takes
+        no more writes, nor does it lead after a restart.
         """
         self.member()
         copy = "10.0.0.9:10911"
@@ -477,9 +434,7 @@ class SafetyTests(MemberCase):
         self.assertIsNone(self.node.master)
 
     def test_copy_of_a_living_disk(self) -> None:
-        """
-        A node on a copy of a living member's disk does not join, and names that member.
-        """
+        """A node on a copy of a living member's disk does not join, and names that member."""
         self.member()
         self.stop()
         generation = json.loads((self.root / "rmqha" / "published.json").read_text())["generation"]
@@ -497,9 +452,8 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.LEADING)
 
     def test_nobody_can_be_elected(self) -> None:
-        """
-        Where the only member in sync is dead, the reason says which one it is, and where the ways
-        out are told.
+        """Where the only member in sync is dead, the reason says which one it is, and where the
+        ways out are told.
         """
         self.set.elect("")
         self.set.in_sync = (OTHER,)
@@ -512,8 +466,7 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.WAITING, "rmqha controller explain")
 
     def test_a_lost_log(self) -> None:
-        """
-        A member that was counted on and comes back with less gives no sign of life, until it has
+        """A member that was counted on and comes back with less gives no sign of life, until it has
         the rest again.
         """
         self.member()
@@ -530,9 +483,7 @@ class SafetyTests(MemberCase):
         self.assertEqual(self.beats(), [])
 
     def test_identity_of_another_set(self) -> None:
-        """
-        It does not join with it.
-        """
+        """It does not join with it."""
         self.root.mkdir(parents=True)
         (self.root / "brokerIdentity").write_text("C#another#4")
         self.member()
@@ -540,9 +491,7 @@ class SafetyTests(MemberCase):
         self.assertEqual(self.beats(), [])
 
     def test_no_controller(self) -> None:
-        """
-        It waits, and joins when one is there.
-        """
+        """It waits, and joins when one is there."""
         self.set.gone.add(CONTROLLER)
         self.member()
         self.assert_state(MemberState.NO_CONTROLLER, "no controller of")

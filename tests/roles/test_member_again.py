@@ -1,6 +1,4 @@
-"""
-A member that is started again, and leads in the epoch in which the process before it led.
-"""
+"""A member that is started again, and leads in the epoch in which the process before it led."""
 
 from __future__ import annotations
 
@@ -18,14 +16,10 @@ from tests.support.unreadable import make_unreadable
 
 
 class AgainCase(MemberCase):
-    """
-    A member, and another one in its set.
-    """
+    """A member, and another one in its set."""
 
     def led(self) -> None:
-        """
-        It leads, and the other one has all of its log, a message.
-        """
+        """It leads, and the other one has all of its log, a message."""
         self.member()
         protocol = self.in_sync()
         self.write()
@@ -35,14 +29,10 @@ class AgainCase(MemberCase):
 
 
 class SetTests(MemberCase):
-    """
-    Who may be in its set.
-    """
+    """Who may be in its set."""
 
     def test_restart(self) -> None:
-        """
-        It comes back with its id, and leads in the epoch that it still has.
-        """
+        """It comes back with its id, and leads in the epoch that it still has."""
         self.member()
         self.successResultOf(self.write())
         self.stop()
@@ -53,9 +43,8 @@ class SetTests(MemberCase):
         self.assertEqual(self.node.status()["dispatchedOffset"], self.node.store.log.end)
 
     def test_started_again_in_one_epoch(self) -> None:
-        """
-        It ended with a change of the set on its way, and is master still when it is started again:
-        whoever that change would let in has to hold what is acknowledged.
+        """It ended with a change of the set on its way, and is master still when it is started
+        again: whoever that change would let in has to hold what is acknowledged.
         """
         self.member()
         self.joined()
@@ -72,8 +61,8 @@ class SetTests(MemberCase):
         self.assertNoResult(written)
 
     def test_growth_unreadable(self) -> None:
-        """
-        It does not lead on when it cannot know who may be in its set; in a new epoch that is over.
+        """It does not lead on when it cannot know who may be in its set; in a new epoch that is
+        over.
         """
         self.member()
         self.stop()
@@ -85,8 +74,8 @@ class SetTests(MemberCase):
         self.assert_state(MemberState.LEADING, "in master epoch 2")
 
     def test_not_to_be_read(self) -> None:
-        """
-        Nor does it lead, or join, when the system does not let it read what it knows of its set.
+        """Nor does it lead, or join, when the system does not let it read what it knows of its
+        set.
         """
         for name, why in (("rmqha/growth.json", "growth"), ("rmqha/held.json", "epochs")):
             self.member()
@@ -99,9 +88,7 @@ class SetTests(MemberCase):
             unreadable.restore()
 
     def test_no_descriptor(self) -> None:
-        """
-        Want of a descriptor passes: it joins as soon as there is one.
-        """
+        """Want of a descriptor passes: it joins as soon as there is one."""
         self.member()
         self.joined()
         self.stop()
@@ -116,13 +103,12 @@ class SetTests(MemberCase):
 
 
 class ConfirmTests(AgainCase):
-    """
-    What it wrote for itself alone: nobody else has that, so another one may be elected without it.
+    """What it wrote for itself alone: nobody else has that, so another one may be elected without
+    it.
     """
 
     def leave_tail(self) -> int:
-        """
-        It wrote what the other one of its set has not got, and is started again.
+        """It wrote what the other one of its set has not got, and is started again.
 
         @return: Up to where the set has the log.
         """
@@ -140,9 +126,7 @@ class ConfirmTests(AgainCase):
         return confirm
 
     def assert_seen(self, confirm: int, messages: int) -> None:
-        """
-        What readers of the queue and of the files get, and what the other members are told.
-        """
+        """What readers of the queue and of the files get, and what the other members are told."""
         said = self.node.status()
         self.assertEqual(said["controller"]["confirmOffset"], confirm)
         self.assertEqual(said["dispatchedOffset"], confirm)
@@ -151,9 +135,7 @@ class ConfirmTests(AgainCase):
         self.assertEqual(self.node.store.queues.end("TopicA", 0), messages)
 
     def test_not_seen(self) -> None:
-        """
-        Readers do not see it before the other one has it.
-        """
+        """Readers do not see it before the other one has it."""
         confirm = self.leave_tail()
         self.pass_time(1.0)
         self.assert_seen(confirm, 1)
@@ -166,9 +148,8 @@ class ConfirmTests(AgainCase):
         self.assert_seen(end, 3)
 
     def test_written_behind_it(self) -> None:
-        """
-        A message that comes has the next place in its queue, though those before it are not in the
-        queue yet.
+        """A message that comes has the next place in its queue, though those before it are not in
+        the queue yet.
         """
         self.leave_tail()
         written = self.write()
@@ -183,9 +164,8 @@ class ConfirmTests(AgainCase):
         self.assertEqual(self.node.status()["derivedFaults"], 0)
 
     def test_the_other_one_stays_away(self) -> None:
-        """
-        It is taken out of the set after C{haMaxTimeSlaveNotCatchup}; then nobody is elected without
-        it, and readers see it.
+        """It is taken out of the set after C{haMaxTimeSlaveNotCatchup}; then nobody is elected
+        without it, and readers see it.
         """
         confirm = self.leave_tail()
         self.pass_time(14.0)
@@ -195,9 +175,7 @@ class ConfirmTests(AgainCase):
         self.assert_seen(self.node.store.log.end, 3)
 
     def test_the_other_one_may_enter(self) -> None:
-        """
-        It is not in the set, but was to be: the controller may have it enter still.
-        """
+        """It is not in the set, but was to be: the controller may have it enter still."""
         confirm = self.leave_tail()
         self.stop()
         growth = {"masterEpoch": 1, "setEpoch": 9, "sets": [[OURS, OTHER]]}
@@ -209,8 +187,7 @@ class ConfirmTests(AgainCase):
         self.assert_seen(confirm, 1)
 
     def test_consumer_offsets(self) -> None:
-        """
-        No consumer's offset is taken back that the log has a message for, whether readers see it
+        """No consumer's offset is taken back that the log has a message for, whether readers see it
         or not; one above all of them is, or the group would pass over what comes.
         """
         self.leave_tail()
@@ -224,9 +201,7 @@ class ConfirmTests(AgainCase):
         self.assertEqual(found, [1, 2, 3])
 
     def test_alone(self) -> None:
-        """
-        Nobody else is in the set: readers see all of it at once.
-        """
+        """Nobody else is in the set: readers see all of it at once."""
         self.leave_tail()
         self.stop()
         self.set.in_sync, self.set.set_epoch = (OURS,), 9
@@ -234,9 +209,7 @@ class ConfirmTests(AgainCase):
         self.assert_seen(self.node.store.log.end, 3)
 
     def test_in_a_new_epoch(self) -> None:
-        """
-        It is elected again: only it is in the set.
-        """
+        """It is elected again: only it is in the set."""
         self.leave_tail()
         self.stop()
         self.set.make_master(OURS)
@@ -246,13 +219,10 @@ class ConfirmTests(AgainCase):
 
 
 class TopicTests(MemberCase):
-    """
-    Topics that the master before this one had no time to tell of.
-    """
+    """Topics that the master before this one had no time to tell of."""
 
     def test_made_again(self) -> None:
-        """
-        Their first messages come to queues while this one leads, as they were delayed or in a
+        """Their first messages come to queues while this one leads, as they were delayed or in a
         transaction: consumers find them, in each queue.
         """
         self.member()
@@ -265,13 +235,10 @@ class TopicTests(MemberCase):
 
 
 class LostEndTests(AgainCase):
-    """
-    The other one of the set is asked where its log ends.
-    """
+    """The other one of the set is asked where its log ends."""
 
     def led_before(self, more: int) -> None:
-        """
-        It is started again.
+        """It is started again.
 
         @param more: Bytes that the other one has beyond its end.
         """
@@ -282,8 +249,7 @@ class LostEndTests(AgainCase):
         self.member()
 
     def test_lost(self) -> None:
-        """
-        It has more: a power cut took that from our log.  It may be acknowledged, and other bytes
+        """It has more: a power cut took that from our log.  It may be acknowledged, and other bytes
         must not come to its place: readers are served, and the other one has to be elected.
         """
         self.led_before(300)
@@ -302,16 +268,12 @@ class LostEndTests(AgainCase):
         self.assert_state(MemberState.FOLLOWING, "lost-log")
 
     def test_whole(self) -> None:
-        """
-        It has no more.
-        """
+        """It has no more."""
         self.led_before(0)
         self.assert_state(MemberState.LEADING, "in master epoch 1")
 
     def test_not_asked(self) -> None:
-        """
-        It is away: readers are served, and it is waited for as long as in the set.
-        """
+        """It is away: readers are served, and it is waited for as long as in the set."""
         self.led_before(0)
         self.stop()
         self.set.theirs = None
@@ -325,9 +287,7 @@ class LostEndTests(AgainCase):
         self.assert_state(MemberState.LEADING, "in master epoch 1")
 
     def test_comes_back(self) -> None:
-        """
-        It is away, and back with all.
-        """
+        """It is away, and back with all."""
         self.led_before(0)
         end = self.set.theirs
         self.stop()

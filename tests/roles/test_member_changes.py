@@ -1,6 +1,4 @@
-"""
-A member whose role changes while something else is under way, or does not succeed.
-"""
+"""A member whose role changes while something else is under way, or does not succeed."""
 
 from __future__ import annotations
 
@@ -36,23 +34,17 @@ FIRST_LABEL = EpochLabel(1, 0)
 
 
 class MemberChangeCase(MemberCase):
-    """
-    A member that follows.
-    """
+    """A member that follows."""
 
     def shake(self, *labels: EpochLabel) -> SetMaster:
-        """
-        It connects, says who it is, and is answered.
-        """
+        """It connects, says who it is, and is answered."""
         master = SetMaster(self.accept(within=2.0))
         self.assertEqual(master.heard, ha_v2.encode_handshake(SlaveHandshake(id=OURS)))
         master.answer(self.theirs, *labels)
         return master
 
     def follow(self) -> SetMaster:
-        """
-        It has all that the other one has, and readers see it.
-        """
+        """It has all that the other one has, and readers see it."""
         self.set.make_master(OTHER)
         self.member()
         master = self.shake(FIRST_LABEL)
@@ -64,8 +56,7 @@ class MemberChangeCase(MemberCase):
     def part(
         self, *, labelled: bool = True
     ) -> tuple[SetMaster, CommitLog, tuple[EpochLabel, ...], int]:
-        """
-        It has more than readers see, of a master that is gone; the next one has not got that.
+        """It has more than readers see, of a master that is gone; the next one has not got that.
 
         @param labelled: Whether the next one has a label of its own: a stock one has none where the
             one before it was elected and wrote nothing.
@@ -99,21 +90,16 @@ class MemberChangeCase(MemberCase):
         return self.shake(*labels), other, labels, common
 
     def labels(self, master: SetMaster) -> int:
-        """
-        From where it asked last.
-        """
+        """From where it asked last."""
         rest = master.heard[len(ha_v2.encode_handshake(SlaveHandshake(id=OURS))) :]
         return int.from_bytes(rest[-8:])
 
 
 class PromotionTests(MemberChangeCase):
-    """
-    Elected, while or although.
-    """
+    """Elected, while or although."""
 
     def test_during_a_repair(self) -> None:
-        """
-        The store is closed for a cut when this member is elected: it leads when the cut is done,
+        """The store is closed for a cut when this member is elected: it leads when the cut is done,
         and follows nobody any more.
         """
         master, other, labels, common = self.part()
@@ -141,9 +127,8 @@ class PromotionTests(MemberChangeCase):
         self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_led_again_while_growth_is_written(self) -> None:
-        """
-        A promotion ends half-way while it is written down how its set is to grow: what leads on in
-        the same epoch begins behind that, and the controller is not asked by what ended.
+        """A promotion ends half-way while it is written down how its set is to grow: what leads on
+        in the same epoch begins behind that, and the controller is not asked by what ended.
         """
         self.member()
         held = Held()
@@ -164,9 +149,8 @@ class PromotionTests(MemberChangeCase):
         self.assertEqual(self.set.in_sync, (OURS,))
 
     def test_tables(self) -> None:
-        """
-        A thread reads the tables each time, as they may be large: before it follows, after a cut,
-        before it leads, and when another one does.
+        """A thread reads the tables each time, as they may be large: before it follows, after a
+        cut, before it leads, and when another one does.
         """
         threads, reads = [0], list[int]()
         in_thread, look_at = PuppetMember._in_thread, checked_table.look_at
@@ -201,9 +185,7 @@ class PromotionTests(MemberChangeCase):
         self.assertEqual(set(reads), {1}, "on the reactor")
 
     def test_without_a_table(self) -> None:
-        """
-        The broker cannot be opened: it does not lead, takes nobody in, and tries again.
-        """
+        """The broker cannot be opened: it does not lead, takes nobody in, and tries again."""
         self.follow()
         self.set.make_master(OURS)
         failing = patch.object(Broker, "prepare", side_effect=TableUnreadable("topics.json", "no"))
@@ -218,9 +200,8 @@ class PromotionTests(MemberChangeCase):
         self.successResultOf(self.write())
 
     def test_without_room_for_the_epoch(self) -> None:
-        """
-        The epoch cannot be written: no sign of life is given, so that another one is elected, and
-        it leads when there is room.
+        """The epoch cannot be written: no sign of life is given, so that another one is elected,
+        and it leads when there is room.
         """
         self.follow()
         self.set.make_master(OURS)
@@ -238,9 +219,8 @@ class PromotionTests(MemberChangeCase):
         self.assert_state(MemberState.LEADING, "in master epoch 2")
 
     def test_a_lost_log_asks_for_no_election(self) -> None:
-        """
-        There is no master, and this member has less than it was counted on: it does not ask to be
-        elected.
+        """There is no master, and this member has less than it was counted on: it does not ask to
+        be elected.
         """
         self.follow()
         self.stop()
@@ -257,14 +237,10 @@ class PromotionTests(MemberChangeCase):
 
 
 class FollowTests(MemberChangeCase):
-    """
-    A member that follows, from nothing on.
-    """
+    """A member that follows, from nothing on."""
 
     def test_nobody_behind(self) -> None:
-        """
-        When its first copy is whole it feeds nobody: only a master has members behind it.
-        """
+        """When its first copy is whole it feeds nobody: only a master has members behind it."""
         self.follow()
         self.assertFalse(self.marker.exists())
         self.assertIsNone(self.node.serving.gate.inner)
@@ -272,9 +248,8 @@ class FollowTests(MemberChangeCase):
         self.assertNotIn("too-few-replicas", unhealthy(self.node))
 
     def test_label_before_its_bytes_are_reported(self) -> None:
-        """
-        While a new label is on its way to the disk no byte is reported that lies under it: a crash
-        could take the label, and the byte would have counted.
+        """While a new label is on its way to the disk no byte is reported that lies under it: a
+        crash could take the label, and the byte would have counted.
         """
         master = self.follow()
         common = self.theirs.end
@@ -295,8 +270,8 @@ class FollowTests(MemberChangeCase):
         self.assertEqual(kept, (FIRST_LABEL, EpochLabel(2, common)))
 
     def test_a_master_that_ends(self) -> None:
-        """
-        It ends before it says where its HA port is: it is asked again, and no error is logged.
+        """It ends before it says where its HA port is: it is asked again, and no error is
+        logged.
         """
         answer = self.set.request
 
@@ -318,13 +293,11 @@ class FollowTests(MemberChangeCase):
 
 
 class EpochFileTests(MemberChangeCase):
-    """
-    RocketMQ's epoch file is damaged, and so is the one before it.
-    """
+    """RocketMQ's epoch file is damaged, and so is the one before it."""
 
     def test_torn(self) -> None:
-        """
-        Our own labels tell the same: the member goes on with them, and the file is whole again.
+        """Our own labels tell the same: the member goes on with them, and the file is whole
+        again.
         """
         self.follow()
         self.stop()
@@ -342,14 +315,10 @@ class EpochFileTests(MemberChangeCase):
 
 
 class StopTests(MemberChangeCase):
-    """
-    The node stops in the middle.
-    """
+    """The node stops in the middle."""
 
     def test_while_promoting(self) -> None:
-        """
-        The stop waits for the promotion, and leaves nothing behind.
-        """
+        """The stop waits for the promotion, and leaves nothing behind."""
         self.follow()
         held: Any = Held()
         self.node.run = held
@@ -367,14 +336,10 @@ class StopTests(MemberChangeCase):
 
 
 class CutTests(MemberChangeCase):
-    """
-    What was counted on, and was cut off rightly.
-    """
+    """What was counted on, and was cut off rightly."""
 
     def test_no_lost_log(self) -> None:
-        """
-        A tail that no reader saw was reported and is cut: the log is whole after a restart.
-        """
+        """A tail that no reader saw was reported and is cut: the log is whole after a restart."""
         master, other, labels, common = self.part()
         held = json.loads((self.root / "rmqha" / "held.json").read_text())
         self.assertGreater(held["offset"], common)
@@ -390,8 +355,7 @@ class CutTests(MemberChangeCase):
         self.assertNotEqual(self.beats(), [])
 
     def test_other_bytes_under_one_label(self) -> None:
-        """
-        A stock master is elected where the one before it has begun, and has no label of its own:
+        """A stock master is elected where the one before it has begun, and has no label of its own:
         its bytes lie under the same one as those that we have of the one before.  They are
         compared, ours go, and what comes is filed under its epoch.
         """
@@ -408,13 +372,10 @@ class CutTests(MemberChangeCase):
 
 
 class YoungSetTests(MemberChangeCase):
-    """
-    The first master of a set is cut off before anything that it wrote is confirmed.
-    """
+    """The first master of a set is cut off before anything that it wrote is confirmed."""
 
     def replaced(self, common: int) -> CommitLog:
-        """
-        The other one is elected, and has written as well.
+        """The other one is elected, and has written as well.
 
         @param common: Records that it has of what this one wrote.
         """
@@ -438,9 +399,7 @@ class YoungSetTests(MemberChangeCase):
         return other
 
     def assert_mended(self, other: CommitLog, common: int) -> None:
-        """
-        It cuts off what it has alone, keeps that, and follows.
-        """
+        """It cuts off what it has alone, keeps that, and follows."""
         end, label = self.node.store.log.end, EpochLabel(2, common)
         labels = (FIRST_LABEL, label) if common else (label,)
         master = self.shake(*labels)
@@ -457,27 +416,20 @@ class YoungSetTests(MemberChangeCase):
         self.assertEqual(self.node.store.readable, other.end)
 
     def test_nothing_common(self) -> None:
-        """
-        All that it has goes.
-        """
+        """All that it has goes."""
         self.assert_mended(self.replaced(0), 0)
 
     def test_first_record_common(self) -> None:
-        """
-        The one record that both have is enough to tell where they part.
-        """
+        """The one record that both have is enough to tell where they part."""
         other = self.replaced(1)
         self.assert_mended(other, self.node.store.log.end // 2)
 
 
 class FailureTests(MemberChangeCase):
-    """
-    The disk fails.
-    """
+    """The disk fails."""
 
     def test_while_leading(self) -> None:
-        """
-        A store that failed can take nothing: no sign of life is given, so that another one is
+        """A store that failed can take nothing: no sign of life is given, so that another one is
         elected.
         """
         self.member()

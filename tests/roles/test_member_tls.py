@@ -1,6 +1,4 @@
-"""
-A set whose every connection is TLS: a member and a learner, both processes, and a controller.
-"""
+"""A set whose every connection is TLS: a member and a learner, both processes, and a controller."""
 
 from __future__ import annotations
 
@@ -49,16 +47,12 @@ REFUSALS = {"clear-text", "tls-disabled", "tls-certificate", "tls-no-certificate
 
 @slow
 class SetWithTlsTests(TestCase):
-    """
-    C{tlsMode=enforcing}, C{haTlsMode=enforcing}, and certificates of one root on all sides.
-    """
+    """C{tlsMode=enforcing}, C{haTlsMode=enforcing}, and certificates of one root on all sides."""
 
     timeout = 120
 
     def setUp(self) -> None:
-        """
-        The controller listens, and takes nobody without a certificate.
-        """
+        """The controller listens, and takes nobody without a certificate."""
         self.folder = Folder()
         self.addCleanup(self.folder.remove)
         self.authority = Authority(self.folder.path / "tls")
@@ -74,9 +68,7 @@ class SetWithTlsTests(TestCase):
         self.set = WholeSet((self.address,), self.address)
 
     def identity(self, name: str, asked: ClientAuth = ClientAuth.NONE) -> TlsIdentity:
-        """
-        A certificate of the root, and the root.
-        """
+        """A certificate of the root, and the root."""
         key, path = self.authority.certificate(name)
         files = TlsFiles(key=key, certificates=path, trusted=self.authority.root)
         found = TlsIdentity("test", "of a test", files, asked)
@@ -84,17 +76,13 @@ class SetWithTlsTests(TestCase):
         return found
 
     def asked(self, connection: RemotingProtocol, command: Command) -> Deferred[Command] | None:
-        """
-        The controller is asked.
-        """
+        """The controller is asked."""
         if command.code == RequestCode.BROKER_HEARTBEAT:
             return None
         return self.set.request(self.address, command)
 
     def node(self, role: str, name: str, **keys: object) -> Node:
-        """
-        A node of the set.
-        """
+        """A node of the set."""
         key, path = self.authority.certificate(name)
         files = {
             f"{prefix}{suffix}": value
@@ -121,8 +109,8 @@ class SetWithTlsTests(TestCase):
         return node
 
     async def test_set(self) -> None:
-        """
-        The member is elected and takes a write, the learner copies it, and nobody was refused.
+        """The member is elected and takes a write, the learner copies it, and nobody was
+        refused.
         """
         member = self.node("member", "member", brokerRole="SYNC_MASTER", brokerId=0)
         learner = self.node("slave", "learner", asyncLearner="true", haListenPort=0)

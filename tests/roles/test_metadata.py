@@ -1,6 +1,4 @@
-"""
-Where a slave asks for its master's tables, and when a master lets clients in.
-"""
+"""Where a slave asks for its master's tables, and when a master lets clients in."""
 
 from __future__ import annotations
 
@@ -26,14 +24,10 @@ HA = "10.0.0.1:10912"
 
 
 class AddressTests(LogTestCase):
-    """
-    A slave's ways to its master's client port.
-    """
+    """A slave's ways to its master's client port."""
 
     def start(self, **keys: Any) -> PuppetSlave:
-        """
-        A slave.
-        """
+        """A slave."""
         self.reactor = NodeReactor()
         self.node = PuppetSlave(settings(self.folder() / "store", **keys), self.reactor)
         self.node.startService()
@@ -42,38 +36,29 @@ class AddressTests(LogTestCase):
         return self.node
 
     def stop(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.node.stopService()
         for _ in range(5):
             self.reactor.advance(0)
         self.successResultOf(stopped)
 
     def asked(self) -> str | None:
-        """
-        Where it asks.
-        """
+        """Where it asks."""
         found: str | None = self.node.status()["metadata"]["master"]
         return found
 
     def dialled(self) -> list[tuple[str, int]]:
-        """
-        The client ports it connected to for that.
-        """
+        """The client ports it connected to for that."""
         for _ in range(5):
             self.reactor.advance(0)
         return [(host, port) for host, port, *_ in self.reactor.tcpClients]
 
     def told(self, clients: str | None, ha: str | None = HA) -> None:
-        """
-        A name server tells it something.
-        """
+        """A name server tells it something."""
         self.node.told(RegisterBrokerAnswer(ha_server_addr=ha, master_addr=clients))
 
     def test_configured(self) -> None:
-        """
-        What is configured counts until a name server knows better, and again stays when it
+        """What is configured counts until a name server knows better, and again stays when it
         knows nothing more.
         """
         self.start(master_client=("10.0.0.1", 10911))
@@ -85,9 +70,7 @@ class AddressTests(LogTestCase):
         self.assertEqual("10.0.0.1:20911", self.asked())
 
     def test_learned(self) -> None:
-        """
-        With no address it waits for a name server.
-        """
+        """With no address it waits for a name server."""
         self.start(master=None)
         self.assertIsNone(self.asked())
         self.assertEqual([], self.dialled())
@@ -95,18 +78,14 @@ class AddressTests(LogTestCase):
         self.assertEqual("10.0.0.1:10911", self.asked())
 
     def test_itself(self) -> None:
-        """
-        Its own address is not its master's.
-        """
+        """Its own address is not its master's."""
         node = self.start()
         assert node.broker is not None
         self.told(node.broker.registration.address)
         self.assertIsNone(self.asked())
 
     def test_let_in(self) -> None:
-        """
-        When the master lets it in it asks at once, and not only when the time has come.
-        """
+        """When the master lets it in it asks at once, and not only when the time has come."""
         node = self.start(master_client=("10.0.0.1", 10911))
         self.dialled()
         self.reactor.tcpClients.clear()
@@ -117,9 +96,7 @@ class AddressTests(LogTestCase):
 
 
 class PlainMaster(MasterNode):
-    """
-    A master without threads and without slaves.
-    """
+    """A master without threads and without slaves."""
 
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return now(function, *args, **kwargs)
@@ -134,21 +111,15 @@ class PlainMaster(MasterNode):
         )
 
     def listen(self) -> list[IListeningPort]:
-        """
-        Nobody connects.
-        """
+        """Nobody connects."""
         return []
 
 
 class ReturnTests(LogTestCase):
-    """
-    A master that comes back.
-    """
+    """A master that comes back."""
 
     def start(self, namesrv: str) -> MasterNode:
-        """
-        A master that has looked for another one, as long as its name server may take.
-        """
+        """A master that has looked for another one, as long as its name server may take."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, namesrv=namesrv))
@@ -159,18 +130,14 @@ class ReturnTests(LogTestCase):
         return node
 
     def stop(self, node: MasterNode) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)
         self.successResultOf(stopped)
 
     def code(self, node: MasterNode) -> int:
-        """
-        What a client is answered.
-        """
+        """What a client is answered."""
         door: Registry = node.clients._doors[0]
         answer: Any = door.serve(None, Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET))  # type: ignore[arg-type]
         if isinstance(answer, Deferred):
@@ -178,15 +145,11 @@ class ReturnTests(LogTestCase):
         return int(answer.code)
 
     def test_at_once(self) -> None:
-        """
-        Without name servers it serves at once.
-        """
+        """Without name servers it serves at once."""
         self.assertEqual(ResponseCode.SUCCESS, self.code(self.start("")))
 
     def test_waits(self) -> None:
-        """
-        With one that does not answer it is ready, and answers clients, after three seconds.
-        """
+        """With one that does not answer it is ready, and answers clients, after three seconds."""
         node = self.start("10.0.0.9:9876")
         self.assertEqual(NodeState.RECOVERING, node.state)
         self.assertNoResult(node.ready)
@@ -199,9 +162,7 @@ class ReturnTests(LogTestCase):
         self.assertEqual(ResponseCode.SUCCESS, self.code(node))
 
     def test_stopped(self) -> None:
-        """
-        One that is stopped before never does.
-        """
+        """One that is stopped before never does."""
         node = self.start("10.0.0.9:9876")
         stopped = node.stopService()
         self.reactor.advance(5.0)

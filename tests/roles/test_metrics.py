@@ -1,5 +1,4 @@
-"""
-What monitors read of a whole pair and its name server, and whether the shipped rules and the
+"""What monitors read of a whole pair and its name server, and whether the shipped rules and the
 dashboard ask for what there is.
 """
 
@@ -42,9 +41,7 @@ OTHERS = {"up", "process_start_time_seconds", "process_resident_memory_bytes"}
 
 
 def panels() -> list[tuple[str, str]]:
-    """
-    The titles of the dashboard's panels and what each asks for, its variables set to all.
-    """
+    """The titles of the dashboard's panels and what each asks for, its variables set to all."""
     dashboard = json.loads(DASHBOARD.read_text())
     every = {
         variable["name"]: variable["allValue"]
@@ -59,33 +56,25 @@ def panels() -> list[tuple[str, str]]:
 
 
 def expressions() -> list[str]:
-    """
-    All that the rules and the dashboard ask for.
-    """
+    """All that the rules and the dashboard ask for."""
     found = re.findall(r"^ +expr: '?(.*?)'?$", RULES.read_text(), re.MULTILINE)
     return found + [expression for _, expression in panels()]
 
 
 def names_in(expression: str) -> set[str]:
-    """
-    The metrics that an expression asks for; what stands in braces or after C{by} is labels.
-    """
+    """The metrics that an expression asks for; what stands in braces or after C{by} is labels."""
     bare = re.sub(r"\{[^}]*\}|\b(?:by|on|without) \([^)]*\)|\[[^\]]*\]", " ", expression)
     words = set(re.findall(r"\b[a-z]\w*\b(?! *\()", bare)) - {"or", "and", "unless"}
     return {re.sub("_bucket$", "", word) for word in words}
 
 
 class ClusterCase(NodeCase):
-    """
-    A name server and a pair, with a few requests of clients.
-    """
+    """A name server and a pair, with a few requests of clients."""
 
     timeout = 120
 
     async def cluster(self) -> tuple[Any, Any, Any]:
-        """
-        A name server, a master and a slave, in sync.
-        """
+        """A name server, a master and a slave, in sync."""
         port, admin = free_ports(2)
         kv = self.folder / "kvConfig.json"
         keys = {"listenPort": port, "adminListenPort": admin, "kvConfigPath": kv}
@@ -100,9 +89,7 @@ class ClusterCase(NodeCase):
         return namesrv, master, common
 
     def client(self, master: Any) -> FewRequests:
-        """
-        One that asks a master.
-        """
+        """One that asks a master."""
         client = RemotingClient(reactor)
         self.addCleanup(client.close)
         return FewRequests(
@@ -110,9 +97,7 @@ class ClusterCase(NodeCase):
         )
 
     async def use(self, master: Any) -> None:
-        """
-        Let clients do a little of everything.
-        """
+        """Let clients do a little of everything."""
         client = self.client(master)
         await client.send(UNIQ_KEY="A")
         await client.send(UNIQ_KEY="B", DELAY="18")
@@ -130,31 +115,24 @@ class ClusterCase(NodeCase):
         (readers / "lake.json").write_text('{"offset": 0, "time": 1}')
 
     async def use_when_in_sync(self, master: Any) -> None:
-        """
-        The same, once a slave is there.
-        """
+        """The same, once a slave is there."""
         await self.until(lambda: "in-sync" in [row["state"] for row in master.status()["replicas"]])
         await self.use(master)
 
 
 class RulesTests(NodeCase):
-    """
-    C{conf/prometheus}.
-    """
+    """C{conf/prometheus}."""
 
     def test_names(self) -> None:
-        """
-        Every metric that an expression names is one of ours, or of every process.
-        """
+        """Every metric that an expression names is one of ours, or of every process."""
         known = {family.name for family in FAMILIES} | OTHERS
         asked = {name for expression in expressions() for name in names_in(expression)}
         self.assertGreater(len(asked), 40)
         self.assertEqual(asked - known, set())
 
     def test_promtool(self) -> None:
-        """
-        Prometheus' own tool takes the rules and the configuration, and finds that alerts come when
-        they should, and not before.
+        """Prometheus' own tool takes the rules and the configuration, and finds that alerts come
+        when they should, and not before.
         """
         promtool = shutil.which("promtool")
         if promtool is None:
@@ -176,14 +154,10 @@ class RulesTests(NodeCase):
 
 
 class ScrapeTests(ClusterCase):
-    """
-    C{GET /metrics} of nodes with real ports.
-    """
+    """C{GET /metrics} of nodes with real ports."""
 
     async def text(self, node: Any) -> str:
-        """
-        What a node tells.
-        """
+        """What a node tells."""
         pool = HTTPConnectionPool(reactor, persistent=False)
         url = f"http://127.0.0.1:{node.settings.admin.listen_port}/metrics"
         answer = await treq.get(url, agent=Agent(reactor, pool=pool))
@@ -192,8 +166,7 @@ class ScrapeTests(ClusterCase):
         return content
 
     def test_rules_are_about_something(self) -> Deferred[None]:
-        """
-        Each metric of the rules and the dashboard is in what a pair and a name server tell, one
+        """Each metric of the rules and the dashboard is in what a pair and a name server tell, one
         with a SYNC master that has no slave yet among them.
         """
 
@@ -223,23 +196,17 @@ class ScrapeTests(ClusterCase):
 
 
 class PrometheusTests(ClusterCase):
-    """
-    A real Prometheus.
-    """
+    """A real Prometheus."""
 
     def setUp(self) -> None:
-        """
-        Find it.
-        """
+        """Find it."""
         super().setUp()
         self.prometheus = shutil.which("prometheus")
         if self.prometheus is None:
             raise SkipTest("prometheus is not installed (Debian: prometheus)")
 
     def scrape(self, *nodes: Any) -> None:
-        """
-        Start it with the shipped configuration and rules, with these nodes, and each second.
-        """
+        """Start it with the shipped configuration and rules, with these nodes, and each second."""
         targets = [f"127.0.0.1:{node.settings.admin.listen_port}" for node in nodes]
         shutil.copy(RULES, self.folder)
         config = (CONF / "prometheus.yml").read_text().replace("15s", "1s")
@@ -262,9 +229,7 @@ class PrometheusTests(ClusterCase):
         self.addCleanup(process.terminate)
 
     async def told(self, path: str, **parameters: str) -> Any:
-        """
-        What it says; nothing while it is starting.
-        """
+        """What it says; nothing while it is starting."""
         pool = HTTPConnectionPool(reactor, persistent=False)
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
         try:
@@ -278,17 +243,15 @@ class PrometheusTests(ClusterCase):
         return content["data"]
 
     async def values(self, expression: str) -> list[tuple[dict[str, str], float]]:
-        """
-        What an expression comes to, now: labels and numbers, those without a meaning left out.
+        """What an expression comes to, now: labels and numbers, those without a meaning left
+        out.
         """
         answer = await self.told("query", query=expression)
         rows = [(row["metric"], float(row["value"][1])) for row in answer.get("result", ())]
         return [row for row in rows if not isnan(row[1])]
 
     async def look(self) -> None:
-        """
-        Ask for what each panel without data asks for, and note those that have some.
-        """
+        """Ask for what each panel without data asks for, and note those that have some."""
         for panel in sorted(self.empty):
             if await self.values(panel[1]):
                 self.empty.discard(panel)
@@ -297,9 +260,8 @@ class PrometheusTests(ClusterCase):
 
     @slow
     def test_prometheus(self) -> Deferred[None]:
-        """
-        It scrapes a pair, takes all of it, evaluates the rules without an error, and has data for
-        each query of each panel of the dashboard: what is wrong while the SYNC master has no
+        """It scrapes a pair, takes all of it, evaluates the rules without an error, and has data
+        for each query of each panel of the dashboard: what is wrong while the SYNC master has no
         slave, the others once it has one and clients write, read, and give up a message.
         """
         self.empty = set(panels())

@@ -1,6 +1,4 @@
-"""
-The name server as a process: real ports, a real file, and failing to start.
-"""
+"""The name server as a process: real ports, a real file, and failing to start."""
 
 from __future__ import annotations
 
@@ -32,25 +30,19 @@ from tests.support.unreadable import make_unreadable
 
 
 class NamesrvTests(TestCase):
-    """
-    L{NamesrvNode} on the real reactor.
-    """
+    """L{NamesrvNode} on the real reactor."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """
-        A folder and ports.
-        """
+        """A folder and ports."""
         self.folder = Path(tempfile.mkdtemp(prefix="namesrv-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.port, self.admin = free_ports(2)
         self.told: list[BaseException] = []
 
     def node(self, *more: str) -> Any:
-        """
-        A name server that was not started.
-        """
+        """A name server that was not started."""
         keys = {
             "listenPort": self.port,
             "adminListenPort": self.admin,
@@ -63,18 +55,14 @@ class NamesrvTests(TestCase):
         return node
 
     async def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """
-        Ask it, over a connection that stays until the test ends.
-        """
+        """Ask it, over a connection that stays until the test ends."""
         client = RemotingClient(reactor)
         self.addCleanup(client.close)
         command = Command(code=code, ext=ext, body=body)
         return await client.request(f"127.0.0.1:{self.port}", command)
 
     async def test_serves(self) -> None:
-        """
-        It answers, says how it is, and keeps texts from one start to the next.
-        """
+        """It answers, says how it is, and keeps texts from one start to the next."""
         node = self.node()
         node.startService()
         await self.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="v")
@@ -102,8 +90,8 @@ class NamesrvTests(TestCase):
         await again.stopService()
 
     async def test_open(self) -> None:
-        """
-        A port that serves everybody is one warning at the start, and one that does not is none.
+        """A port that serves everybody is one warning at the start, and one that does not is
+        none.
         """
         for keys, warnings in (((), 1), (("bindAddress=127.0.0.1",), 0)):
             events: list[dict[str, Any]] = []
@@ -120,9 +108,7 @@ class NamesrvTests(TestCase):
             await node.stopService()
 
     async def test_port_in_use(self) -> None:
-        """
-        A used port is a failed start, told in one line, and no other port stays open.
-        """
+        """A used port is a failed start, told in one line, and no other port stays open."""
         with socket.create_server(("", self.port)):
             node = self.node()
             self.assertRaises(CannotListenError, node.startService)
@@ -133,9 +119,7 @@ class NamesrvTests(TestCase):
             pass
 
     def test_damaged_file(self) -> None:
-        """
-        What was kept and cannot be read keeps it from starting.
-        """
+        """What was kept and cannot be read keeps it from starting."""
         path = self.folder / "kv" / "kvConfig.json"
         path.parent.mkdir()
         path.write_text("{oh")
@@ -143,9 +127,7 @@ class NamesrvTests(TestCase):
         self.assertIn("kvConfig.json", str(self.told[0]))
 
     def test_unreadable_file(self) -> None:
-        """
-        So does what the system does not let it read, though there is an older one.
-        """
+        """So does what the system does not let it read, though there is an older one."""
         path = self.kept()
         make_unreadable(self, path)
         error = self.assertRaises(FileUnreadable, self.node().startService)
@@ -153,9 +135,7 @@ class NamesrvTests(TestCase):
         self.assertIn("EIO", str(self.told[0]))
 
     async def test_older_file(self) -> None:
-        """
-        What was damaged is taken from the generation before it, and that is said.
-        """
+        """What was damaged is taken from the generation before it, and that is said."""
         self.kept().write_text("{oh")
         events: list[dict[str, Any]] = []
         globalLogPublisher.addObserver(events.append)
@@ -169,9 +149,7 @@ class NamesrvTests(TestCase):
         self.assertEqual(1, len([text for text in texts if "kvConfig.json.bak" in text]), texts)
 
     def kept(self) -> Path:
-        """
-        The file of a run before, with two generations.
-        """
+        """The file of a run before, with two generations."""
         path = self.folder / "kv" / "kvConfig.json"
         path.parent.mkdir()
         for value in ("1", "2"):

@@ -1,6 +1,4 @@
-"""
-What all nodes share: starting with real ports, and failing to.
-"""
+"""What all nodes share: starting with real ports, and failing to."""
 
 from __future__ import annotations
 
@@ -51,23 +49,17 @@ LONG = 20.0
 
 
 class NodeCase(TestCase):
-    """
-    Nodes on the real reactor.
-    """
+    """Nodes on the real reactor."""
 
     timeout = 60
 
     def setUp(self) -> None:
-        """
-        A folder.
-        """
+        """A folder."""
         self.folder = Path(tempfile.mkdtemp(prefix="node-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def node(self, role: str, name: str = "", **keys: object) -> Any:
-        """
-        A node that was not started.
-        """
+        """A node that was not started."""
         ha, admin = free_ports(2)
         given = {
             "storePathRootDir": self.folder / (name or role),
@@ -83,18 +75,14 @@ class NodeCase(TestCase):
         return node
 
     async def started(self, node: Any) -> Any:
-        """
-        Start one and wait until it is open.
-        """
+        """Start one and wait until it is open."""
         node.startService()
         self.addCleanup(node.stopService)
         await node.ready
         return node
 
     async def until(self, condition: Any) -> None:
-        """
-        Wait for a condition.
-        """
+        """Wait for a condition."""
         waited = 0.0
         while not condition():
             await deferLater(reactor, 0.01)
@@ -102,21 +90,15 @@ class NodeCase(TestCase):
             self.assertLess(waited, LONG, "it did not come true")
 
     def run_async(self, steps: Any) -> Deferred[None]:
-        """
-        A coroutine as a test's result.
-        """
+        """A coroutine as a test's result."""
         return Deferred.fromCoroutine(steps)
 
 
 class StartTests(NodeCase):
-    """
-    What goes wrong at once is raised at once.
-    """
+    """What goes wrong at once is raised at once."""
 
     def taken(self) -> int:
-        """
-        A port somebody listens on.
-        """
+        """A port somebody listens on."""
         listener = socket.socket()
         self.addCleanup(listener.close)
         listener.bind(("127.0.0.1", 0))
@@ -136,26 +118,20 @@ class StartTests(NodeCase):
                     trial.bind(("127.0.0.1", port))
 
     def test_admin_port_in_use(self) -> Deferred[None]:
-        """
-        A used admin port: nothing is left open, the store is not locked.
-        """
+        """A used admin port: nothing is left open, the store is not locked."""
         self.port = self.taken()
         node = self.node("slave", adminListenPort=self.port)
         self.addCleanup(lambda: self.assertFalse(is_locked(node.settings.store.root / "lock")))
         return self.run_async(self._refused(node, CannotListenError))
 
     def test_ha_port_in_use(self) -> Deferred[None]:
-        """
-        A used HA port: the admin port, which was open already, is closed.
-        """
+        """A used HA port: the admin port, which was open already, is closed."""
         self.port = self.taken()
         node = self.node("master", haListenPort=self.port, haListenAddress="127.0.0.1")
         return self.run_async(self._refused(node, CannotListenError))
 
     def test_client_port_in_use(self) -> Deferred[None]:
-        """
-        A used client port, or VIP port two below it: the same.
-        """
+        """A used client port, or VIP port two below it: the same."""
 
         async def steps() -> None:
             for number in (client_port(), client_port()):
@@ -170,17 +146,13 @@ class StartTests(NodeCase):
         return self.run_async(steps())
 
     def test_bad_certificate(self) -> Deferred[None]:
-        """
-        A certificate that cannot be read is a failed start too.
-        """
+        """A certificate that cannot be read is a failed start too."""
         self.port = -1
         node = self.node("master", tlsKeyPath=self.folder / "k", tlsCertPath=self.folder / "c")
         return self.run_async(self._refused(node, TlsFilesInvalid))
 
     def test_locked(self) -> Deferred[None]:
-        """
-        A store somebody has: the ports are closed again.
-        """
+        """A store somebody has: the ports are closed again."""
         self.port = -1
         node = self.node("slave")
         lock = StoreLock(node.settings.store.root / "lock")
@@ -190,9 +162,7 @@ class StartTests(NodeCase):
 
 
 class HealthTests(NodeCase):
-    """
-    The admin port of a whole node.
-    """
+    """The admin port of a whole node."""
 
     async def _get(self, node: Any, path: str) -> tuple[int, Any]:
         pool = HTTPConnectionPool(reactor, persistent=False)
@@ -225,8 +195,7 @@ class HealthTests(NodeCase):
         self.assertIn("failed: made up", said["reason"])
 
     def test_readers(self) -> Deferred[None]:
-        """
-        The status tells where those are who read the files under a name, as they are now;
+        """The status tells where those are who read the files under a name, as they are now;
         if the disk does not answer, as they were.
         """
 
@@ -250,15 +219,11 @@ class HealthTests(NodeCase):
         return self.run_async(steps())
 
     def test_recovering(self) -> Deferred[None]:
-        """
-        /healthz is 503 while the node recovers and in a stop state, 200 between.
-        """
+        """/healthz is 503 while the node recovers and in a stop state, 200 between."""
         return self.run_async(self._recovering())
 
     def test_ports_are_told(self) -> Deferred[None]:
-        """
-        The log names each port that is opened, in words and not by a class.
-        """
+        """The log names each port that is opened, in words and not by a class."""
         lines: list[str] = []
 
         def note(event: LogEvent) -> None:
@@ -282,9 +247,7 @@ class HealthTests(NodeCase):
         return self.run_async(steps())
 
     def test_clean_stop(self) -> Deferred[None]:
-        """
-        After a clean stop there is no abort, no lock and no port.
-        """
+        """After a clean stop there is no abort, no lock and no port."""
 
         async def steps() -> None:
             node = await self.started(self.node("slave"))
@@ -303,22 +266,16 @@ class HealthTests(NodeCase):
 
 
 class ClientTests(NodeCase):
-    """
-    The client ports of a whole node.
-    """
+    """The client ports of a whole node."""
 
     def asked(self, port: int, code: int, ext: dict[str, str], body: bytes = b"") -> Any:
-        """
-        Ask one of this host's ports.
-        """
+        """Ask one of this host's ports."""
         client = RemotingClient(reactor)
         self.addCleanup(client.close)
         return client.request(f"127.0.0.1:{port}", Command(code=code, ext=ext, body=body))
 
     def test_send(self) -> Deferred[None]:
-        """
-        Both ports take messages, and the status counts them.
-        """
+        """Both ports take messages, and the status counts them."""
 
         async def steps() -> None:
             node = await self.started(self.node("master"))
@@ -335,9 +292,7 @@ class ClientTests(NodeCase):
         return self.run_async(steps())
 
     def test_sync(self) -> Deferred[None]:
-        """
-        A SYNC master without a slave says that there was none; the message is stored.
-        """
+        """A SYNC master without a slave says that there was none; the message is stored."""
 
         async def steps() -> None:
             keys = {"brokerRole": "SYNC_MASTER", "flushCommitLogThoroughInterval": 200}
@@ -351,9 +306,7 @@ class ClientTests(NodeCase):
         return self.run_async(steps())
 
     def test_slave(self) -> Deferred[None]:
-        """
-        A slave answers, and takes no messages.
-        """
+        """A slave answers, and takes no messages."""
 
         async def steps() -> None:
             node = await self.started(self.node("slave"))
@@ -363,9 +316,7 @@ class ClientTests(NodeCase):
         return self.run_async(steps())
 
     async def _cannot_start(self, node: Any, error: type[Exception]) -> None:
-        """
-        It ends with the reason and an exit code.
-        """
+        """It ends with the reason and an exit code."""
         codes: list[int] = []
         self.patch(node, "exit_with", codes.append)
         stops: list[bool] = []
@@ -379,9 +330,7 @@ class ClientTests(NodeCase):
         self.assertEqual(codes, [FOR_A_PERSON])
 
     def test_damaged_table(self) -> Deferred[None]:
-        """
-        A node does not start with a table that cannot be read: it would forget its topics.
-        """
+        """A node does not start with a table that cannot be read: it would forget its topics."""
         node = self.node("master")
         config = node.settings.store.root / "config"
         config.mkdir(parents=True)
@@ -389,8 +338,7 @@ class ClientTests(NodeCase):
         return self.run_async(self._cannot_start(node, TableUnreadable))
 
     def test_unreadable_table(self) -> Deferred[None]:
-        """
-        Nor with one that the system does not let it read, though there is one before it: offsets
+        """Nor with one that the system does not let it read, though there is one before it: offsets
         would go back.
         """
         node = self.node("master")
@@ -402,9 +350,7 @@ class ClientTests(NodeCase):
         return self.run_async(self._cannot_start(node, FileUnreadable))
 
     def test_unfinished_copy(self) -> Deferred[None]:
-        """
-        Nobody is a master of a part of what his master had.
-        """
+        """Nobody is a master of a part of what his master had."""
         node = self.node("master")
         path = marker(node.settings.store.root)
         path.parent.mkdir(parents=True)
@@ -415,14 +361,10 @@ class ClientTests(NodeCase):
 
 @slow
 class PairTests(NodeCase):
-    """
-    Both roles on the real reactor: zero-copy both ways.
-    """
+    """Both roles on the real reactor: zero-copy both ways."""
 
     def write(self, master: Any, count: int, size: int = 1000) -> list[Deferred[Any]]:
-        """
-        Take writes.
-        """
+        """Take writes."""
         return [
             master.writer.put(
                 Message(
@@ -452,9 +394,7 @@ class PairTests(NodeCase):
         self.assertEqual(content(slave.store.log), content(master.store.log))
 
     def test_follows(self) -> Deferred[None]:
-        """
-        Several files of writes arrive, are acknowledged, and are indexed.
-        """
+        """Several files of writes arrive, are acknowledged, and are indexed."""
 
         async def steps() -> None:
             master, slave = await self._pair()
@@ -473,9 +413,7 @@ class PairTests(NodeCase):
         return self.run_async(steps())
 
     def test_full_disk(self) -> Deferred[None]:
-        """
-        A full disk has its name on the zero-copy path too, and goes on by itself.
-        """
+        """A full disk has its name on the zero-copy path too, and goes on by itself."""
 
         async def steps() -> None:
             self.patch(follow_state, "DISK_RETRY", 0.2)

@@ -1,6 +1,4 @@
-"""
-The page of whole nodes.
-"""
+"""The page of whole nodes."""
 
 from __future__ import annotations
 
@@ -18,14 +16,10 @@ from tests.roles.test_metrics import ClusterCase
 
 
 class NodePageTests(ClusterCase):
-    """
-    What nodes with real ports tell of each other.
-    """
+    """What nodes with real ports tell of each other."""
 
     async def told(self, node: Any) -> dict[str, NodePage]:
-        """
-        The nodes that one knows, itself among them.
-        """
+        """The nodes that one knows, itself among them."""
         url = f"http://127.0.0.1:{node.settings.admin.listen_port}/page/cluster"
         agent = Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False))
         answer = await treq.get(url, agent=agent)
@@ -33,14 +27,11 @@ class NodePageTests(ClusterCase):
         return {each.name: each for each in page.nodes}
 
     def facts(self, page: NodePage) -> dict[str, str]:
-        """
-        The facts by name.
-        """
+        """The facts by name."""
         return {fact.name: fact.text for fact in page.facts}
 
     def test_pair(self) -> Deferred[None]:
-        """
-        A master tells of itself and its slave, with writes, groups, refusals and events; a name
+        """A master tells of itself and its slave, with writes, groups, refusals and events; a name
         server of both.  Where an admin port is not three above the client port, what a client
         port tells is shown.
         """

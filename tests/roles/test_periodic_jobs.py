@@ -1,6 +1,4 @@
-"""
-How nodes tell of what they do again and again.
-"""
+"""How nodes tell of what they do again and again."""
 
 from __future__ import annotations
 
@@ -50,21 +48,15 @@ OF_ALL_BROKERS = {
 
 
 def names(status: dict[str, Any]) -> set[str]:
-    """
-    The jobs in a node's status.
-    """
+    """The jobs in a node's status."""
     return {row["name"] for row in status["periodicJobs"]}
 
 
 class MasterTests(LogTestCase):
-    """
-    A master whose name server does not answer.
-    """
+    """A master whose name server does not answer."""
 
     def setUp(self) -> None:
-        """
-        It serves.
-        """
+        """It serves."""
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, namesrv="10.0.0.9:9876"))
@@ -76,18 +68,14 @@ class MasterTests(LogTestCase):
             self.reactor.advance(4.0)
 
     def stop(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)
         self.successResultOf(stopped)
 
     def test_listed(self) -> None:
-        """
-        The status has each, and JSON can hold it.
-        """
+        """The status has each, and JSON can hold it."""
         self.assertEqual(
             names(self.node.status()),
             OF_ALL_BROKERS
@@ -99,8 +87,8 @@ class MasterTests(LogTestCase):
         )
 
     def test_vital(self) -> None:
-        """
-        A vital job that fails three times in a row makes the node unhealthy, until it succeeds.
+        """A vital job that fails three times in a row makes the node unhealthy, until it
+        succeeds.
         """
         broker = self.node.broker
         assert broker is not None
@@ -120,9 +108,7 @@ class MasterTests(LogTestCase):
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_state_first(self) -> None:
-        """
-        What the store says goes before what a job says.
-        """
+        """What the store says goes before what a job says."""
         assert self.node.broker is not None
         self.patch(self.node.broker._locks, "sweep", lambda: 1 / 0)
         for _ in range(RED_AFTER):
@@ -134,14 +120,10 @@ class MasterTests(LogTestCase):
 
 
 class SlaveTests(SlaveCase):
-    """
-    A slave.
-    """
+    """A slave."""
 
     def test_listed(self) -> None:
-        """
-        It has jobs of its own, one of them while it is connected.
-        """
+        """It has jobs of its own, one of them while it is connected."""
         node = self.start()
         own = {
             "comparing the log with the master's",
@@ -159,14 +141,10 @@ class SlaveTests(SlaveCase):
 
 
 class NameServerTests(SynchronousTestCase):
-    """
-    A name server.
-    """
+    """A name server."""
 
     def test_vital(self) -> None:
-        """
-        One that cannot look for silent brokers is not healthy.
-        """
+        """One that cannot look for silent brokers is not healthy."""
         reactor = MemoryReactorClock()
         (port,) = free_ports(1)
         given = load(None, [f"listenPort={port}", "adminListenPort=0"], "namesrv")
@@ -191,13 +169,10 @@ class NameServerTests(SynchronousTestCase):
 
 
 class DocumentedTests(SynchronousTestCase):
-    """
-    The guide and the jobs.
-    """
+    """The guide and the jobs."""
 
     def jobs(self) -> Iterator[tuple[str, bool]]:
-        """
-        Each C{Periodic} that is made anywhere, and each L{Watch}: its name, up to what is not
+        """Each C{Periodic} that is made anywhere, and each L{Watch}: its name, up to what is not
         constant, and whether it is vital.
         """
         for path in sorted((ROOT / "rmqha").rglob("*.py")):
@@ -216,9 +191,7 @@ class DocumentedTests(SynchronousTestCase):
                     yield str(start.value), any(each.arg == "vital" for each in node.keywords)
 
     def watched(self, node: ast.ClassDef) -> Iterator[tuple[str, bool]]:
-        """
-        The same of a class, if it is a watch.
-        """
+        """The same of a class, if it is a watch."""
         if any(getattr(base, "id", "") == Watch.__name__ for base in node.bases):
             (name,) = [
                 each.value
@@ -229,9 +202,8 @@ class DocumentedTests(SynchronousTestCase):
             yield str(name.value), False
 
     def test_documented(self) -> None:
-        """
-        The table of jobs has each, and says whether it is vital.  What only the commands C{diverge}
-        and C{receive} repeat is not in any status.
+        """The table of jobs has each, and says whether it is vital.  What only the commands
+        C{diverge} and C{receive} repeat is not in any status.
         """
         page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
         rows = (

@@ -1,6 +1,4 @@
-"""
-What changes while a node runs: by a reload of its configuration, and by request.
-"""
+"""What changes while a node runs: by a reload of its configuration, and by request."""
 
 from __future__ import annotations
 
@@ -19,14 +17,10 @@ from tests.support.logs import LogTestCase
 
 
 class ReloadTests(LogTestCase):
-    """
-    A slave whose configuration file is edited.
-    """
+    """A slave whose configuration file is edited."""
 
     def setUp(self) -> None:
-        """
-        It runs.
-        """
+        """It runs."""
         self.reactor = NodeReactor()
         self.given = settings(self.folder() / "store")
         self.node = PuppetSlave(self.given, self.reactor)
@@ -39,23 +33,18 @@ class ReloadTests(LogTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def stop(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.node.stopService()
         for _ in range(5):
             self.reactor.advance(0)
         self.successResultOf(stopped)
 
     def told(self) -> str:
-        """
-        What the log says.
-        """
+        """What the log says."""
         return "\n".join(str(formatEvent(event)) for event in self.events)
 
     def edit(self, **sections: Any) -> None:
-        """
-        Change keys in the file, and have it read.
+        """Change keys in the file, and have it read.
 
         @param sections: Fields by section.
         """
@@ -69,9 +58,7 @@ class ReloadTests(LogTestCase):
         self.node.reload()
 
     def test_store(self) -> None:
-        """
-        How long files are kept, and how often is flushed, changes at once; the log says so.
-        """
+        """How long files are kept, and how often is flushed, changes at once; the log says so."""
         self.edit(store={"file_reserved": 7200.0, "flush_interval": 0.25, "disk_max_used": 0.5})
         store = self.node.store
         self.assertEqual(store.retention.settings.file_reserved, 7200.0)
@@ -83,9 +70,7 @@ class ReloadTests(LogTestCase):
         )
 
     def test_log_level(self) -> None:
-        """
-        The log's level changes by a reload, and by request.
-        """
+        """The log's level changes by a reload, and by request."""
         levels: list[str] = []
         self.node.log_from = lambda level: levels.append(level.value)
         self.edit(log={"level": LogLevelName.DEBUG})
@@ -97,9 +82,7 @@ class ReloadTests(LogTestCase):
         )
 
     def test_restart(self) -> None:
-        """
-        What needs a restart is named and does not change.
-        """
+        """What needs a restart is named and does not change."""
         before = self.node.settings
         self.edit(broker={"name": "another"}, store={"max_msgs_num_batch": 5})
         self.assertEqual(before, self.node.settings)
@@ -107,9 +90,7 @@ class ReloadTests(LogTestCase):
         self.assertIn("Only the next start changes maxMsgsNumBatch from 64 to 5", self.told())
 
     def test_wrong(self) -> None:
-        """
-        A file with anything wrong in it changes nothing.
-        """
+        """A file with anything wrong in it changes nothing."""
         before = self.node.settings
 
         def wrong() -> Settings:
@@ -122,9 +103,7 @@ class ReloadTests(LogTestCase):
         self.assertIn("deleteWhen=noon", self.told())
 
     def test_request(self) -> None:
-        """
-        A change by request is the node's too, and the next reload takes it back.
-        """
+        """A change by request is the node's too, and the next reload takes it back."""
         assert self.node.broker is not None
         self.node.broker.current.change({"fileReservedTime": "5", "deleteWhen": "03;15"})
         self.assertEqual(self.node.settings.store.delete_when, (3, 15))
@@ -134,17 +113,13 @@ class ReloadTests(LogTestCase):
         self.assertEqual(self.node.store.retention.settings.file_reserved, 259200.0)
 
     def test_recovering(self) -> None:
-        """
-        While there is no broker, what changes is there for the next one.
-        """
+        """While there is no broker, what changes is there for the next one."""
         self.node.shut_broker()
         self.edit(pull={"slave_read": True})
         self.assertTrue(self.node.settings.pull.slave_read)
 
     def test_all_roles(self) -> None:
-        """
-        Every key that can change has a value that a file can say again.
-        """
+        """Every key that can change has a value that a file can say again."""
         fresh = load(None, ("clientAllowedPeers=10.0.0.0/24;10.1.0.1", "deleteWhen=03;15"), "slave")
         self.given = evolve(
             self.given,

@@ -1,6 +1,4 @@
-"""
-A slave's node: opening, following, repairs, stopping.
-"""
+"""A slave's node: opening, following, repairs, stopping."""
 
 from __future__ import annotations
 
@@ -41,14 +39,10 @@ from tests.support.unreadable import make_unreadable
 
 
 class SlaveCase(LogTestCase):
-    """
-    A slave with a store on disk and a master played by hand.
-    """
+    """A slave with a store on disk and a master played by hand."""
 
     def setUp(self) -> None:
-        """
-        The master's log: real records of two topics.
-        """
+        """The master's log: real records of two topics."""
         self.reactor = NodeReactor()
         self.root = self.folder() / "store"
         self.theirs = self.log()
@@ -57,16 +51,13 @@ class SlaveCase(LogTestCase):
             self.put(self.theirs, size)
 
     def put(self, log: CommitLog, size: int, topic: str = "TopicA") -> None:
-        """
-        Append a record that queues and index can be made of.
-        """
+        """Append a record that queues and index can be made of."""
         made = message(size, topic=topic)
         log.put([encode(made, max_message_size=1 << 20)], [self.count], STORED + self.count)
         self.count += 1
 
     def start(self, *, wait: bool = True, run: Any = now, **keys: Any) -> PuppetSlave:
-        """
-        Start the node.
+        """Start the node.
 
         @param run: Its threads.
         """
@@ -78,32 +69,24 @@ class SlaveCase(LogTestCase):
         return self.node
 
     def end(self) -> None:
-        """
-        Stop it, and see that nothing is left.
-        """
+        """Stop it, and see that nothing is left."""
         if self.node.running:
             self.stop()
         self.assertFalse(is_locked(self.root / "lock"))
 
     def stop(self) -> None:
-        """
-        Stop it.
-        """
+        """Stop it."""
         stopped = self.node.stopService()
         self.turn()
         self.successResultOf(stopped)
 
     def turn(self) -> None:
-        """
-        The reactor goes round.
-        """
+        """The reactor goes round."""
         for _ in range(5):
             self.reactor.advance(0)
 
     def accept(self, within: float = 0.0) -> Connection:
-        """
-        The slave connects.
-        """
+        """The slave connects."""
         self.turn()
         waited = 0.0
         while not self.node.endpoint.waiting and waited < within:
@@ -113,8 +96,7 @@ class SlaveCase(LogTestCase):
         return self.node.endpoint.accept()
 
     def parted(self, policy: str = "truncate", **keys: Any) -> CommitLog:
-        """
-        A slave with two records more than its master, which it has noticed.
+        """A slave with two records more than its master, which it has noticed.
 
         @return: Its log before anything was done.
         """
@@ -123,9 +105,7 @@ class SlaveCase(LogTestCase):
         return own
 
     def ahead(self, policy: str = "truncate", **keys: Any) -> CommitLog:
-        """
-        The same, before it has asked its master.
-        """
+        """The same, before it has asked its master."""
         self.start()
         connection = self.accept()
         connection.feed(self.theirs, 0)
@@ -141,17 +121,13 @@ class SlaveCase(LogTestCase):
         return own
 
     def notice(self) -> None:
-        """
-        It hears how far its master is.
-        """
+        """It hears how far its master is."""
         connection = self.accept()
         connection.feed(self.theirs, connection.reports()[0])
         connection.heartbeat(self.theirs.end)
 
     def catch_up(self, within: float = 1.0) -> None:
-        """
-        The next connection brings everything.
-        """
+        """The next connection brings everything."""
         connection = self.accept(within)
         start = connection.reports()[0]
         connection.feed(self.theirs, start)
@@ -159,9 +135,7 @@ class SlaveCase(LogTestCase):
         self.reactor.pump([0.01] * 10)
 
     def assertCopied(self) -> None:
-        """
-        The slave's log is the master's, and queues and index are a rebuild's.
-        """
+        """The slave's log is the master's, and queues and index are a rebuild's."""
         follower = self.node.follower
         assert follower is not None
         self.assertEqual(follower.sync.state.value, "in-sync", follower.sync.reason)
@@ -172,29 +146,21 @@ class SlaveCase(LogTestCase):
 
     @property
     def marker(self) -> Path:
-        """
-        The file that says that a copy is under way.
-        """
+        """The file that says that a copy is under way."""
         return self.root / "rmqha" / "bootstrapping.json"
 
     @property
     def state(self) -> str:
-        """
-        Of replication.
-        """
+        """Of replication."""
         assert self.node.follower is not None
         return self.node.follower.sync.state.value
 
 
 class LifeTests(SlaveCase):
-    """
-    From nothing to in sync.
-    """
+    """From nothing to in sync."""
 
     def test_bootstrap(self) -> None:
-        """
-        An empty slave becomes a copy, and its marker goes.
-        """
+        """An empty slave becomes a copy, and its marker goes."""
         self.start()
         connection = self.accept()
         self.assertTrue(self.marker.exists())
@@ -206,9 +172,7 @@ class LifeTests(SlaveCase):
         self.assertCopied()
 
     def test_resumed_after_a_stop(self) -> None:
-        """
-        A copy goes on where it was, and is still one.
-        """
+        """A copy goes on where it was, and is still one."""
         self.start()
         self.accept().feed(self.theirs, 0, SIZE + 1000)
         self.stop()
@@ -221,9 +185,7 @@ class LifeTests(SlaveCase):
         self.assertCopied()
 
     def test_recovering(self) -> None:
-        """
-        Until the store is open the node recovers, is not healthy, and follows nobody.
-        """
+        """Until the store is open the node recovers, is not healthy, and follows nobody."""
         held = Held()
         self.start(wait=False, run=held)
         self.assertIs(self.node.state, NodeState.RECOVERING)
@@ -238,9 +200,7 @@ class LifeTests(SlaveCase):
         self.successResultOf(self.node.ready)
 
     def test_stop_while_recovering(self) -> None:
-        """
-        A stop then waits for the thread, gives no exit code and leaves no lock.
-        """
+        """A stop then waits for the thread, gives no exit code and leaves no lock."""
         held = Held()
         self.start(wait=False, run=held)
         stopped = self.node.stopService()
@@ -253,8 +213,8 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.reactor.stops, 0)
 
     def test_retries_are_told(self) -> None:
-        """
-        Each new try of a master that is away is a line with its address, and with no Python in it.
+        """Each new try of a master that is away is a line with its address, and with no Python in
+        it.
         """
         lines: list[str] = []
 
@@ -272,9 +232,7 @@ class LifeTests(SlaveCase):
         self.assertEqual([line for line in lines if " at 0x" in line or "Endpoint" in line], [])
 
     def test_cannot_open(self) -> None:
-        """
-        A store that cannot be opened ends the process, with an exit code.
-        """
+        """A store that cannot be opened ends the process, with an exit code."""
         folder = self.root / "commitlog"
         folder.mkdir(parents=True)
         (folder / f"{0:020d}").write_bytes(bytes(5000))
@@ -287,9 +245,7 @@ class LifeTests(SlaveCase):
         self.flushLoggedErrors()
 
     def test_clean_stop(self) -> None:
-        """
-        A clean stop removes abort.
-        """
+        """A clean stop removes abort."""
         self.start()
         self.accept().feed(self.theirs, 0)
         self.assertTrue((self.root / "abort").exists())
@@ -299,9 +255,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(unhealthy(self.node), "stopped: the node is stopping")
 
     def test_failing_step_of_a_stop(self) -> None:
-        """
-        Whatever of it fails, the node stops, its store is closed, and the lock given back.
-        """
+        """Whatever of it fails, the node stops, its store is closed, and the lock given back."""
         for owner, name in ((Follower, "stopService"), (Serving, "end"), (Broker, "stop")):
             self.start()
             self.accept().feed(self.theirs, 0)
@@ -317,26 +271,20 @@ class LifeTests(SlaveCase):
             self.reactor = NodeReactor()
 
     def test_stop_twice(self) -> None:
-        """
-        A second stop is over at once.
-        """
+        """A second stop is over at once."""
         self.start()
         self.stop()
         self.successResultOf(self.node.stopService())
 
     def test_stop_states_are_unhealthy(self) -> None:
-        """
-        While replication stands still /healthz says why.
-        """
+        """While replication stands still /healthz says why."""
         self.parted("stop")
         self.assertEqual(self.state, "ahead")
         self.assertIn("ahead: the master ends at", unhealthy(self.node))
         self.assertIs(self.node.state, NodeState.SERVING)
 
     def test_no_master(self) -> None:
-        """
-        Without a master's address a slave runs and waits.
-        """
+        """Without a master's address a slave runs and waits."""
         self.start(master=None)
         upstream = self.node.status()["upstream"]
         self.assertEqual(upstream["state"], "connecting")
@@ -344,9 +292,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(unhealthy(self.node), "")
 
     def test_master_from_a_name_server(self) -> None:
-        """
-        A slave without a master's address follows the one a name server tells.
-        """
+        """A slave without a master's address follows the one a name server tells."""
         self.start(master=None)
         self.node.told(RegisterBrokerAnswer())
         self.node.told(RegisterBrokerAnswer(ha_server_addr="nonsense"))
@@ -357,9 +303,7 @@ class LifeTests(SlaveCase):
         self.assertEqual((upstream["address"], upstream["state"]), ("10.0.0.2:10912", "in-sync"))
 
     def test_configured_master_wins(self) -> None:
-        """
-        What name servers say is nothing to a slave that was told its master.
-        """
+        """What name servers say is nothing to a slave that was told its master."""
         self.start()
         self.accept().feed(self.theirs, 0)
         self.node.told(RegisterBrokerAnswer(ha_server_addr="10.9.9.9:10912"))
@@ -369,9 +313,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(upstream["state"], "in-sync")
 
     def test_ha_status(self) -> None:
-        """
-        An administrator is told when it heard of its master, and when it last answered it.
-        """
+        """An administrator is told when it heard of its master, and when it last answered it."""
         self.start()
         self.node.environment = evolve(
             self.node.environment, now_ms=lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
@@ -392,9 +334,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(last.transferred_byte_in_second, self.theirs.end)
 
     def test_status(self) -> None:
-        """
-        The names that are relied on are there, in every part of its life.
-        """
+        """The names that are relied on are there, in every part of its life."""
         names = {
             "role", "state", "reason", "minOffset", "maxOffset", "flushedOffset",
             "dispatchedOffset", "syncGuarantee", "upstream", "published",
@@ -410,9 +350,7 @@ class LifeTests(SlaveCase):
         self.assertLessEqual(names, set(self.node.status()))
 
     def test_status_opens_nothing_of_a_closed_store(self) -> None:
-        """
-        Asking a stopped node leaves no file open.
-        """
+        """Asking a stopped node leaves no file open."""
         self.start()
         self.accept().feed(self.theirs, 0)
         self.stop()
@@ -421,9 +359,7 @@ class LifeTests(SlaveCase):
             self.assertLess(file._fd, 0)
 
     def test_sync_flush(self) -> None:
-        """
-        A SYNC_FLUSH slave reports only what is on its disk.
-        """
+        """A SYNC_FLUSH slave reports only what is on its disk."""
         held = Held()
         self.start(store_flush_disk=FlushDisk.SYNC_FLUSH)
         connection = self.accept()
@@ -437,9 +373,7 @@ class LifeTests(SlaveCase):
         self.node.store.flusher.fsync = FsyncInThread(self.node.run)
 
     def test_failed_fsync(self) -> None:
-        """
-        An fsync that fails ends replication, for good.
-        """
+        """An fsync that fails ends replication, for good."""
         self.start()
         connection = self.accept()
         connection.feed(self.theirs, 0, SIZE)
@@ -458,9 +392,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.node.endpoint.waiting, [])
 
     def test_bad_record_found_by_dispatch(self) -> None:
-        """
-        Without verification before reports dispatch finds it; it is dropped and refetched.
-        """
+        """Without verification before reports dispatch finds it; it is dropped and refetched."""
         self.start(verify_before_ack=False)
         connection = self.accept()
         connection.feed(self.theirs, 0)
@@ -474,9 +406,7 @@ class LifeTests(SlaveCase):
         self.assertCopied()
 
     def test_full_disk(self) -> None:
-        """
-        It goes on within ten seconds after there is room again.
-        """
+        """It goes on within ten seconds after there is room again."""
         self.start()
         connection = self.accept()
         connection.feed(self.theirs, 0, SIZE)
@@ -495,13 +425,10 @@ class LifeTests(SlaveCase):
 
 
 class LostTailTests(SlaveCase):
-    """
-    A slave whose disk lost what it had.
-    """
+    """A slave whose disk lost what it had."""
 
     def lost(self) -> tuple[int, int]:
-        """
-        Start on a log whose last record is damaged.
+        """Start on a log whose last record is damaged.
 
         @return: Where it ends, and where it ended.
         """
@@ -523,15 +450,11 @@ class LostTailTests(SlaveCase):
         return left, end
 
     def remembered(self) -> bool:
-        """
-        Whether the next start would know.
-        """
+        """Whether the next start would know."""
         return (self.root / "rmqha" / "lost-tail.json").exists()
 
     def test_fetched_again(self) -> None:
-        """
-        It says so until its master has sent the bytes again; then nothing of it is left.
-        """
+        """It says so until its master has sent the bytes again; then nothing of it is left."""
         self.lost()
         self.catch_up()
         self.assertIsNone(self.node.status()["lostTail"])
@@ -540,9 +463,7 @@ class LostTailTests(SlaveCase):
         self.assertFalse(self.remembered())
 
     def test_not_fetched(self) -> None:
-        """
-        Without its master it says so at the next start too.
-        """
+        """Without its master it says so at the next start too."""
         left, end = self.lost()
         self.stop()
         self.assertTrue(self.remembered())
@@ -550,9 +471,7 @@ class LostTailTests(SlaveCase):
         self.assertEqual(self.node.status()["lostTail"], {"from": left, "to": end})
 
     def test_the_master_lost_them_too(self) -> None:
-        """
-        A slave that is in sync lacks nothing: its master has no more.
-        """
+        """A slave that is in sync lacks nothing: its master has no more."""
         left, _ = self.lost()
         connection = self.accept()
         connection.feed(self.theirs, connection.reports()[0], left)
@@ -563,9 +482,7 @@ class LostTailTests(SlaveCase):
         self.assertFalse(self.remembered())
 
     def test_its_own_cut(self) -> None:
-        """
-        What it cut to follow its master, or put aside, it does not miss.
-        """
+        """What it cut to follow its master, or put aside, it does not miss."""
         for policy in ("truncate", "rebootstrap"):
             self.root = self.folder() / "store"
             self.theirs = self.log()
@@ -583,14 +500,10 @@ class LostTailTests(SlaveCase):
 
 
 class RepairTests(SlaveCase):
-    """
-    C{haDivergencePolicy}, on a real store.
-    """
+    """C{haDivergencePolicy}, on a real store."""
 
     def test_truncate(self) -> None:
-        """
-        The tail is in quarantine, the log is the master's, so are queues and index.
-        """
+        """The tail is in quarantine, the log is the master's, so are queues and index."""
         self.parted()
         self.assertEqual(self.state, "ahead")
         self.turn()
@@ -602,17 +515,13 @@ class RepairTests(SlaveCase):
         self.assertEqual(self.cuts(), [(self.theirs.end, Why.CUT)])
 
     def cuts(self) -> list[tuple[int, Why]]:
-        """
-        What readers are told of bytes that are gone.
-        """
+        """What readers are told of bytes that are gone."""
         point = publish.load(self.root)
         assert point is not None
         return [(cut.at, cut.why) for cut in point.cuts]
 
     def test_truncate_a_difference(self) -> None:
-        """
-        The same when the master has written on meanwhile.
-        """
+        """The same when the master has written on meanwhile."""
         self.start()
         self.accept().feed(self.theirs, 0)
         self.turn()
@@ -641,9 +550,8 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_sets_aside_anew(self) -> None:
-        """
-        What there is is set aside for garbage collection before clients are let in, and again once
-        a repair has opened another store.
+        """What there is is set aside for garbage collection before clients are let in, and again
+        once a repair has opened another store.
         """
         seen: list[tuple[Store, bool]] = []
 
@@ -659,9 +567,7 @@ class RepairTests(SlaveCase):
         self.assertTrue(self.node.clients.serving)
 
     def test_follows_the_new_store(self) -> None:
-        """
-        After a repair bytes go to the store that was opened anew.
-        """
+        """After a repair bytes go to the store that was opened anew."""
         self.parted()
         old = self.node.store
         self.turn()
@@ -673,9 +579,7 @@ class RepairTests(SlaveCase):
         self.assertIs(follower.sync.connection.log, self.node.store.log)
 
     def test_states_meanwhile(self) -> None:
-        """
-        A node in repair recovers; it is not stopped.
-        """
+        """A node in repair recovers; it is not stopped."""
         held = Held()
         self.parted()
         self.node.run = held
@@ -692,9 +596,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_too_much(self) -> None:
-        """
-        More than haMaxTruncateBytes is not cut: the store stays open, and as it was.
-        """
+        """More than haMaxTruncateBytes is not cut: the store stays open, and as it was."""
         self.parted(max_truncate=1699)
         store = self.node.store
         self.turn()
@@ -705,9 +607,7 @@ class RepairTests(SlaveCase):
         self.assertFalse((self.root / "rmqha" / "quarantine").exists())
 
     def test_no_room_for_the_quarantine(self) -> None:
-        """
-        If the tail cannot be kept it is not cut; the store is open again, and says why.
-        """
+        """If the tail cannot be kept it is not cut; the store is open again, and says why."""
 
         def full(*args: Any) -> Path:
             raise DiskFull("quarantine", 1700)
@@ -721,9 +621,8 @@ class RepairTests(SlaveCase):
         self.assertEqual(content(self.node.store.log), self.before)
 
     def test_no_descriptor_for_a_table(self) -> None:
-        """
-        A table that cannot be read for want of a descriptor is read as soon as there is one, and no
-        older one before that.
+        """A table that cannot be read for want of a descriptor is read as soon as there is one, and
+        no older one before that.
         """
         self.parted()
         unreadable = make_unreadable(self, self.root / "config" / "topics.json", errno.EMFILE)
@@ -737,9 +636,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_rebootstrap(self) -> None:
-        """
-        The old log is kept aside, and everything is copied anew.
-        """
+        """The old log is kept aside, and everything is copied anew."""
         self.parted("rebootstrap")
         self.turn()
         aside = self.root / "commitlog.aside"
@@ -754,9 +651,7 @@ class RepairTests(SlaveCase):
         self.assertEqual(self.cuts(), [(0, Why.COPY)])
 
     def test_one_copy_aside(self) -> None:
-        """
-        A second one is refused, again and again, and nothing is deleted.
-        """
+        """A second one is refused, again and again, and nothing is deleted."""
         (self.root / "commitlog.aside").mkdir(parents=True)
         self.parted("rebootstrap")
         self.turn()
@@ -771,8 +666,7 @@ class RepairTests(SlaveCase):
             self.turn()
 
     def test_aside_fails(self) -> None:
-        """
-        If the log cannot be put aside the marker is not set: it would be deleted as an
+        """If the log cannot be put aside the marker is not set: it would be deleted as an
         unfinished copy the next time.
         """
 
@@ -787,9 +681,7 @@ class RepairTests(SlaveCase):
         self.assertEqual(content(self.node.store.log), self.before)
 
     def test_unfinished_copy_starts_over(self) -> None:
-        """
-        A copy whose continuation is deleted starts over without anything aside.
-        """
+        """A copy whose continuation is deleted starts over without anything aside."""
         self.start()
         self.accept().feed(self.theirs, 0, SIZE)
         self.stop()
@@ -811,8 +703,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_slaves_that_are_not_gone(self) -> None:
-        """
-        Nothing is cut under slaves that could not be sent away; the store is open again, and
+        """Nothing is cut under slaves that could not be sent away; the store is open again, and
         the repair is tried again.
         """
         self.parted()
@@ -832,9 +723,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_store_that_does_not_close(self) -> None:
-        """
-        A repair goes on behind a store that was not closed cleanly.
-        """
+        """A repair goes on behind a store that was not closed cleanly."""
         self.parted()
         broken = self.patch(Retention, "stop", lambda _: 1 // 0)
         self.turn()
@@ -844,9 +733,7 @@ class RepairTests(SlaveCase):
         self.assertCopied()
 
     def test_stop_in_every_step(self) -> None:
-        """
-        A stop in any step of a repair ends cleanly; the next start finishes or forgets it.
-        """
+        """A stop in any step of a repair ends cleanly; the next start finishes or forgets it."""
         for policy in ("truncate", "rebootstrap"):
             for steps in range(9):
                 with self.subTest(policy=policy, steps=steps):
@@ -881,9 +768,7 @@ class RepairTests(SlaveCase):
                     self.assertCopied()
 
     def test_store_does_not_open_again(self) -> None:
-        """
-        Then the node says so, and stands.
-        """
+        """Then the node says so, and stands."""
         self.parted()
         self.patch(policy_repair, "intend", self._break)
         self.turn()

@@ -1,6 +1,4 @@
-"""
-A slave's clients: what replication brings them, and what a repair does to them.
-"""
+"""A slave's clients: what replication brings them, and what a repair does to them."""
 
 from __future__ import annotations
 
@@ -32,14 +30,10 @@ QUEUE = 5
 
 
 class ServedSlaveCase(SlaveCase):
-    """
-    A slave with clients on connections without sockets.
-    """
+    """A slave with clients on connections without sockets."""
 
     def client(self) -> Peer:
-        """
-        Somebody connects to the client port.
-        """
+        """Somebody connects to the client port."""
         ports = self.node.clients
         transport = PuppetTransport(self.reactor)
         peer = Peer(registry=self.door(), clock=self.reactor, transport=transport)
@@ -50,16 +44,12 @@ class ServedSlaveCase(SlaveCase):
         return peer
 
     def door(self) -> ServedPort:
-        """
-        What the client port serves.
-        """
+        """What the client port serves."""
         door: ServedPort = self.node.clients._doors[0]
         return door
 
     def consumer(self) -> Peer:
-        """
-        A stock push consumer: it has said once what it wants, and its pulls do not.
-        """
+        """A stock push consumer: it has said once what it wants, and its pulls do not."""
         assert self.node.broker is not None
         self.node.broker.topics.put(TopicConfig(topic_name=TOPIC))
         peer = self.client()
@@ -69,31 +59,23 @@ class ServedSlaveCase(SlaveCase):
         return peer
 
     def answers(self, peer: Peer) -> list[Command]:
-        """
-        What a client was answered.
-        """
+        """What a client was answered."""
         self.turn()
         return [command for command in peer.sent() if command.is_response]
 
     def pull(self, peer: Peer, offset: int = 0, *, wait: bool = True) -> None:
-        """
-        Pull from the queue that is empty at first.
-        """
+        """Pull from the queue that is empty at first."""
         flag = SUSPEND if wait else 0
         peer.send(pull(offset, queue_id=QUEUE, sys_flag=flag, subscription=None))
 
     def write(self, text: bytes, queue_offset: int) -> None:
-        """
-        The master stores a message there.
-        """
+        """The master stores a message there."""
         made = message(300, topic=TOPIC, queue_id=QUEUE, body=text)
         record = encode(made, max_message_size=1 << 20)
         self.theirs.put([record], [queue_offset], STORED + self.count)
 
     def follow(self) -> Connection:
-        """
-        Copy what the master has so far.
-        """
+        """Copy what the master has so far."""
         connection = self.accept()
         connection.feed(self.theirs, 0)
         self.reactor.pump([LIVE_PAUSE] * 20)
@@ -101,13 +83,10 @@ class ServedSlaveCase(SlaveCase):
 
 
 class DivergedTests(ServedSlaveCase):
-    """
-    A slave whose log differs from its master's.
-    """
+    """A slave whose log differs from its master's."""
 
     def test_serves_what_was_compared(self) -> None:
-        """
-        What lies before the difference is served; from there on the answer is an error that says
+        """What lies before the difference is served; from there on the answer is an error that says
         so.  The status has the verdict, the quarantine both versions.
         """
         self.start()
@@ -154,13 +133,10 @@ class DivergedTests(ServedSlaveCase):
 
 
 class WakeTests(ServedSlaveCase):
-    """
-    Long polling.
-    """
+    """Long polling."""
 
     def test_at_once(self) -> None:
-        """
-        A pull that waits on a slave is answered when replication brings a message, a
+        """A pull that waits on a slave is answered when replication brings a message, a
         millisecond later, and not at the next look of some seconds.
         """
         self.start()
@@ -180,9 +156,7 @@ class WakeTests(ServedSlaveCase):
             self.assertEqual((answer.code, bodies(answer)), (0, [b"message %d" % number]))
 
     def test_half_a_record(self) -> None:
-        """
-        Nobody is woken for a record of which the end is still on its way.
-        """
+        """Nobody is woken for a record of which the end is still on its way."""
         self.start()
         upstream = self.follow()
         peer = self.consumer()
@@ -197,9 +171,7 @@ class WakeTests(ServedSlaveCase):
         self.assertEqual([bodies(answer) for answer in self.answers(peer)], [[b"first"]])
 
     def test_commits(self) -> None:
-        """
-        A commit is taken by a slave, told again, and there after its restart.
-        """
+        """A commit is taken by a slave, told again, and there after its restart."""
         self.start()
         self.follow()
         peer = self.client()
@@ -214,14 +186,10 @@ class WakeTests(ServedSlaveCase):
 
 
 class RepairTests(ServedSlaveCase):
-    """
-    The log is cut, or copied anew, under clients that are there.
-    """
+    """The log is cut, or copied anew, under clients that are there."""
 
     def repaired(self, policy: str) -> Peer:
-        """
-        A consumer that waits for a message as the slave's repair begins.
-        """
+        """A consumer that waits for a message as the slave's repair begins."""
         self.ahead(policy)
         broker = self.node.broker
         peer = self.consumer()
@@ -232,16 +200,13 @@ class RepairTests(ServedSlaveCase):
         return peer
 
     def repair(self) -> None:
-        """
-        The slave hears that it has too much, and does what it is told to.
-        """
+        """The slave hears that it has too much, and does what it is told to."""
         self.notice()
         self.turn()
         self.catch_up(within=1)
 
     def goes_on(self, peer: Peer) -> None:
-        """
-        The consumer's wait has ended with "not available", and its next pull, which does not
+        """The consumer's wait has ended with "not available", and its next pull, which does not
         say again what it wants, is answered.
         """
         codes = [answer.code for answer in self.answers(peer)]
@@ -259,21 +224,15 @@ class RepairTests(ServedSlaveCase):
         self.assertEqual((answer.code, bodies(answer)), (0, [b"after"]))
 
     def test_truncate(self) -> None:
-        """
-        A cut.
-        """
+        """A cut."""
         self.goes_on(self.repaired("truncate"))
 
     def test_rebootstrap(self) -> None:
-        """
-        A new copy.
-        """
+        """A new copy."""
         self.goes_on(self.repaired("rebootstrap"))
 
     def test_left_meanwhile(self) -> None:
-        """
-        Who leaves while the store is closed is no member of its group any more.
-        """
+        """Who leaves while the store is closed is no member of its group any more."""
         self.ahead()
         stays, leaves = self.consumer(), self.consumer()
         broker = self.node.broker
@@ -294,8 +253,7 @@ class RepairTests(ServedSlaveCase):
         self.assertEqual(list(group.members), [stays.connection])
 
     def test_not_read_yet(self) -> None:
-        """
-        Whoever has not read an answer of what is cut is disconnected: the bytes are about to be
+        """Whoever has not read an answer of what is cut is disconnected: the bytes are about to be
         others.  Who has read all stays.
         """
         self.ahead()
@@ -313,9 +271,7 @@ class RepairTests(ServedSlaveCase):
         self.assertEqual([answer.code for answer in self.answers(quick)], [ResponseCode.SUCCESS])
 
     def test_meanwhile(self) -> None:
-        """
-        While the store is closed, everything is answered that it is not available.
-        """
+        """While the store is closed, everything is answered that it is not available."""
         self.start()
         self.follow()
         peer = self.client()

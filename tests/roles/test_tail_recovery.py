@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.roles.tail_recovery}: from a crash to a log that may be written.
-"""
+"""Tests for L{rmqha.roles.tail_recovery}: from a crash to a log that may be written."""
 
 from __future__ import annotations
 
@@ -33,17 +31,15 @@ COUNT, LEFT = 20, 15
 
 
 class TailRecoveryTests(LogTestCase):
-    """
-    A master whose log lost its last records.
-    """
+    """A master whose log lost its last records."""
 
     def setUp(self) -> None:
         self.clock = Clock()
         self.wire = Wire(self.clock)
 
     def crashed(self, *, lose: bool = True, prove: bool = True) -> Path:
-        """
-        A master's store after a kill, which knows one replica; C{whole} is what was in its log.
+        """A master's store after a kill, which knows one replica; C{whole} is what was in its
+        log.
         """
         clock = Clock()
         store = self.opened(self.folder() / "store", settings=SIZES, clock=clock)
@@ -69,9 +65,7 @@ class TailRecoveryTests(LogTestCase):
         return root
 
     def starting(self, root: Path, *, repair: bool = False, **keys: Any) -> TailRecovery:
-        """
-        A master on it whose log is open.
-        """
+        """A master on it whose log is open."""
         of_node = settings(root, "master", **{"listen_port": 10912, **keys})
         self.wanted = True
         tail = TailRecovery(
@@ -93,9 +87,7 @@ class TailRecoveryTests(LogTestCase):
         return tail
 
     def begin(self, tail: TailRecovery) -> tuple[Store, Deferred[None]]:
-        """
-        Open the log, and let it begin.
-        """
+        """Open the log, and let it begin."""
         store = self.opened(
             tail.settings.store.root,
             settings=SIZES,
@@ -108,9 +100,7 @@ class TailRecoveryTests(LogTestCase):
         return store, over
 
     def replica(self, end: int | None = None) -> None:
-        """
-        The replica has the log up to there.
-        """
+        """The replica has the log up to there."""
         log = self.log()
         append_frame(log, 0, self.whole[:end])
         log.verify()
@@ -128,17 +118,13 @@ class TailRecoveryTests(LogTestCase):
         self.wire.master = factory
 
     def settle(self) -> None:
-        """
-        Everything that needs no time happens.
-        """
+        """Everything that needs no time happens."""
         for _ in range(8):
             self.wire.pump()
             self.clock.advance(0)
 
     def passes(self, seconds: float) -> None:
-        """
-        Time passes.
-        """
+        """Time passes."""
         for _ in range(round(seconds / 0.1)):
             self.clock.advance(0.1)
             self.settle()
@@ -146,8 +132,7 @@ class TailRecoveryTests(LogTestCase):
     # --- whom to ask --------------------------------------------------------------
 
     def test_addresses(self) -> None:
-        """
-        Those that are named, else those that were there: at the port they told, or at ours;
+        """Those that are named, else those that were there: at the port they told, or at ours;
         never ourselves, nor one that listens nowhere.
         """
         root = self.folder()
@@ -176,9 +161,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertFalse(self.starting(root).can_ask())
 
     def test_nothing_calls_for_it(self) -> None:
-        """
-        After a clean stop nobody is asked.
-        """
+        """After a clean stop nobody is asked."""
         root = self.crashed(lose=False)
         store = self.opened(root, settings=SIZES)
         Epoch.begin(root, store.log).close(store.log, {})
@@ -190,9 +173,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual((tail.status(), self.dialled, tail.asking), (None, [], False))
 
     def test_nobody_to_ask(self) -> None:
-        """
-        A crash without a replica, or where it was switched off, starts at once and says so.
-        """
+        """A crash without a replica, or where it was switched off, starts at once and says so."""
         for keys, why in (({}, "no replica is known"), ({"tail_fetch_timeout": 0.0}, "Timeout=0")):
             root = self.crashed(lose=False)
             if not keys:
@@ -210,8 +191,7 @@ class TailRecoveryTests(LogTestCase):
     # --- what comes back ------------------------------------------------------------
 
     def test_fetched(self) -> None:
-        """
-        A proven loss that a replica makes good is one no more: on the disk, in the queues, and
+        """A proven loss that a replica makes good is one no more: on the disk, in the queues, and
         the next message comes behind it with the next queue offset.
         """
         root = self.crashed()
@@ -234,9 +214,8 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual((status["state"], status["source"]), ("done", "10.0.0.2:10915"))
 
     def test_whose_damage(self) -> None:
-        """
-        Where a bit differs that no CRC covers, the checksum that was kept of the record says whose
-        it is, and how ours is mended.
+        """Where a bit differs that no CRC covers, the checksum that was kept of the record says
+        whose it is, and how ours is mended.
         """
         for ours in (True, False):
             root = self.crashed()
@@ -266,9 +245,7 @@ class TailRecoveryTests(LogTestCase):
             self.wire.master = None
 
     def test_what_no_mark_knows(self) -> None:
-        """
-        So is one that nothing proves.
-        """
+        """So is one that nothing proves."""
         root = self.crashed(prove=False)
         self.replica()
         store, over = self.begin(self.starting(root))
@@ -277,8 +254,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual(content(store.log), self.whole)
 
     def test_not_given(self) -> None:
-        """
-        A master whose proven loss nobody makes good, or not all of it, must not start; what did
+        """A master whose proven loss nobody makes good, or not all of it, must not start; what did
         come is kept for the next try.
         """
         for end in (None, 8192 + 500):
@@ -301,9 +277,7 @@ class TailRecoveryTests(LogTestCase):
             self.wire.master = None
 
     def test_repair(self) -> None:
-        """
-        An operator may go on without: then whoever had read further is brought back.
-        """
+        """An operator may go on without: then whoever had read further is brought back."""
         root = self.crashed()
         tail = self.starting(root, repair=True)
         store, over = self.begin(tail)
@@ -319,9 +293,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertTrue(any("offset 20 is now" in line for line in said), said)
 
     def test_repair_that_was_not_needed(self) -> None:
-        """
-        Nobody is brought back if the bytes came after all.
-        """
+        """Nobody is brought back if the bytes came after all."""
         root = self.crashed()
         self.replica()
         store, over = self.begin(self.starting(root, repair=True))
@@ -330,9 +302,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertIn("0:20", (root / "config" / "consumerOffset.json").read_text())
 
     def test_empty(self) -> None:
-        """
-        A log of which nothing is left has nothing to compare: it is not filled.
-        """
+        """A log of which nothing is left has nothing to compare: it is not filled."""
         root = self.crashed()
         for path in (root / "commitlog").iterdir():
             path.unlink()
@@ -345,8 +315,8 @@ class TailRecoveryTests(LogTestCase):
         self.assertIn("the log is empty", str(tail.status()))
 
     def test_stopped(self) -> None:
-        """
-        A node that is stopped meanwhile neither waits nor fails, and the next start asks again.
+        """A node that is stopped meanwhile neither waits nor fails, and the next start asks
+        again.
         """
         root = self.crashed()
         tail = self.starting(root)
@@ -365,9 +335,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual(content(store.log), self.whole)
 
     def test_local_address(self) -> None:
-        """
-        It calls from where it is told to.
-        """
+        """It calls from where it is told to."""
         root = self.crashed()
         self.replica()
         _, over = self.begin(self.starting(root, local_address="10.0.0.1"))

@@ -1,6 +1,4 @@
-"""
-C{twistd rmqha}'s command line.
-"""
+"""C{twistd rmqha}'s command line."""
 
 from __future__ import annotations
 
@@ -26,56 +24,40 @@ from tests.support.unreadable import make_unreadable
 
 
 class OptionsTests(SynchronousTestCase):
-    """
-    L{tap.Options}.
-    """
+    """L{tap.Options}."""
 
     def setUp(self) -> None:
-        """
-        A folder for configurations.
-        """
+        """A folder for configurations."""
         self.folder = Path(tempfile.mkdtemp(prefix="tap-"))
         self.addCleanup(shutil.rmtree, self.folder)
 
     def conf(self, *lines: str) -> str:
-        """
-        A configuration file.
-        """
+        """A configuration file."""
         path = self.folder / "broker.conf"
         path.write_text("\n".join((f"storePathRootDir={self.folder}/store", *lines)) + "\n")
         return str(path)
 
     def parsed(self, *arguments: str) -> tap.Options:
-        """
-        Options of a command line.
-        """
+        """Options of a command line."""
         options = tap.Options()
         options.parseOptions(list(arguments))
         return options
 
     def refused(self, *arguments: str) -> str:
-        """
-        What a command line is refused with.
-        """
+        """What a command line is refused with."""
         return str(self.assertRaises(UsageError, self.parsed, *arguments))
 
     def test_roles(self) -> None:
-        """
-        There is a service for every role that a file can be read for.
-        """
+        """There is a service for every role that a file can be read for."""
         self.assertEqual(set(ROLE_NAMES), set(tap.ROLES))
 
     def test_bad_role(self) -> None:
-        """
-        An unknown role is refused with those there are.
-        """
+        """An unknown role is refused with those there are."""
         said = self.refused("--role", "boss")
         self.assertEqual(said, "unknown role boss; roles are master, slave, member, namesrv")
 
     def test_role_from_the_file(self) -> None:
-        """
-        Without --role the file's brokerRole decides; without that it is a master.
-        """
+        """Without --role the file's brokerRole decides; without that it is a master."""
         for line, name in (
             ("brokerRole=SLAVE\nbrokerId=1", "slave"),
             ("brokerRole=SYNC_MASTER", "master"),
@@ -84,16 +66,12 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual(self.parsed("--conf", self.conf(line)).role, name)
 
     def test_contradiction(self) -> None:
-        """
-        A role that the file contradicts is refused.
-        """
+        """A role that the file contradicts is refused."""
         said = self.refused("--role", "master", "--conf", self.conf("brokerRole=SLAVE"))
         self.assertIn("brokerRole", said)
 
     def test_all_problems(self) -> None:
-        """
-        All that is wrong is listed at once.
-        """
+        """All that is wrong is listed at once."""
         said = self.refused(
             "--conf", self.conf("flushDiskTyp=SYNC_FLUSH", "haListenPort=-5"), "--set", "x"
         )
@@ -102,15 +80,11 @@ class OptionsTests(SynchronousTestCase):
         self.assertGreaterEqual(len(said.splitlines()), 3)
 
     def test_unreadable(self) -> None:
-        """
-        A file that is not there is named.
-        """
+        """A file that is not there is named."""
         self.assertIn("nowhere.conf", self.refused("--conf", "/nowhere.conf"))
 
     def test_set(self) -> None:
-        """
-        --set wins over the file, may be repeated, and has a short form.
-        """
+        """--set wins over the file, may be repeated, and has a short form."""
         options = self.parsed(
             "--role", "slave", "-c", self.conf("haListenPort=7000", "brokerName=x"),
             "--set", "haListenPort=7001", "-s", "brokerName=y",
@@ -119,22 +93,16 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(options.settings.broker.name, "y")
 
     def test_options_are_their_own(self) -> None:
-        """
-        One command line's --set is not another's.
-        """
+        """One command line's --set is not another's."""
         self.parsed("--set", "brokerName=y")
         self.assertEqual(tap.Options()["set"], [])
 
 
 class VersionTests(SynchronousTestCase):
-    """
-    C{twistd rmqha --version}.
-    """
+    """C{twistd rmqha --version}."""
 
     def test_version(self) -> None:
-        """
-        It is ours, and not Twisted's.
-        """
+        """It is ours, and not Twisted's."""
         said = StringIO()
         self.patch(sys, "stdout", said)
         self.assertRaises(SystemExit, tap.Options().parseOptions, ["--version"])
@@ -142,14 +110,10 @@ class VersionTests(SynchronousTestCase):
 
 
 class MakeServiceTests(OptionsTests):
-    """
-    L{tap.makeService}.
-    """
+    """L{tap.makeService}."""
 
     def test_makes(self) -> None:
-        """
-        Each role gives its node; nothing is opened before it starts.
-        """
+        """Each role gives its node; nothing is opened before it starts."""
         for role, kind in (("master", MasterNode), ("slave", SlaveNode)):
             options = self.parsed("--role", role, "--conf", self.conf(), "--repair")
             node = tap.makeService(options, NodeReactor())
@@ -158,9 +122,7 @@ class MakeServiceTests(OptionsTests):
             self.assertFalse((self.folder / "store").exists())
 
     def test_name_server(self) -> None:
-        """
-        A name server has a file of its own keys, and no store.
-        """
+        """A name server has a file of its own keys, and no store."""
         path = self.folder / "namesrv.properties"
         path.write_text("listenPort=9000\n")
         options = self.parsed("--role", "namesrv", "--conf", str(path))
@@ -172,9 +134,8 @@ class MakeServiceTests(OptionsTests):
         self.assertIn("unknown key brokerRole", said)
 
     def test_unreadable(self) -> None:
-        """
-        A master that cannot read where its replicas are does not start as if it had none: what it
-        lost could be fetched from them.
+        """A master that cannot read where its replicas are does not start as if it had none: what
+        it lost could be fetched from them.
         """
         path = self.folder / "store" / "rmqha" / "replicas.json"
         for number, code in ((errno.EACCES, 78), (errno.EIO, 1)):
@@ -187,9 +148,7 @@ class MakeServiceTests(OptionsTests):
             self.assertIn(f"Cannot start: cannot read {path}: ", said.getvalue())
 
     def test_clock(self) -> None:
-        """
-        The reactor's clock does not jump with the wall clock.
-        """
+        """The reactor's clock does not jump with the wall clock."""
         reactor = NodeReactor()
         tap.makeService(self.parsed("--conf", self.conf()), reactor)
         self.assertIs(reactor.seconds, time.monotonic)

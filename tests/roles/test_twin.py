@@ -1,6 +1,4 @@
-"""
-A master that starts beside another one of its name.
-"""
+"""A master that starts beside another one of its name."""
 
 from __future__ import annotations
 
@@ -27,14 +25,10 @@ THERE = "10.0.0.6:10911"
 
 
 class StartTests(LogTestCase):
-    """
-    A store with master epoch 1, whose name server knows another master.
-    """
+    """A store with master epoch 1, whose name server knows another master."""
 
     def setUp(self) -> None:
-        """
-        The other one answers.
-        """
+        """The other one answers."""
         self.root: Path = self.folder() / "store"
         EpochJournal().raised(0).write(self.root)
         self.identity = BrokerIdentity(name="broker-a", id=0, run_id="other", epoch=1)
@@ -43,15 +37,11 @@ class StartTests(LogTestCase):
         self.patch(master_bounds, "ask", lambda *_: succeed(self.bounds()))
 
     def bounds(self) -> MasterBounds:
-        """
-        What the other one says.
-        """
+        """What the other one says."""
         return MasterBounds(0, 9, 1, self.identity)
 
     def start(self, **how: Any) -> PlainMaster:
-        """
-        Start.
-        """
+        """Start."""
         self.reactor = NodeReactor()
         given = settings(self.root, role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, namesrv="10.0.0.9:9876", name="broker-a"))
@@ -65,18 +55,14 @@ class StartTests(LogTestCase):
         return node
 
     def stop(self, node: PlainMaster) -> None:
-        """
-        Stop.
-        """
+        """Stop."""
         stopped = node.stopService()
         for _ in range(3):
             self.reactor.advance(5.0)
         self.successResultOf(stopped)
 
     def test_refused(self) -> None:
-        """
-        Beside one whose epoch is equal or higher it does not start, and says all numbers.
-        """
+        """Beside one whose epoch is equal or higher it does not start, and says all numbers."""
         for epoch in (1, 2):
             self.identity = evolve(self.identity, epoch=epoch)
             node = self.start()
@@ -92,17 +78,15 @@ class StartTests(LogTestCase):
             self.stop(node)
 
     def test_lower(self) -> None:
-        """
-        The promoted one starts beside the old one.
-        """
+        """The promoted one starts beside the old one."""
         self.identity = evolve(self.identity, epoch=0)
         node = self.start()
         self.successResultOf(node.ready)
         self.assertEqual(node.state, NodeState.SERVING)
 
     def test_waits(self) -> None:
-        """
-        It is recovering, and serves nothing, until it knows; one that is stopped never serves.
+        """It is recovering, and serves nothing, until it knows; one that is stopped never
+        serves.
         """
         self.members = Deferred()
         node = self.start()
@@ -113,9 +97,7 @@ class StartTests(LogTestCase):
         self.assertEqual((node.writer, self.codes), (None, []))
 
     def test_forced(self) -> None:
-        """
-        An operator can start it all the same, though it was fenced; what is met then counts.
-        """
+        """An operator can start it all the same, though it was fenced; what is met then counts."""
         higher = HigherMaster(4, THERE, "told by a name server")
         EpochJournal.read(self.root).met(higher).write(self.root)
         node = self.start(force=True)
@@ -127,9 +109,7 @@ class StartTests(LogTestCase):
         self.assertEqual(node.state, NodeState.FENCED)
 
     def test_fenced_before(self) -> None:
-        """
-        One that was fenced starts fenced when the other does not answer: reads go on.
-        """
+        """One that was fenced starts fenced when the other does not answer: reads go on."""
         higher = HigherMaster(4, THERE, "told by a name server")
         EpochJournal.read(self.root).met(higher).write(self.root)
         self.members = succeed([])
@@ -141,9 +121,7 @@ class StartTests(LogTestCase):
         self.assertIn("fenced", [reason.name for reason in node.health()])
 
     def test_told(self) -> None:
-        """
-        A name server's answer with a higher epoch fences, other answers do not.
-        """
+        """A name server's answer with a higher epoch fences, other answers do not."""
         self.members = succeed([])
         node = self.start()
         self.reactor.advance(5.0)
@@ -159,14 +137,10 @@ class StartTests(LogTestCase):
 
 
 class OptionTests(LogTestCase):
-    """
-    C{--force}.
-    """
+    """C{--force}."""
 
     def test_option(self) -> None:
-        """
-        It is a master's, and refused with any other role.
-        """
+        """It is a master's, and refused with any other role."""
         options = Options()
         more = ["--set", "listenPort=0", "--set", f"storePathRootDir={self.folder()}"]
         options.parseOptions(["--role", "master", "--force", *more])

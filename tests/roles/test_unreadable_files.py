@@ -1,5 +1,4 @@
-"""
-A start that finds a file which is there, and which the system does not let it read: the disk
+"""A start that finds a file which is there, and which the system does not let it read: the disk
 fails, a descriptor is missing, a permission is.
 
 What is in such a file is not known.  So it is neither taken for damaged, where the generation
@@ -38,18 +37,14 @@ Read = Callable[[Path], object]
 
 
 def offsets(root: Path) -> ConsumerOffsetTable:
-    """
-    The consumer offsets of a broker that starts.
-    """
+    """The consumer offsets of a broker that starts."""
     table = ConsumerOffsetTable(CheckedTables(root), Clock(), now)
     table.load()
     return table
 
 
 def slots(root: Path) -> None:
-    """
-    The retention slots of a master that starts.
-    """
+    """The retention slots of a master that starts."""
     made: Any = RetentionSlots(
         clock=Clock(),
         wall=lambda: 0.0,
@@ -61,21 +56,15 @@ def slots(root: Path) -> None:
 
 
 class UnreadableFileTests(LogTestCase):
-    """
-    Each file by which a start decides.
-    """
+    """Each file by which a start decides."""
 
     def setUp(self) -> None:
-        """
-        A log of some records.
-        """
+        """A log of some records."""
         self.root = self.folder()
         self.records = self.log()
 
     def readers(self) -> dict[str, Read]:
-        """
-        Who reads which file at a start.
-        """
+        """Who reads which file at a start."""
         log = self.records
         return {
             "config/topics.json": lambda root: CheckedTables(root).load(
@@ -102,9 +91,7 @@ class UnreadableFileTests(LogTestCase):
         }
 
     def content(self) -> dict[str, bytes]:
-        """
-        All files there are.
-        """
+        """All files there are."""
         return {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in sorted(self.root.rglob("*"))
@@ -112,18 +99,14 @@ class UnreadableFileTests(LogTestCase):
         }
 
     def write(self, *names: str) -> None:
-        """
-        Make files with nothing of use in them.
-        """
+        """Make files with nothing of use in them."""
         for name in names:
             path = self.root / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"{}")
 
     def assert_refused(self, name: str, read: Read, number: int) -> None:
-        """
-        Reading ends with an error that has all there is to say, and changes nothing.
-        """
+        """Reading ends with an error that has all there is to say, and changes nothing."""
         before = self.content()
         patched = make_unreadable(self, self.root / name, number)
         error = self.assertRaises(FileUnreadable, read, self.root)
@@ -134,9 +117,7 @@ class UnreadableFileTests(LogTestCase):
         self.assertEqual(before, self.content())
 
     def test_own_file(self) -> None:
-        """
-        Its C{.bak} is no reason to go on.
-        """
+        """Its C{.bak} is no reason to go on."""
         for name, read in self.readers().items():
             self.write(name, f"{name}.bak")
             for number in (errno.EIO, errno.EMFILE, errno.ENFILE, errno.EACCES):
@@ -144,8 +125,8 @@ class UnreadableFileTests(LogTestCase):
             (self.root / name).unlink()
 
     def test_backup(self) -> None:
-        """
-        Where the file is gone or damaged and its C{.bak} cannot be read, nothing is known either.
+        """Where the file is gone or damaged and its C{.bak} cannot be read, nothing is known
+        either.
         """
         without = ("rmqha/tables.json", "rmqha/offsets/", "rmqha/growth.json")
         for name, read in self.readers().items():
@@ -159,8 +140,6 @@ class UnreadableFileTests(LogTestCase):
             (self.root / f"{name}.bak").unlink()
 
     def test_folder_of_the_journal(self) -> None:
-        """
-        A journal of offsets whose files cannot be listed is not one without files.
-        """
+        """A journal of offsets whose files cannot be listed is not one without files."""
         self.write("rmqha/offsets/00000000000000000007.journal")
         self.assert_refused("rmqha/offsets", offsets, errno.EIO)

@@ -1,5 +1,4 @@
-"""
-A process that adds to a table what a store has, batch after batch, until it is killed: what
+"""A process that adds to a table what a store has, batch after batch, until it is killed: what
 Spark's driver and tasks do, without Spark.
 
     python -m tests.spark.appending STORE TABLE FORMAT CATALOG [once]
@@ -23,9 +22,7 @@ EVERY = 0.05
 
 
 def main(store: str, table: str, format: str, catalog: str, how: str = "") -> None:
-    """
-    Add until the end, or once.
-    """
+    """Add until the end, or once."""
     properties = tuple(json.loads(catalog).items())
     place = IcebergPlace("tests", properties) if properties else IcebergPlace()
     target = Target.at(table, format=Format(format), iceberg=place)

@@ -1,6 +1,4 @@
-"""
-A driver that is told what to do: the child's side of L{tests.support.spark_drivers.Driver}.
-"""
+"""A driver that is told what to do: the child's side of L{tests.support.spark_drivers.Driver}."""
 
 from __future__ import annotations
 
@@ -28,56 +26,42 @@ COLUMNS = "physical_offset,topic,body"
 
 
 class Commands:
-    """
-    What a driver can do; each method is a command.
-    """
+    """What a driver can do; each method is a command."""
 
     spark: Any
 
     def start(self, where: str, settings: dict[str, str]) -> dict[str, Any]:
-        """
-        Begin a session as anybody would.
-        """
+        """Begin a session as anybody would."""
         self.spark = builder(where, "driver", settings).getOrCreate()
         return {"version": self.spark.version, "java": os.environ.get("JAVA_HOME")}
 
     def connect(self, where: str) -> dict[str, Any]:
-        """
-        Begin a session of Connect, with a server of its own in this process.
-        """
+        """Begin a session of Connect, with a server of its own in this process."""
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         self.spark = SparkSession.Builder().remote(where).getOrCreate()
         return {"version": self.spark.version}
 
     def read(self, path: str, **options: str) -> DataFrame:
-        """
-        A store's rows.
-        """
+        """A store's rows."""
         reader = self.spark.read.format("rmqha").option("columns", COLUMNS)
         frame: DataFrame = reader.options(path=path, visibility="log", **options).load()
         return frame
 
     def batch(self, path: str) -> list[int]:
-        """
-        Count rows, other rows, and add up where they begin, by Spark.
-        """
+        """Count rows, other rows, and add up where they begin, by Spark."""
         frame = self.read(path)
         offset = F.col("physical_offset")
         row = frame.agg(F.count(offset), F.count_distinct(offset), F.sum(offset)).collect()[0]
         return list(row)
 
     def arrow(self, path: str) -> list[int]:
-        """
-        The same by Arrow.
-        """
+        """The same by Arrow."""
         offsets = self.read(path).select("physical_offset").toArrow()["physical_offset"]
         found = offsets.to_pylist()
         return [len(found), len(set(found)), sum(found)]
 
     def sql(self, path: str) -> int:
-        """
-        Count rows of a table.
-        """
+        """Count rows of a table."""
         self.spark.sql("DROP TABLE IF EXISTS log")
         self.spark.sql(f"CREATE TABLE log USING rmqha OPTIONS (path '{path}', columns 'topic')")
         found: int = self.spark.sql("SELECT count(*) FROM log").collect()[0][0]
@@ -85,9 +69,7 @@ class Commands:
         return found
 
     def job(self, path: str, marks: str, pause: float = 0.0) -> dict[str, Any]:
-        """
-        Do a piece of work over all ranges.
-        """
+        """Do a piece of work over all ranges."""
         told: list[tuple[int, int]] = []
         table = run(
             ranges_of(self.spark, path),
@@ -98,17 +80,13 @@ class Commands:
         return {"rows": table.to_pylist(), "told": told}
 
     def more(self, path: str, marks: str) -> list[int]:
-        """
-        The same as a DataFrame, with more of Spark behind it.
-        """
+        """The same as a DataFrame, with more of Spark behind it."""
         frame = working(ranges_of(self.spark, path), Tallied.of(path, marks, 0.0), SCHEMA)
         row = frame.agg(F.sum("count"), F.sum("total")).collect()[0]
         return list(row)
 
     def stream(self, path: str, place: str, limit: str) -> dict[str, Any]:
-        """
-        A stream of what is there into Parquet files.
-        """
+        """A stream of what is there into Parquet files."""
         reader = self.spark.readStream.format("rmqha").option("columns", COLUMNS)
         frame = reader.options(path=path, visibility="log", maxBytesPerTrigger=limit).load()
         writer = frame.writeStream.format("parquet").trigger(availableNow=True)
@@ -125,9 +103,7 @@ class Commands:
         }
 
     def registered(self, path: str, server: str, place: str) -> dict[str, Any]:
-        """
-        A stream of the brokers that a name server knows into a Delta table.
-        """
+        """A stream of the brokers that a name server knows into a Delta table."""
         query = stream(
             self.spark,
             path,
@@ -143,16 +119,13 @@ class Commands:
         return {"ended": ended, "batches": batches}
 
     def plan(self, path: str) -> int:
-        """
-        Plan a job and keep the ranges.
-        """
+        """Plan a job and keep the ranges."""
         found = ranges_of(self.spark, path).collect()
         self.kept = self.spark.createDataFrame(found)
         return len(found)
 
     def go(self, path: str, marks: str) -> str:
-        """
-        Read what was planned.
+        """Read what was planned.
 
         @return: Why not.
         """
@@ -163,16 +136,12 @@ class Commands:
         return ""
 
     def stop(self) -> None:
-        """
-        End the session.
-        """
+        """End the session."""
         self.spark.stop()
 
 
 def serve(commands: Commands, out: TextIO) -> None:
-    """
-    Do what stdin says until it ends, each command in a thread.
-    """
+    """Do what stdin says until it ends, each command in a thread."""
     lock = threading.Lock()
 
     def say(**content: Any) -> None:

@@ -1,5 +1,4 @@
-"""
-A process that lets a store grow, and publishes how far it is, until its input ends.
+"""A process that lets a store grow, and publishes how far it is, until its input ends.
 
     python -m tests.spark.growing STORE BYTES_A_SECOND
 
@@ -33,9 +32,7 @@ EVERY = 0.05
 
 
 class Log:
-    """
-    A log that is being written.
-    """
+    """A log that is being written."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,9 +44,7 @@ class Log:
         (root / OWN_FOLDER).mkdir()
 
     def grow(self, size: int) -> None:
-        """
-        Append whole records of about so many bytes.
-        """
+        """Append whole records of about so many bytes."""
         stop = self.end + size
         while self.end < stop:
             record = encode(
@@ -87,8 +82,8 @@ class Log:
         self._file.seek(self.end % FILE)
 
     def delete_before(self, offset: int) -> None:
-        """
-        Delete the files that end at or before an offset.  The point knows it first, as a node's.
+        """Delete the files that end at or before an offset.  The point knows it first, as a
+        node's.
         """
         gone = range(self.start, offset // FILE * FILE, FILE)
         self.start = max(self.start, gone.stop)
@@ -97,9 +92,7 @@ class Log:
             (self.root / COMMITLOG / file_name(start)).unlink()
 
     def publish(self) -> None:
-        """
-        Say how far it is.
-        """
+        """Say how far it is."""
         point = Point(
             confirm=self.end,
             durable=self.end,
@@ -114,9 +107,7 @@ class Log:
 
 
 def main(root: str, rate: str) -> None:
-    """
-    Grow until the input ends.
-    """
+    """Grow until the input ends."""
     log = Log(Path(root))
     log.grow(1)
     while True:

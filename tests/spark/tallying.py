@@ -1,5 +1,4 @@
-"""
-Work for tests: read a range, and say what was in it and who read it.
+"""Work for tests: read a range, and say what was in it and who read it.
 
 It stands in a module of its own because tasks import it.
 """
@@ -30,8 +29,7 @@ SCHEMA = pa.schema(
 
 @frozen
 class Tallied:
-    """
-    Counts the rows of a range.
+    """Counts the rows of a range.
 
     @ivar marks: A folder where each batch that was read leaves a file.
     @ivar pause: Seconds it takes besides.
@@ -43,16 +41,12 @@ class Tallied:
 
     @classmethod
     def of(cls, path: str, marks: str, pause: float) -> Self:
-        """
-        For one store.
-        """
+        """For one store."""
         options = ReadOptions.parse({"path": path, "visibility": "log"})
         return cls(MessageReader(options, ("physical_offset", "body")), marks, pause)
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """
-        Read one range.
-        """
+        """Read one range."""
         count = total = 0
         for number, batch in enumerate(self.reader.read(wanted)):
             Path(self.marks, f"{wanted.start}-{number}").touch()

@@ -1,6 +1,4 @@
-"""
-Spark's standalone cluster over a store: executors are processes of their own.
-"""
+"""Spark's standalone cluster over a store: executors are processes of their own."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ else:
 
 
 class ClusterTests(SynchronousTestCase):
-    """
-    A master and two workers.
-    """
+    """A master and two workers."""
 
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="rmqha-cluster-test-"))
@@ -42,18 +38,14 @@ class ClusterTests(SynchronousTestCase):
         self.marks.mkdir()
 
     def job(self, store: Path, pause: float = 0.0) -> dict[str, Any]:
-        """
-        What a job says of a store.
-        """
+        """What a job says of a store."""
         found: dict[str, Any] = driver().do(
             "job", path=str(store), marks=str(self.marks), pause=pause
         )
         return found
 
     def check(self, store: Path, rows: list[dict[str, int]]) -> None:
-        """
-        Each range was read once, and all rows are there.
-        """
+        """Each range was read once, and all rows are there."""
         count, _, total = truth(store)
         self.assertEqual(
             [count, total], [sum(row[name] for row in rows) for name in ("count", "total")]
@@ -61,9 +53,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(len(rows), len({row["start"] for row in rows}))
 
     def test_batch_job_stream(self) -> None:
-        """
-        Batch, SQL, job and stream find the rows that are there, by tasks on both workers.
-        """
+        """Batch, SQL, job and stream find the rows that are there, by tasks on both workers."""
         store, end = log()
         wanted = truth(store)
         self.assertEqual(wanted, driver().do("batch", path=str(store)))
@@ -82,9 +72,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(-(-end // (6 << 20)), found["batches"])
 
     def test_executor_killed(self) -> None:
-        """
-        An executor that is killed in the middle of a job costs time, not rows.
-        """
+        """An executor that is killed in the middle of a job costs time, not rows."""
         store, _ = log()
         asked = driver().ask("job", path=str(store), marks=str(self.marks), pause=0.3)
         until(lambda: len(list(self.marks.iterdir())) > 3, "some batches", tell=driver().tail)
@@ -94,9 +82,7 @@ class ClusterTests(SynchronousTestCase):
         self.check(store, asked.wait(90)["rows"])
 
     def test_copy_is_another(self) -> None:
-        """
-        A task whose host has other records where the planner had these gives no rows.
-        """
+        """A task whose host has other records where the planner had these gives no rows."""
         store = self.place / "store"
         write(store, 8 << 20)
         driver().do("plan", path=str(store))
@@ -108,9 +94,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual([], list(self.marks.iterdir()))
 
     def test_copy_is_behind(self) -> None:
-        """
-        A task whose host's copy is behind waits for it, for a while; then it fails.
-        """
+        """A task whose host's copy is behind waits for it, for a while; then it fails."""
         store = self.place / "store"
         end = write(store, 8 << 20)
         driver().do("plan", path=str(store))
@@ -130,9 +114,7 @@ class ClusterTests(SynchronousTestCase):
 
 
 class CommandTests(SynchronousTestCase):
-    """
-    C{make spark-cluster}.
-    """
+    """C{make spark-cluster}."""
 
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="rmqha-cluster-test-"))
@@ -141,8 +123,7 @@ class CommandTests(SynchronousTestCase):
         self.addCleanup(self.command.kill9)
 
     def start(self, *arguments: str) -> list[int]:
-        """
-        Start it, and wait until it says how to use it.
+        """Start it, and wait until it says how to use it.
 
         @return: The processes' ids.
         """
@@ -153,17 +134,13 @@ class CommandTests(SynchronousTestCase):
         return [int(pid) for pid in re.findall(r"(?m)^(?:master|worker-\d) +(\d+) ", said())]
 
     def check_ended(self, pids: list[int]) -> None:
-        """
-        Nothing of it runs any more.
-        """
+        """Nothing of it runs any more."""
         self.assertEqual(3, len(pids))
         for pid in pids:
             self.assertEqual([], in_session(pid))
 
     def test_interrupted(self) -> None:
-        """
-        It says where the master is; Ctrl-C ends it and all its processes.
-        """
+        """It says where the master is; Ctrl-C ends it and all its processes."""
         pids = self.start()
         self.assertRegex(self.command.log(), r"--master spark://127\.0\.0\.1:\d+")
         self.command.signal(signal.SIGINT)
@@ -171,9 +148,7 @@ class CommandTests(SynchronousTestCase):
         self.check_ended(pids)
 
     def test_one_ends(self) -> None:
-        """
-        A process that ends by itself is told of, and ends the others.
-        """
+        """A process that ends by itself is told of, and ends the others."""
         pids = self.start("--workers", "2")
         os.kill(pids[1], signal.SIGKILL)
         self.assertEqual(1, self.command.wait(LONG), self.command.log())

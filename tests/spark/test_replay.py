@@ -1,5 +1,4 @@
-"""
-A real name server and a master: what clients sent is replayed from the master's files into
+"""A real name server and a master: what clients sent is replayed from the master's files into
 another topic of the same master, and read back.
 """
 
@@ -30,9 +29,7 @@ PLAIN = 200
 
 
 class ReplayTests(FaultTestCase):
-    """
-    Nodes under C{twistd}.
-    """
+    """Nodes under C{twistd}."""
 
     def setUp(self) -> None:
         need_java()
@@ -59,9 +56,7 @@ class ReplayTests(FaultTestCase):
         self.assertEqual({0}, {answer.code for answer in answers})
 
     def orders(self) -> list[Outgoing]:
-        """
-        Messages, the last of them such as were sent before.
-        """
+        """Messages, the last of them such as were sent before."""
         made = [
             Outgoing(
                 "Orders",
@@ -75,9 +70,7 @@ class ReplayTests(FaultTestCase):
         return [*made, *made[:TWICE]]
 
     def read(self, topic: str) -> dict[int, list[tuple[Any, ...]]]:
-        """
-        What the log has of a topic, by queue.
-        """
+        """What the log has of a topic, by queue."""
         self.node.until(
             lambda status: status["dispatchedOffset"] == status["maxOffset"], "dispatched"
         )
@@ -93,23 +86,18 @@ class ReplayTests(FaultTestCase):
         return found
 
     def published(self) -> int:
-        """
-        How far readers may read.
-        """
+        """How far readers may read."""
         from rmqha.logfiles.published import read_point
 
         point = read_point(self.node.root)
         return point.confirm if point is not None else -1
 
     def replay(self, **options: Any) -> Any:
-        """
-        Do it.
-        """
+        """Do it."""
         return replay(session(), str(self.node.root), self.sending, topic="Orders", **options)
 
     def test_there_and_back(self) -> None:
-        """
-        All bodies come once, with their keys, in the order of their queues; what was there
+        """All bodies come once, with their keys, in the order of their queues; what was there
         twice is skipped; a dry run says so before.
         """
         before = self.read("Orders")
@@ -137,9 +125,7 @@ class ReplayTests(FaultTestCase):
                 self.assertEqual(old[1:] if old[1] else (new[1], *old[2:]), new[1:])
 
     def test_fewer_queues(self) -> None:
-        """
-        Queues become one where there are fewer, and each is in its own order there.
-        """
+        """Queues become one where there are fewer, and each is in its own order there."""
         before = self.read("Orders")
         self.replay(to_topic="Few", dedupe=False, tasks=3)
         after = self.read("Few")

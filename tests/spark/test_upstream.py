@@ -1,6 +1,4 @@
-"""
-Faults of Spark that were reported, and what we do because of them.
-"""
+"""Faults of Spark that were reported, and what we do because of them."""
 
 from __future__ import annotations
 
@@ -27,22 +25,17 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pyspark-filter-pushdown.r
 
 
 def blocks(kind: str) -> list[str]:
-    """
-    The blocks of the report that are code, or output.
-    """
+    """The blocks of the report that are code, or output."""
     text = PAGE.read_text(encoding="utf-8")
     found = re.findall(rf"\.\. code-block:: {kind}\n\n((?:   .*\n|\n)+)", text)
     return [dedent(block).strip() + "\n" for block in found]
 
 
 class FilterPushdownTests(SynchronousTestCase):
-    """
-    The report about filters that stay with a relation.
-    """
+    """The report about filters that stay with a relation."""
 
     def test_reproduction(self) -> None:
-        """
-        The report's program prints what the report says.  Once it prints what it should, the
+        """The report's program prints what the report says.  Once it prints what it should, the
         report is done with, and filters could be taken.
         """
         (program,), (_, seen) = blocks("python"), blocks("text")

@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/store.
-"""
+"""Tests of rmqha/store."""

@@ -1,6 +1,4 @@
-"""
-Clients' batches in a store: written by compiled code or not, they are the same.
-"""
+"""Clients' batches in a store: written by compiled code or not, they are the same."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ SIZES = {"file_size": FILE, "queue_file_size": 200, "index_slots": 20, "index_en
 
 
 def batch(*sizes: int, **more: Any) -> Message:
-    """
-    A batch whose records have so many bytes each.
-    """
+    """A batch whose records have so many bytes each."""
     body = b"".join(entry(bytes(size - 91 - len("TopicA") - 10), b"") for size in sizes)
     given: dict[str, Any] = {"topic": "TopicA", "queue_id": 0, "properties": b"CLUSTER\x01C\x02"}
     return Message(
@@ -42,14 +38,10 @@ def batch(*sizes: int, **more: Any) -> Message:
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class BothWaysTests(LogTestCase):
-    """
-    Two stores get the same batches: one writes them in the short way, one in the usual way.
-    """
+    """Two stores get the same batches: one writes them in the short way, one in the usual way."""
 
     def pair(self) -> tuple[Store, Store]:
-        """
-        Both.
-        """
+        """Both."""
         short, usual = (
             self.opened(self.folder() / "store", settings=SIZES, now_ms=lambda: STORED)
             for _ in range(2)
@@ -58,9 +50,7 @@ class BothWaysTests(LogTestCase):
         return short, usual
 
     def put(self, store: Store, message: Message) -> Any:
-        """
-        What becomes of a batch.
-        """
+        """What becomes of a batch."""
         try:
             return store.put(message, batch=True)
         except MessageIllegal as error:
@@ -69,8 +59,7 @@ class BothWaysTests(LogTestCase):
             return store.state
 
     def drive(self, *messages: Message) -> list[Any]:
-        """
-        Put batches into both, and compare.
+        """Put batches into both, and compare.
 
         @return: What became of each.
         """
@@ -81,9 +70,7 @@ class BothWaysTests(LogTestCase):
         return found[0]
 
     def same(self, one: Store, other: Store) -> None:
-        """
-        Both hold the same, and would go on in the same way.
-        """
+        """Both hold the same, and would go on in the same way."""
         self.assertEqual(content(one.log), content(other.log))
         self.assertEqual(
             (one._next, one.last_stored, one.log.last_record, one.log.confirmed),
@@ -91,9 +78,7 @@ class BothWaysTests(LogTestCase):
         )
 
     def test_any(self) -> None:
-        """
-        Whatever comes, whole and broken.
-        """
+        """Whatever comes, whole and broken."""
         one, other = self.pair()
 
         @given(BATCHES.map(lambda message: evolve(message, topic="T", queue_id=1)))
@@ -106,9 +91,7 @@ class BothWaysTests(LogTestCase):
         self.same(one, other)
 
     def test_rolls(self) -> None:
-        """
-        A batch lies in one file: the last one of a file fills it, or begins the next.
-        """
+        """A batch lies in one file: the last one of a file fills it, or begins the next."""
         for last in (FILE - 1000 - 8, FILE - 1000 - 7):
             receipts = self.drive(batch(400, 600), batch(last - 300, 300), batch(200))
             begins = (1000 if last == FILE - 1008 else FILE, FILE + (0 if last == 3088 else last))
@@ -116,18 +99,14 @@ class BothWaysTests(LogTestCase):
             self.assertEqual([0, 2, 4], [receipt.queue_offset for receipt in receipts])
 
     def test_too_long_for_a_file(self) -> None:
-        """
-        A batch of the size of a file is refused, and takes no queue offset.
-        """
+        """A batch of the size of a file is refused, and takes no queue offset."""
         found = self.drive(batch(2000, FILE - 2007), batch(300), batch(2000, FILE - 2008))
         self.assertEqual(("record", FILE - 7, FILE - 8), found[0])
         self.assertEqual((0, 0), (found[1].begin, found[1].queue_offset))
         self.assertEqual((FILE, 1), (found[2].begin, found[2].queue_offset))
 
     def test_with_others(self) -> None:
-        """
-        Batches, single messages and queues beside each other.
-        """
+        """Batches, single messages and queues beside each other."""
         stores = self.pair()
         for store in stores:
             store.put(batch(200, 200), batch=True)
@@ -138,8 +117,8 @@ class BothWaysTests(LogTestCase):
         self.assertEqual({("TopicA", 0): 3, ("TopicA", 1): 3}, stores[0]._next)
 
     def test_disk_full(self) -> None:
-        """
-        Without room nothing of a batch is stored; with it, the batch goes where it would have.
+        """Without room nothing of a batch is stored; with it, the batch goes where it would
+        have.
         """
         stores = self.pair()
         disk = Disk().install(self)
@@ -157,9 +136,7 @@ class BothWaysTests(LogTestCase):
         self.same(*stores)
 
     def test_closed(self) -> None:
-        """
-        A store that takes no writes takes no batch.
-        """
+        """A store that takes no writes takes no batch."""
         stores = self.pair()
         for store in stores:
             store.fence("another is master")
@@ -167,9 +144,7 @@ class BothWaysTests(LogTestCase):
         self.assertEqual((0, 0), (stores[0].log.end, stores[1].log.end))
 
     def test_short_way(self) -> None:
-        """
-        Usual batches are written in the short way, unusual ones in the other.
-        """
+        """Usual batches are written in the short way, unusual ones in the other."""
         store, _ = self.pair()
 
         def usual(message: Message, *, max_message_size: int) -> list[bytearray]:

@@ -1,6 +1,4 @@
-"""
-A store whose readers see the log up to the confirm offset alone.
-"""
+"""A store whose readers see the log up to the confirm offset alone."""
 
 from __future__ import annotations
 
@@ -19,14 +17,10 @@ from tests.support.logs import message, now
 
 
 class ConfirmTests(StoreTestCase):
-    """
-    Two messages that readers saw, and one that they must not see.
-    """
+    """Two messages that readers saw, and one that they must not see."""
 
     def setUp(self) -> None:
-        """
-        The node was killed before it has written down what they saw.
-        """
+        """The node was killed before it has written down what they saw."""
         self.clock = Clock()
         store = self.small(follows_confirm=True, clock=self.clock)
         for _ in range(3):
@@ -37,26 +31,20 @@ class ConfirmTests(StoreTestCase):
         self.store = self.small(self.crash(store), follows_confirm=True, clock=self.clock)
 
     def took_over(self) -> Store:
-        """
-        The node leads.
-        """
+        """The node leads."""
         ended = Deferred.fromCoroutine(self.store.took_over())
         self.clock.advance(0)
         self.successResultOf(ended)
         return self.store
 
     def test_killed(self) -> None:
-        """
-        They see what they saw, no more and no less, and who asks is told so.
-        """
+        """They see what they saw, no more and no less, and who asks is told so."""
         self.assertEqual(self.store.queues.end("TopicA", 0), 2)
         self.assertEqual(self.store.readable, 600)
         self.assertEqual(self.store.dispatcher.position, 600)
 
     def test_confirmed_beyond_the_end(self) -> None:
-        """
-        What was confirmed of bytes that never came is not confirmed of others at their place.
-        """
+        """What was confirmed of bytes that never came is not confirmed of others at their place."""
         store = self.took_over()
         store.confirm(1 << 62)
         store.clamp_confirm()
@@ -67,9 +55,7 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(store.queues.end("TopicA", 0), 3)
 
     def test_written_behind(self) -> None:
-        """
-        What comes has its place in the queue behind the one that is not to be seen.
-        """
+        """What comes has its place in the queue behind the one that is not to be seen."""
         store = self.took_over()
         receipt = store.put(message(300, topic="TopicA"))
         other = store.put(message(300, topic="TopicB"))
@@ -83,8 +69,8 @@ class ConfirmTests(StoreTestCase):
         self.assert_derived(store)
 
     def test_delayed_messages(self) -> None:
-        """
-        What was delivered of a delay level is not delivered again because its queue is not whole.
+        """What was delivered of a delay level is not delivered again because its queue is not
+        whole.
         """
         store = self.small(follows_confirm=True, clock=self.clock)
         for _ in range(3):
@@ -105,8 +91,8 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(self.levels(), {1: 2, 2: 0})
 
     def test_cut(self) -> None:
-        """
-        The end of the log is damaged and cut off: no offset is taken back that lies before it.
+        """The end of the log is damaged and cut off: no offset is taken back that lies before
+        it.
         """
         store = self.small(follows_confirm=True, clock=self.clock)
         for _ in range(4):
@@ -128,9 +114,8 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(found.offset_table, {"TopicA@g": {0: 2}})
 
     def test_delivered(self) -> None:
-        """
-        A delayed message that was delivered where a cut may take the copy counts as delivered, in
-        the file and for a slave, when the set has the copy: else nobody would deliver it again.
+        """A delayed message that was delivered where a cut may take the copy counts as delivered,
+        in the file and for a slave, when the set has the copy: else nobody would deliver it again.
         """
         for delivers in (True, False):
             root = self.folder() / "store"
@@ -157,9 +142,7 @@ class ConfirmTests(StoreTestCase):
             self.successResultOf(levels.stop())
 
     def levels(self) -> dict[int, int]:
-        """
-        What a broker that is opened now goes on from.
-        """
+        """What a broker that is opened now goes on from."""
         store, tables = self.store, CheckedTables(self.store.settings.root)
         levels = LevelOffsets(tables, store, opened_lookup(store), self.clock, now)
         levels.load()

@@ -1,6 +1,4 @@
-"""
-A log with a record that was damaged on the master already when it was copied.
-"""
+"""A log with a record that was damaged on the master already when it was copied."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ PLACE = 9856 + 90
 
 
 class CopiedDamageTests(LogTestCase):
-    """
-    The golden store, one body of which is not what its CRC says.
-    """
+    """The golden store, one body of which is not what its CRC says."""
 
     def setUp(self) -> None:
         self.patch(os, "fsync", lambda fd: None)
@@ -43,9 +39,7 @@ class CopiedDamageTests(LogTestCase):
         damage.flip(self.store / damage.name(10), PLACE)
 
     def known(self, store: Path | None = None) -> CopiedDamage:
-        """
-        Write down that it was copied so.
-        """
+        """Write down that it was copied so."""
         raw = RawLog.open(self.store)
         data = raw.read(START, LENGTH)
         raw.close()
@@ -59,18 +53,14 @@ class CopiedDamageTests(LogTestCase):
         return copied
 
     def test_without_it(self) -> None:
-        """
-        It is damage: a master does not start, a slave cuts.
-        """
+        """It is damage: a master does not start, a slave cuts."""
         service = self.service(self.store)
         service.startService()
         self.failureResultOf(service.ready, LogCorrupt)
         self.assertEqual(self.opened(self.store, master=False, repair=True).log.end, START)
 
     def test_a_node_starts(self) -> None:
-        """
-        Neither role cuts, all records are dispatched, and status and health tell of it.
-        """
+        """Neither role cuts, all records are dispatched, and status and health tell of it."""
         self.known()
         for master in (False, True):
             store = self.opened(self.store, master=master, repair=not master)
@@ -85,17 +75,13 @@ class CopiedDamageTests(LogTestCase):
         self.assertEqual(len(read_copied_damage(self.store)), 1)
 
     def test_after_a_crash(self) -> None:
-        """
-        Nor does a start after a crash, which checks more.
-        """
+        """Nor does a start after a crash, which checks more."""
         self.known()
         root = self.crash(self.opened(self.store, master=False))
         self.assertEqual(self.opened(root, master=False, repair=True).log.end, END)
 
     def test_other_bytes(self) -> None:
-        """
-        Only those very bytes pass: what the disk loses later is damage.
-        """
+        """Only those very bytes pass: what the disk loses later is damage."""
         self.known()
         damage.flip(self.store / damage.name(10), PLACE + 1)
         service = self.service(self.store)
@@ -103,9 +89,8 @@ class CopiedDamageTests(LogTestCase):
         self.failureResultOf(service.ready, LogCorrupt)
 
     def test_offline(self) -> None:
-        """
-        All who ask where the log ends get one answer, C{rebuild} makes queues of it, and C{verify}
-        still says that it is damaged, and whence.
+        """All who ask where the log ends get one answer, C{rebuild} makes queues of it, and
+        C{verify} still says that it is damaged, and whence.
         """
         self.known()
         self.assertEqual(OfflineLog(self.store).end, END)
@@ -116,17 +101,13 @@ class CopiedDamageTests(LogTestCase):
         self.assertIn("it was copied so from the master", finding.reason)
 
     def test_promoted(self) -> None:
-        """
-        A slave's store with it becomes a master's.
-        """
+        """A slave's store with it becomes a master's."""
         self.known()
         self.assertEqual(plan(settings(self.store)).end, END)
         self.assertEqual(promote(settings(self.store)).end, END)
 
     def test_repaired(self) -> None:
-        """
-        Once a replica's bytes stand there it is forgotten.
-        """
+        """Once a replica's bytes stand there it is forgotten."""
         self.known()
         intent = RepairIntent(peer="p", file_size=SIZE, patches=())
         finish_repair(self.store, intent)
@@ -136,9 +117,7 @@ class CopiedDamageTests(LogTestCase):
         self.assertEqual(len(read_copied_damage(self.store)), 0)
 
     def test_cut(self) -> None:
-        """
-        What is no longer in the log is not told.
-        """
+        """What is no longer in the log is not told."""
         copied = self.known()
         damage.flip(self.store / damage.name(10), PLACE)
         copied.add(CopiedRecord(offset=END + 100, size=10, crc=1, reason="body crc", master="m:1"))

@@ -1,6 +1,4 @@
-"""
-Marks and checkpoint soon after a start: a node that ends again and again gets further.
-"""
+"""Marks and checkpoint soon after a start: a node that ends again and again gets further."""
 
 from __future__ import annotations
 
@@ -24,14 +22,10 @@ COUNT = 200
 
 
 class KeepTests(LogTestCase, DerivedTestCase):
-    """
-    A store that was killed in its first minute.
-    """
+    """A store that was killed in its first minute."""
 
     def setUp(self) -> None:
-        """
-        Make one, with no mark and no checkpoint, as a kill would leave it.
-        """
+        """Make one, with no mark and no checkpoint, as a kill would leave it."""
         self.clock = Clock()
         self.now = STORED
         store = self.store(self.folder() / "store")
@@ -45,14 +39,11 @@ class KeepTests(LogTestCase, DerivedTestCase):
         mark_path(self.root).unlink(missing_ok=True)
 
     def store(self, root: Path) -> Store:
-        """
-        Open one.
-        """
+        """Open one."""
         return self.opened(root, clock=self.clock, settings=SIZES, now_ms=lambda: self.now)
 
     def test_soon_after_a_start(self) -> None:
-        """
-        A second after its start everything that the start has checked and dispatched is kept,
+        """A second after its start everything that the start has checked and dispatched is kept,
         and a start after a kill does nothing of it again.
         """
         store = self.store(self.root)
@@ -72,9 +63,7 @@ class KeepTests(LogTestCase, DerivedTestCase):
         self.assert_like_rebuild(again.log, again.settings.root, **SIZES)
 
     def test_then_as_configured(self) -> None:
-        """
-        After the first time it is done as often as the configuration says.
-        """
+        """After the first time it is done as often as the configuration says."""
         store = self.store(self.root)
         runs: list[float] = []
         self.patch(store, "_write_derived", lambda *_: runs.append(self.clock.seconds()))
@@ -84,8 +73,7 @@ class KeepTests(LogTestCase, DerivedTestCase):
         self.assertEqual([at - began for at in runs], [1.0, 61.0, 121.0])
 
     def test_while_a_start_dispatches(self) -> None:
-        """
-        A start that dispatches for long keeps what it has, so that one that is killed in it was
+        """A start that dispatches for long keeps what it has, so that one that is killed in it was
         not in vain.
         """
         self.patch(opening, "KEEP_EVERY", 0.0)

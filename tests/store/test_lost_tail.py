@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.lost_tail}: what a start knows to be missing, and what it does then.
-"""
+"""Tests for L{rmqha.store.lost_tail}: what a start knows to be missing, and what it does then."""
 
 from __future__ import annotations
 
@@ -39,31 +37,23 @@ POINT = {
 
 
 def now_ms() -> int:
-    """
-    It is always the same time.
-    """
+    """It is always the same time."""
     return 1_800_000_000_000
 
 
 class MarkTests(LogTestCase):
-    """
-    What proves that bytes are missing, file by file.
-    """
+    """What proves that bytes are missing, file by file."""
 
     def setUp(self) -> None:
         self.root = self.folder()
         (self.root / "rmqha").mkdir()
 
     def write(self, name: str, table: dict[str | int, Any]) -> None:
-        """
-        Leave a file of ours.
-        """
+        """Leave a file of ours."""
         json_table.replace(self.root / "rmqha" / name, table)
 
     def epoch(self, start: int, end: int, *, closed: bool = False, master: bool = True) -> None:
-        """
-        Leave an epoch.
-        """
+        """Leave an epoch."""
         self.write(
             "epoch.json",
             {
@@ -78,26 +68,20 @@ class MarkTests(LogTestCase):
         )
 
     def test_nothing(self) -> None:
-        """
-        A store that says nothing lacks nothing.
-        """
+        """A store that says nothing lacks nothing."""
         self.assertIsNone(lost_tail.find(self.root, 0))
         shutil.rmtree(self.root / "rmqha")
         self.assertIsNone(lost_tail.find(self.root, 0))
 
     def test_published(self) -> None:
-        """
-        The published point was durable; what replicas had of it does not matter.
-        """
+        """The published point was durable; what replicas had of it does not matter."""
         self.write("published.json", POINT | {"confirm": 500, "durable": 1000})
         self.assertEqual(lost_tail.find(self.root, 999), LostTail(999, 1000, "published.json"))
         self.assertIsNone(lost_tail.find(self.root, 1000))
         self.assertIsNone(lost_tail.find(self.root, 5000))
 
     def test_dispatched(self) -> None:
-        """
-        Queues that are on the disk prove nothing of the log: only what it says of the log.
-        """
+        """Queues that are on the disk prove nothing of the log: only what it says of the log."""
         self.write("dispatched.json", {"offset": 3000, "durable": 2000, "crc": 0})
         found = lost_tail.find(self.root, 1000)
         self.assertEqual(found, LostTail(1000, 2000, "dispatched.json"))
@@ -106,8 +90,7 @@ class MarkTests(LogTestCase):
         self.assertIsNone(lost_tail.find(self.root, 1000))
 
     def test_epoch(self) -> None:
-        """
-        A master's run began on a durable log.  How it ended does not count when it ended well:
+        """A master's run began on a durable log.  How it ended does not count when it ended well:
         it was told before the last fsync.
         """
         self.epoch(1000, 2000)
@@ -117,16 +100,12 @@ class MarkTests(LogTestCase):
         self.assertIsNone(lost_tail.find(self.root, 1500))
 
     def test_epoch_of_a_slave(self) -> None:
-        """
-        A slave's begins on what may be in memory only.
-        """
+        """A slave's begins on what may be in memory only."""
         self.epoch(1000, 2000, master=False)
         self.assertIsNone(lost_tail.find(self.root, 500))
 
     def test_highest(self) -> None:
-        """
-        The highest of them counts.
-        """
+        """The highest of them counts."""
         self.write("published.json", POINT | {"confirm": 1000, "durable": 1000})
         self.write("dispatched.json", {"offset": 900, "durable": 900, "crc": 0})
         self.epoch(1200, 1200)
@@ -138,17 +117,13 @@ class MarkTests(LogTestCase):
         self.assertEqual(lost_tail.find(self.root, 0), LostTail(0, 1200, "epoch.json"))
 
     def test_unreadable(self) -> None:
-        """
-        What cannot be read proves nothing.
-        """
+        """What cannot be read proves nothing."""
         for name in ("published.json", "dispatched.json", "epoch.json", "lost-tail.json"):
             (self.root / "rmqha" / name).write_bytes(b"garbage")
         self.assertIsNone(lost_tail.find(self.root, 0))
 
     def test_lowered(self) -> None:
-        """
-        Who cuts on purpose lowers them all, and nothing that is lower already.
-        """
+        """Who cuts on purpose lowers them all, and nothing that is lower already."""
         self.write("published.json", POINT | {"confirm": 1000, "durable": 1000})
         self.write("dispatched.json", {"offset": 900, "durable": 900, "crc": 0})
         self.write("dispatched.json", {"offset": 950, "durable": 950, "crc": 0})
@@ -167,18 +142,14 @@ class MarkTests(LogTestCase):
 
 @frozen
 class Loss:
-    """
-    One way to lose a log's tail.
-    """
+    """One way to lose a log's tail."""
 
     name: str
     inflict: Callable[[Path, int], None]
 
 
 def zeroed(commitlog: Path, end: int) -> None:
-    """
-    The last bytes of the last file become zeros.
-    """
+    """The last bytes of the last file become zeros."""
     last = max(commitlog.iterdir())
     held = end - int(last.name)
     raw = bytearray(last.read_bytes())
@@ -187,9 +158,7 @@ def zeroed(commitlog: Path, end: int) -> None:
 
 
 def flipped(commitlog: Path, end: int) -> None:
-    """
-    One bit of the last record's body is another.
-    """
+    """One bit of the last record's body is another."""
     last = max(commitlog.iterdir())
     raw = bytearray(last.read_bytes())
     raw[end - int(last.name) - 100] ^= 1
@@ -197,9 +166,7 @@ def flipped(commitlog: Path, end: int) -> None:
 
 
 def deleted(commitlog: Path, end: int) -> None:
-    """
-    The last file is gone.
-    """
+    """The last file is gone."""
     max(commitlog.iterdir()).unlink()
 
 
@@ -207,13 +174,10 @@ LOSSES = (Loss("zeroed", zeroed), Loss("flipped", flipped), Loss("deleted", dele
 
 
 class LossTests(LogTestCase):
-    """
-    A log that lost bytes which an fsync had covered.
-    """
+    """A log that lost bytes which an fsync had covered."""
 
     def crashed(self, *, flushed: int = 20, more: int = 0) -> tuple[Path, int, bytes]:
-        """
-        A master's store after a kill.
+        """A master's store after a kill.
 
         @param flushed: Records that are on the disk, and published.
         @param more: Records behind them that are not.
@@ -231,23 +195,17 @@ class LossTests(LogTestCase):
         return self.crash(store), end, content(store.log)
 
     def files(self, root: Path) -> dict[Path, bytes]:
-        """
-        All files of a store.
-        """
+        """All files of a store."""
         return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     def copied(self, root: Path) -> Path:
-        """
-        A copy of a store.
-        """
+        """A copy of a store."""
         copy = self.folder() / "store"
         shutil.copytree(root, copy)
         return copy
 
     def refused(self, root: Path) -> LogShortened:
-        """
-        A master that must not start.
-        """
+        """A master that must not start."""
         service = self.service(root, settings=SIZES)
         service.startService()
         error: LogShortened = self.failureResultOf(service.ready, LogShortened).value
@@ -255,8 +213,7 @@ class LossTests(LogTestCase):
         return error
 
     def told(self, root: Path, **how: Any) -> tuple[Store, str]:
-        """
-        Open a store.
+        """Open a store.
 
         @return: It, and what was said at C{critical}.
         """
@@ -266,8 +223,7 @@ class LossTests(LogTestCase):
         return store, "\n".join(lines)
 
     def test_master_refuses(self) -> None:
-        """
-        However the tail was lost, a master does not start after the crash, says from where to
+        """However the tail was lost, a master does not start after the crash, says from where to
         where it is missing, and touches nothing.
         """
         for loss in LOSSES:
@@ -282,9 +238,7 @@ class LossTests(LogTestCase):
             self.assertEqual(before, self.files(root), loss.name)
 
     def test_repair(self) -> None:
-        """
-        With C{--repair} it goes on without them, loudly, and is an ordinary log from then on.
-        """
+        """With C{--repair} it goes on without them, loudly, and is an ordinary log from then on."""
         for loss in LOSSES:
             root, end, _ = self.crashed()
             loss.inflict(root / "commitlog", end)
@@ -295,8 +249,7 @@ class LossTests(LogTestCase):
             self.assertIsNone(store.lost)
 
     def test_slave(self) -> None:
-        """
-        A slave says so at C{critical} and goes on; as long as the bytes are missing it says so
+        """A slave says so at C{critical} and goes on; as long as the bytes are missing it says so
         again at each start, and it is no master's store.
         """
         for loss in LOSSES:
@@ -323,8 +276,7 @@ class LossTests(LogTestCase):
             self.assertFalse((again / "rmqha" / "lost-tail.json").exists())
 
     def test_fetching_master(self) -> None:
-        """
-        A master that will ask its replicas opens, and does not forget: one that may not ask is
+        """A master that will ask its replicas opens, and does not forget: one that may not ask is
         refused afterwards, though the log was cut.
         """
         for loss in LOSSES:
@@ -342,9 +294,7 @@ class LossTests(LogTestCase):
                 )
 
     def test_what_no_fsync_covered(self) -> None:
-        """
-        A power cut that takes what was not flushed is no loss that anybody could know of.
-        """
+        """A power cut that takes what was not flushed is no loss that anybody could know of."""
         root, end, data = self.crashed(more=10)
         cut = bytearray(b"".join(p.read_bytes() for p in sorted((root / "commitlog").iterdir())))
         self.assertGreater(len(data), end)
@@ -356,9 +306,7 @@ class LossTests(LogTestCase):
         self.assertEqual((store.log.end, store.lost, said), (end, None, ""))
 
     def test_queues_before_the_log(self) -> None:
-        """
-        Queues and index that were flushed when the log was not prove nothing.
-        """
+        """Queues and index that were flushed when the log was not prove nothing."""
         clock = Clock()
         store = self.opened(self.folder() / "store", settings=SIZES, clock=clock)
         for _ in range(5):
@@ -378,9 +326,7 @@ class LossTests(LogTestCase):
         self.assertEqual((store.log.end, store.lost, said), (2500, None, ""))
 
     def test_our_own_cut(self) -> None:
-        """
-        A cut that was decided and interrupted anywhere is no loss, nor is anything behind it.
-        """
+        """A cut that was decided and interrupted anywhere is no loss, nor is anything behind it."""
         root, end, data = self.crashed()
         at = 4096 + 500
         folder = LogFolder.load(root / "commitlog", FILE_SIZE)
@@ -396,9 +342,8 @@ class LossTests(LogTestCase):
             self.assertEqual((store.lost, said, content(store.log)), (None, "", data[:at]))
 
     def test_end_of_a_file(self) -> None:
-        """
-        A slave's log that ends with its file's blank has lost nothing, though a blank that no file
-        follows is cut: after a crash, and after a clean stop.
+        """A slave's log that ends with its file's blank has lost nothing, though a blank that no
+        file follows is cut: after a crash, and after a clean stop.
         """
         clock = Clock()
         store = self.opened(self.folder() / "store", settings=SIZES, clock=clock, master=False)
@@ -416,9 +361,7 @@ class LossTests(LogTestCase):
             self.assertEqual((store.log.end, store.lost, said), (4000, None, ""))
 
     def test_clean_stop(self) -> None:
-        """
-        After a clean stop it is the same.
-        """
+        """After a clean stop it is the same."""
         root, _, _ = self.crashed()
         store = self.opened(root, settings=SIZES)
         for _ in range(3):
@@ -432,14 +375,10 @@ class LossTests(LogTestCase):
 
 
 class TornTests(LogTestCase):
-    """
-    A tail that holds no whole record.
-    """
+    """A tail that holds no whole record."""
 
     def torn(self, tail: bytes) -> tuple[Path, int]:
-        """
-        A store after a crash, with bytes behind its last record.
-        """
+        """A store after a crash, with bytes behind its last record."""
         store = self.opened(self.folder() / "store", settings=SIZES)
         for _ in range(3):
             store.put(message(500))
@@ -451,16 +390,12 @@ class TornTests(LogTestCase):
         return root, end
 
     def kept(self, root: Path) -> dict[str, bytes]:
-        """
-        What is in quarantine.
-        """
+        """What is in quarantine."""
         folder = root / "rmqha" / "quarantine"
         return {p.name: p.read_bytes() for p in folder.iterdir()} if folder.exists() else {}
 
     def test_kept(self) -> None:
-        """
-        It is in quarantine, on a master and on a slave, and gone from the log.
-        """
+        """It is in quarantine, on a master and on a slave, and gone from the log."""
         for how in ({}, {"master": False, "repair": True}):
             root, end = self.torn(b"\0\0half a record\0\0\0")
             cut: list[int] = []
@@ -474,18 +409,14 @@ class TornTests(LogTestCase):
             self.assertEqual(rest.strip(b"\0"), b"")
 
     def test_zeros(self) -> None:
-        """
-        Zeros are nothing.
-        """
+        """Zeros are nothing."""
         root, end = self.torn(bytes(300))
         cut: list[int] = []
         store = self.opened(root, settings=SIZES, truncated=cut.append)
         self.assertEqual((store.log.end, self.kept(root), cut), (end, {}, []))
 
     def test_bounded(self) -> None:
-        """
-        Only the first part of a long one is kept, and the log says how much.
-        """
+        """Only the first part of a long one is kept, and the log says how much."""
         self.patch(opening, "MOST_TORN", 100)
         root, end = self.torn(b"x" * 250)
         cut: list[int] = []
@@ -497,9 +428,7 @@ class TornTests(LogTestCase):
         self.assertIn("cutting the 250 bytes behind it, of which the first 100 are kept", said)
 
     def test_told_once(self) -> None:
-        """
-        A cut is told of once, though the store cannot be opened at the first try.
-        """
+        """A cut is told of once, though the store cannot be opened at the first try."""
         root, end = self.torn(b"")
         folder = LogFolder.load(root / "commitlog", FILE_SIZE)
         intend(root, folder, end - 500, end)
@@ -528,8 +457,7 @@ class TornTests(LogTestCase):
         self.assertEqual((failed, cut), (["cut"], [500]))
 
     def test_no_room(self) -> None:
-        """
-        Without room for it a master does not start, with its bytes untouched; a slave, whose
+        """Without room for it a master does not start, with its bytes untouched; a slave, whose
         master has them, goes on.
         """
 

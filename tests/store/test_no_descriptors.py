@@ -1,5 +1,4 @@
-"""
-A store whose process, for a while, has no file descriptor left for it.
+"""A store whose process, for a while, has no file descriptor left for it.
 
 Whatever it was about to do then is done later: nothing has failed for good.
 """
@@ -23,13 +22,10 @@ from tests.support.no_descriptors import NoDescriptors
 
 
 class NoDescriptorTests(StoreTestCase):
-    """
-    Each place that opens a file while a node serves.
-    """
+    """Each place that opens a file while a node serves."""
 
     def work(self, store: Store, clock: Clock) -> list[Deferred[bool]]:
-        """
-        What a busy store does: new log files and queues, dispatch, flushes, a checkpoint.
+        """What a busy store does: new log files and queues, dispatch, flushes, a checkpoint.
 
         @return: Fires for each write that was taken, once it is on the disk.
         """
@@ -45,8 +41,7 @@ class NoDescriptorTests(StoreTestCase):
         return waiting
 
     def test_everywhere(self) -> None:
-        """
-        Wherever it happens, the store takes writes once there are descriptors, what was taken is
+        """Wherever it happens, the store takes writes once there are descriptors, what was taken is
         on the disk, and queues and index are what the log says.
         """
         sizes: dict[str, Any] = {**SIZES, "flush_disk": FlushDisk.SYNC_FLUSH}
@@ -68,9 +63,7 @@ class NoDescriptorTests(StoreTestCase):
             self.close_store(store)
 
     def test_writes_are_refused_meanwhile(self) -> None:
-        """
-        A write that needs a new log file is refused, and says why.
-        """
+        """A write that needs a new log file is refused, and says why."""
         clock, none = Clock(), NoDescriptors().install(self)
         store = self.small(clock=clock)
         for _ in range(7):
@@ -81,17 +74,13 @@ class NoDescriptorTests(StoreTestCase):
         self.assertIn("no file descriptor left", error.reason)
 
     def test_checkpoint(self) -> None:
-        """
-        A checkpoint that cannot be opened is no failed write of it.
-        """
+        """A checkpoint that cannot be opened is no failed write of it."""
         none = NoDescriptors().install(self)
         none.left = 0
         self.assertRaises(OutOfDescriptors, Checkpoint().save, self.folder() / "checkpoint")
 
     def test_opened_again_while_serving(self) -> None:
-        """
-        A store that a repair opens anew waits until it can be, and the repair is made once.
-        """
+        """A store that a repair opens anew waits until it can be, and the repair is made once."""
         root = self.folder() / "store"
         filled = self.small(root)
         for _ in range(20):
@@ -118,9 +107,7 @@ class NoDescriptorTests(StoreTestCase):
             self.close_store(store)
 
     def test_stopped_while_it_waits(self) -> None:
-        """
-        A node that is stopped meanwhile gives the store back.
-        """
+        """A node that is stopped meanwhile gives the store back."""
         root = self.folder() / "store"
         clock, none = Clock(), NoDescriptors().install(self)
         none.left = 1

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.paced_dispatch}.
-"""
+"""Tests for L{rmqha.store.paced_dispatch}."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ SIZES = {"file_size": 1 << 16, "queue_file_size": 200, "index_slots": 20, "index
 
 @define(eq=False)
 class Behind:
-    """
-    A dispatcher and its log: so many bytes behind, and less by as many with each run.
-    """
+    """A dispatcher and its log: so many bytes behind, and less by as many with each run."""
 
     behind: int
     step: int = 0
@@ -55,18 +51,14 @@ class Behind:
 
 
 class Turns(Clock):
-    """
-    A clock that, as a reactor, does not make a call in the turn in which it was asked for.
-    """
+    """A clock that, as a reactor, does not make a call in the turn in which it was asked for."""
 
     def callLater(self, when: float, what: Any, *args: Any, **more: Any) -> DelayedCall:
         return super().callLater(max(when, TURN), what, *args, **more)
 
 
 class Ticking(Clock):
-    """
-    A clock that goes on by ten microseconds whenever it is asked.
-    """
+    """A clock that goes on by ten microseconds whenever it is asked."""
 
     def seconds(self) -> float:
         self.rightNow += 1e-5
@@ -88,9 +80,7 @@ class SliceTests(SynchronousTestCase):
         )
 
     def test_short_slices(self) -> None:
-        """
-        Close to the end it works for a hundred microseconds, then the reactor has its turn.
-        """
+        """Close to the end it works for a hundred microseconds, then the reactor has its turn."""
         stub = Behind(LATE, step=LATE // 4)
         self.paced(stub).soon()
         self.clock.advance(LIVE_PAUSE)
@@ -102,9 +92,7 @@ class SliceTests(SynchronousTestCase):
         self.assertLessEqual(LIVE_SLICE, 100e-6)
 
     def test_longer_slices(self) -> None:
-        """
-        Where that cannot keep up, slices are longer until it has caught up.
-        """
+        """Where that cannot keep up, slices are longer until it has caught up."""
         self.patch(paced_dispatch, "BULK_RATE", 1e18)
         stub = Behind(FAR + 1, step=FAR // 2)
         self.paced(stub).soon()
@@ -113,9 +101,7 @@ class SliceTests(SynchronousTestCase):
         self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, None), (LIVE_SLICE, LATE)])
 
     def test_busy(self) -> None:
-        """
-        Where much came, what comes next is waited for a little longer.
-        """
+        """Where much came, what comes next is waited for a little longer."""
         stub = Behind(BUSY + 1, step=1 << 20)
         paced = self.paced(stub)
         paced.soon()
@@ -129,9 +115,7 @@ class SliceTests(SynchronousTestCase):
 
 class TurnTests(LogTestCase):
     def test_the_reactor_has_its_turn(self) -> None:
-        """
-        A burst is dispatched in several turns, each hardly longer than its slice.
-        """
+        """A burst is dispatched in several turns, each hardly longer than its slice."""
         self.patch(dispatch, "COMPILED", False)
         clock = Ticking()
         store = self.opened(self.folder() / "store", clock=clock, settings=SIZES)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.store} and L{rmqha.store.opening}: a store's whole life.
-"""
+"""Tests for L{rmqha.store.store} and L{rmqha.store.opening}: a store's whole life."""
 
 from __future__ import annotations
 
@@ -47,41 +45,29 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class StoreTestCase(LogTestCase, DerivedTestCase):
-    """
-    Tests with stores of small files.
-    """
+    """Tests with stores of small files."""
 
     def small(self, root: Path | None = None, **more: Any) -> Store:
-        """
-        An open store of small files.
-        """
+        """An open store of small files."""
         more.setdefault("settings", SIZES)
         return self.opened(root if root is not None else self.folder() / "store", **more)
 
     def assert_derived(self, store: Store) -> None:
-        """
-        Queues and index are what the log says.
-        """
+        """Queues and index are what the log says."""
         self.successResultOf(store._flush_derived())
         self.assert_like_rebuild(store.log, store.settings.root, **SIZES)
 
 
 class GoldenTests(LogTestCase):
-    """
-    Every store a stock broker left opens as it is.
-    """
+    """Every store a stock broker left opens as it is."""
 
     def open(self, version: str, name: str) -> Store:
-        """
-        Open a copy as the role that wrote it.
-        """
+        """Open a copy as the role that wrote it."""
         master = not name.startswith("slave")
         return self.opened(golden.store(version, name), master=master)
 
     def end_of(self, version: str, name: str) -> int:
-        """
-        Where the log ends for a stock broker.
-        """
+        """Where the log ends for a stock broker."""
         lines = list(golden.jsonl(version, golden.truth(name, "expected.jsonl")))
         end = max(line["physicalOffset"] + line["size"] for line in lines if "torn" not in line)
         truth = golden.truth(name, "recovery.json")
@@ -90,9 +76,7 @@ class GoldenTests(LogTestCase):
         return int(end)
 
     def test_ends(self) -> None:
-        """
-        The log ends where the broker ends it, but for one record that is torn.
-        """
+        """The log ends where the broker ends it, but for one record that is torn."""
         for version, name in golden.ARCHIVES:
             store = self.open(version, name)
             end, reason = self.end_of(version, name), store.recovery.reason
@@ -112,9 +96,7 @@ class GoldenTests(LogTestCase):
             self.close_store(store)
 
     def test_queues_and_index(self) -> None:
-        """
-        Bounds and units of every queue, and every lookup, are the broker's.
-        """
+        """Bounds and units of every queue, and every lookup, are the broker's."""
         for version, name in golden.ARCHIVES:
             store = self.open(version, name)
             torn = store.log.end if name == "slave-torn-props" else 1 << 62
@@ -147,9 +129,7 @@ class GoldenTests(LogTestCase):
             self.close_store(store)
 
     def test_go_on(self) -> None:
-        """
-        Writes continue the broker's log and queues, and are there after a restart.
-        """
+        """Writes continue the broker's log and queues, and are there after a restart."""
         for version, name in golden.ARCHIVES:
             root = golden.store(version, name)
             store = self.opened(root, master=True, ours_from=0)
@@ -176,14 +156,10 @@ class GoldenTests(LogTestCase):
 
 
 class LifeTests(StoreTestCase):
-    """
-    Start, stop, crash.
-    """
+    """Start, stop, crash."""
 
     def test_abort_and_checkpoint(self) -> None:
-        """
-        C{abort} is there while the store is open; a clean stop leaves its times.
-        """
+        """C{abort} is there while the store is open; a clean stop leaves its times."""
         root = self.folder() / "deep" / "store"
         store = self.small(root, now_ms=lambda: STORED)
         self.assertEqual((root / "abort").read_text(), str(os.getpid()))
@@ -197,9 +173,7 @@ class LifeTests(StoreTestCase):
         self.close_store(store)
 
     def test_crash(self) -> None:
-        """
-        What was put is there after a kill, derived files and next offsets too.
-        """
+        """What was put is there after a kill, derived files and next offsets too."""
         store = self.small()
         for number in range(50):
             store.put(message(500, queue_id=number % 3))
@@ -211,9 +185,7 @@ class LifeTests(StoreTestCase):
         self.assert_derived(killed)
 
     def test_crash_while_opening(self) -> None:
-        """
-        C{abort} is back before anything is changed.
-        """
+        """C{abort} is back before anything is changed."""
         store = self.small()
         store.put(message(500))
         self.close_store(store)
@@ -231,9 +203,7 @@ class LifeTests(StoreTestCase):
         self.assertEqual((seen, (root / "abort").exists()), ([True], True))
 
     def test_many_times(self) -> None:
-        """
-        Nothing grows however often a store is opened and closed, or fails to open.
-        """
+        """Nothing grows however often a store is opened and closed, or fails to open."""
         store = self.small()
         for _ in range(30):
             store.put(message(500))
@@ -256,9 +226,7 @@ class LifeTests(StoreTestCase):
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_clocks_are_left_alone(self) -> None:
-        """
-        After a stop nothing is scheduled any more, whatever was under way.
-        """
+        """After a stop nothing is scheduled any more, whatever was under way."""
         clock = Clock()
         for disk in FlushDisk:
             store = self.small(clock=clock, settings=SIZES | {"flush_disk": disk})
@@ -270,9 +238,7 @@ class LifeTests(StoreTestCase):
             self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_stop_while_opening(self) -> None:
-        """
-        The lock is kept until the thread has ended; then the store is closed.
-        """
+        """The lock is kept until the thread has ended; then the store is closed."""
         root = self.folder() / "store"
         store = self.small(root)
         store.put(message(500))
@@ -294,9 +260,7 @@ class LifeTests(StoreTestCase):
         self.assertEqual(self.small(root).log.end, 500)
 
     def test_stop_waits_for_the_thread(self) -> None:
-        """
-        What threads do for queues and for readers ends before the files are closed.
-        """
+        """What threads do for queues and for readers ends before the files are closed."""
         thread = Held()
         clock = Clock()
         root = self.folder() / "store"
@@ -320,8 +284,7 @@ class LifeTests(StoreTestCase):
         self.assertFalse((store.settings.root / "abort").exists())
 
     def test_failing_step_of_a_stop(self) -> None:
-        """
-        A stop whose retention, publisher or last flush fails flushes and closes all the same,
+        """A stop whose retention, publisher or last flush fails flushes and closes all the same,
         gives the lock back last, and tells; the next start makes it good.
         """
         steps = [
@@ -352,9 +315,7 @@ class LifeTests(StoreTestCase):
                 self.assertEqual(self.small(store.settings.root).log.end, 500)
 
     def trace(self, order: list[str], owner: type, method: str, name: str = "") -> None:
-        """
-        Note when a method is called.
-        """
+        """Note when a method is called."""
         real = getattr(owner, method)
 
         def traced(part: Any) -> Any:
@@ -364,9 +325,7 @@ class LifeTests(StoreTestCase):
         self.patch(owner, method, traced)
 
     def test_failing_close(self) -> None:
-        """
-        A stop that cannot write everything leaves C{abort} and gives the lock back.
-        """
+        """A stop that cannot write everything leaves C{abort} and gives the lock back."""
         store = self.small()
         store.put(message(500))
 
@@ -383,14 +342,10 @@ class LifeTests(StoreTestCase):
 
 
 class LockedTests(StoreTestCase):
-    """
-    One node a store.
-    """
+    """One node a store."""
 
     def test_same_process(self) -> None:
-        """
-        A second store fails at once and changes nothing.
-        """
+        """A second store fails at once and changes nothing."""
         store = self.small()
         other = self.service(store.settings.root, settings=SIZES)
         self.assertRaises(StoreLocked, other.startService)
@@ -399,9 +354,7 @@ class LockedTests(StoreTestCase):
         store.put(message(500))
 
     def test_another_process(self) -> None:
-        """
-        So does one of another process.
-        """
+        """So does one of another process."""
         store = self.small()
         program = (
             "import sys\n"
@@ -428,14 +381,10 @@ class LockedTests(StoreTestCase):
 
 
 class PutTests(StoreTestCase):
-    """
-    Writing.
-    """
+    """Writing."""
 
     def test_receipts(self) -> None:
-        """
-        A receipt says where a message went, by physical and by queue offset.
-        """
+        """A receipt says where a message went, by physical and by queue offset."""
         store = self.small()
         first = store.put(message(500))
         second = store.put(message(500, queue_id=1))
@@ -448,9 +397,7 @@ class PutTests(StoreTestCase):
         self.assertEqual(record.queue_offset, 1)
 
     def test_without_a_place_in_the_queue(self) -> None:
-        """
-        A half message or a rollback takes no queue offset; a commit does.
-        """
+        """A half message or a rollback takes no queue offset; a commit does."""
         store = self.small()
         offsets = [store.put(message(300, sys_flag=flag)).queue_offset for flag in (4, 0, 12, 8, 0)]
         self.assertEqual(offsets, [0, 0, 0, 1, 2])
@@ -458,9 +405,7 @@ class PutTests(StoreTestCase):
         self.assertEqual(killed.put(message(300)).queue_offset, 3)
 
     def test_batch(self) -> None:
-        """
-        A batch has one receipt with all ids, and consecutive queue offsets.
-        """
+        """A batch has one receipt with all ids, and consecutive queue offsets."""
         store = self.small()
         store.put(message(300))
         body = b"".join(
@@ -474,9 +419,7 @@ class PutTests(StoreTestCase):
         self.assertEqual((len(ids), store.put(message(300)).queue_offset), (3, 4))
 
     def test_illegal(self) -> None:
-        """
-        A message that cannot be stored takes no queue offset and no byte.
-        """
+        """A message that cannot be stored takes no queue offset and no byte."""
         store = self.small()
         store.put(message(300))
         for bad in (message(5000), message(300, topic="t" * 256, body=b"x")):
@@ -485,9 +428,7 @@ class PutTests(StoreTestCase):
         self.assertEqual((receipt.begin, receipt.queue_offset), (300, 1))
 
     def test_wall_clock_steps_back(self) -> None:
-        """
-        Store times do not fall when a clock is set by seconds, over a restart either.
-        """
+        """Store times do not fall when a clock is set by seconds, over a restart either."""
         clock = Clock()
         store = self.small(now_ms=lambda: STORED + int(clock.seconds()))
         for step in (0, 50, -9050, 9060):
@@ -503,8 +444,7 @@ class PutTests(StoreTestCase):
         self.assertEqual([t - STORED for t in stored], [0, 50, 50, 60, 60, 61])
 
     def test_clock_was_ahead(self) -> None:
-        """
-        A message of a moment when the clock was a day ahead does not give its time to those that
+        """A message of a moment when the clock was a day ahead does not give its time to those that
         follow, nor to what the checkpoint says; the node tells until that record is deleted.
         """
         self.now = STORED
@@ -531,9 +471,7 @@ class PutTests(StoreTestCase):
         self.assertEqual(told(), [])
 
     def test_clock_was_never_set(self) -> None:
-        """
-        A clock that began at 1970 with the machine gives its time to no message.
-        """
+        """A clock that began at 1970 with the machine gives its time to no message."""
         self.now = STORED
         store = self.small(now_ms=lambda: self.now)
         store.put(message(300))
@@ -543,9 +481,7 @@ class PutTests(StoreTestCase):
         self.assertEqual([reason.name for reason in store.health()], ["clock-behind-log"])
 
     def test_rolls(self) -> None:
-        """
-        Files are closed by blanks and dispatch goes over them.
-        """
+        """Files are closed by blanks and dispatch goes over them."""
         clock = Clock()
         store = self.small(clock=clock)
         for _ in range(40):
@@ -563,14 +499,10 @@ class PutTests(StoreTestCase):
 
 
 class TroubleTests(StoreTestCase):
-    """
-    States in which nothing is written, and the way back.
-    """
+    """States in which nothing is written, and the way back."""
 
     def test_disk_full(self) -> None:
-        """
-        A write without room is refused; the state is named and passes by itself.
-        """
+        """A write without room is refused; the state is named and passes by itself."""
         clock = Clock()
         changes: list[str] = []
         service = self.service(
@@ -604,9 +536,7 @@ class TroubleTests(StoreTestCase):
         self.assertEqual(self.small(self.crash(store)).log.end, receipt.end)
 
     def test_no_room_for_queues(self) -> None:
-        """
-        Dispatch without room waits and goes on; until then writes are refused.
-        """
+        """Dispatch without room waits and goes on; until then writes are refused."""
         clock = Clock()
         store = self.small(clock=clock)
         real = store.dispatcher.run
@@ -629,9 +559,7 @@ class TroubleTests(StoreTestCase):
         self.assertEqual((store.state, store.dispatcher.position), ("", 300))
 
     def test_opened_without_room_for_queues(self) -> None:
-        """
-        A node starts on a full disk, and takes writes when all queues are known.
-        """
+        """A node starts on a full disk, and takes writes when all queues are known."""
         store = self.small()
         for _ in range(20):
             store.put(message(500))
@@ -652,9 +580,7 @@ class TroubleTests(StoreTestCase):
         self.assertEqual(again.put(message(500)).queue_offset, 20)
 
     def test_fsync_fails(self) -> None:
-        """
-        That is the end of this store: no write, no clean stop.
-        """
+        """That is the end of this store: no write, no clean stop."""
         store = self.small(settings=SIZES | {"flush_disk": FlushDisk.SYNC_FLUSH})
         store.put(message(300))
 
@@ -675,9 +601,7 @@ class TroubleTests(StoreTestCase):
         self.assertEqual(self.small(store.settings.root).state, "")
 
     def test_new_name_not_durable(self) -> None:
-        """
-        A file whose name cannot be synced is such a failure too.
-        """
+        """A file whose name cannot be synced is such a failure too."""
         store = self.small()
         for _ in range(7):
             store.put(message(550))
@@ -690,9 +614,7 @@ class TroubleTests(StoreTestCase):
         self.assertEqual((error.state, store.log.end), ("failed", 3850))
 
     def test_several_causes(self) -> None:
-        """
-        The gravest is told, and writes go on only when all are gone.
-        """
+        """The gravest is told, and writes go on only when all are gone."""
         store = self.small()
         store._disk_nearly_full("91 % full")
         store._refuse("disk-full", "no space")
@@ -704,8 +626,7 @@ class TroubleTests(StoreTestCase):
         store.put(message(300))
 
     def test_nearly_full(self) -> None:
-        """
-        A disk above the warning level makes the store read-only from the start on, and
+        """A disk above the warning level makes the store read-only from the start on, and
         it comes back.
         """
         use, clock = [0.91], Clock()
@@ -718,14 +639,10 @@ class TroubleTests(StoreTestCase):
 
 
 class SlaveTests(StoreTestCase):
-    """
-    A store that frames are appended to.
-    """
+    """A store that frames are appended to."""
 
     def test_torn_tail_is_cut(self) -> None:
-        """
-        A record that had not arrived whole is gone after a restart, clean or not.
-        """
+        """A record that had not arrived whole is gone after a restart, clean or not."""
         source = self.filled(500, 600, 700)
         store = self.small(master=False)
         append_frame(store.log, 0, content(source, 0, 1500))
@@ -742,9 +659,7 @@ class SlaveTests(StoreTestCase):
         self.assert_derived(stopped)
 
     def test_staged_bytes(self) -> None:
-        """
-        Bytes of a frame that was not finished are judged like any others after a kill.
-        """
+        """Bytes of a frame that was not finished are judged like any others after a kill."""
         source = self.filled(500, 600, 700)
         store = self.small(master=False)
         store.log.reserve(0, 1200)[:] = content(source, 0, 1200)
@@ -756,9 +671,7 @@ class SlaveTests(StoreTestCase):
         self.assertEqual(crashed.log.end, 0)
 
     def test_bad_record_found_by_dispatch(self) -> None:
-        """
-        With checks left to dispatch a bad record stops it and is told.
-        """
+        """With checks left to dispatch a bad record stops it and is told."""
         source = self.filled(500, 600, 700)
         data = bytearray(content(source))
         data[800] ^= 1
@@ -777,9 +690,7 @@ class SlaveTests(StoreTestCase):
         self.assertEqual(store.dispatcher.position, store.log.end)
 
     def test_many_unchecked_bytes(self) -> None:
-        """
-        What was accepted in one go is checked and dispatched to its end, in steps.
-        """
+        """What was accepted in one go is checked and dispatched to its end, in steps."""
         size = 1 << 24
         source = self.filled(*[60_000] * 200, file_size=size)
         clock = Clock()
@@ -797,9 +708,7 @@ class SlaveTests(StoreTestCase):
         self.assertEqual(store.dispatcher.position, source.end)
 
     def test_topic_torn(self) -> None:
-        """
-        A record without properties whose topic is torn is no log for a master either.
-        """
+        """A record without properties whose topic is torn is no log for a master either."""
         store = self.small()
         store.put(message(500))
         store.put(message(300, properties=b""))
@@ -815,14 +724,10 @@ class SlaveTests(StoreTestCase):
 
 
 class FlushedTimeTests(StoreTestCase):
-    """
-    The checkpoint's time of the log.
-    """
+    """The checkpoint's time of the log."""
 
     def test_behind_the_flush(self) -> None:
-        """
-        It moves over flushed records only, and moves although writes never pause.
-        """
+        """It moves over flushed records only, and moves although writes never pause."""
         thread = Held()
         clock = Clock()
         now = [STORED]

@@ -1,3 +1,1 @@
-"""
-What tests, demo and bench share.
-"""
+"""What tests, demo and bench share."""

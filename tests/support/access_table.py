@@ -1,5 +1,5 @@
-"""
-The table of requests that access control is asked about, in tests of ours and of stock brokers.
+"""The table of requests that access control is asked about, in tests of ours and of stock
+brokers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ WELL, WITHOUT, WRONGLY = "well", "without", "wrongly"
 
 @frozen(kw_only=True)
 class AccessRow:
-    """
-    One request.
+    """One request.
 
     @ivar what: In words.
     @ivar account: The access key; C{None} for none.
@@ -47,9 +46,7 @@ class AccessRow:
         return self.verdict
 
     def request(self) -> Command:
-        """
-        The request, signed.
-        """
+        """The request, signed."""
         body = self.body if isinstance(self.body, str) else json.dumps(self.body)
         command = Command(
             code=self.code,
@@ -75,23 +72,17 @@ class AccessRow:
 
 
 def access_rows() -> list[AccessRow]:
-    """
-    The table.
-    """
+    """The table."""
     found = json.loads((FOLDER / "requests.json").read_text(encoding="utf-8"))
     return [AccessRow(**row) for row in found]
 
 
 def secrets() -> dict[str, str]:
-    """
-    The secret keys of all accounts.
-    """
+    """The secret keys of all accounts."""
     accounts = yaml.safe_load(PLAIN_ACL.read_bytes())["accounts"]
     return {account["accessKey"]: str(account["secretKey"]) for account in accounts}
 
 
 def credentials(account: str) -> Credentials:
-    """
-    What an account signs with.
-    """
+    """What an account signs with."""
     return Credentials(account, secrets()[account])

@@ -1,6 +1,4 @@
-"""
-What may stand in a request that should not, and what may not be said about it.
-"""
+"""What may stand in a request that should not, and what may not be said about it."""
 
 from __future__ import annotations
 
@@ -78,8 +76,7 @@ CLASS_NAME = re.compile(r"^[A-Za-z_]*(Error|Exception|Fault|Warning|Exit)\b(: |$
 
 
 def good_fields(header: type[AttrsInstance] | None, values: Mapping[str, Any]) -> dict[str, str]:
-    """
-    A header's fields as they should be.
+    """A header's fields as they should be.
 
     @param values: By the names of the attributes; what is not there is 0, or C{"x"}.
     """
@@ -97,8 +94,7 @@ def good_fields(header: type[AttrsInstance] | None, values: Mapping[str, Any]) -
 def bad_fields(
     header: type[AttrsInstance] | None, good: Mapping[str, str]
 ) -> Iterator[tuple[str, str | None, dict[str, str], bool]]:
-    """
-    One field after the other, missing or as in L{TEXTS}.
+    """One field after the other, missing or as in L{TEXTS}.
 
     @return: The field's name, what it says now, all of the fields, and whether this must be
         refused as no value of its type.
@@ -133,26 +129,20 @@ def _fits(kind: Any, text: str, mandatory: bool) -> bool:
 
 @define
 class Complaints:
-    """
-    Log lines that say that we are at fault, not who asked.
-    """
+    """Log lines that say that we are at fault, not who asked."""
 
     events: list[LogEvent] = field(factory=list)
 
     @classmethod
     def of(cls, case: SynchronousTestCase) -> Complaints:
-        """
-        Those of a test.
-        """
+        """Those of a test."""
         complaints = cls()
         globalLogPublisher.addObserver(complaints)
         case.addCleanup(globalLogPublisher.removeObserver, complaints)
         return complaints
 
     def __call__(self, event: LogEvent) -> None:
-        """
-        Look at a line.
-        """
+        """Look at a line."""
         if "log_failure" in event or event["log_level"] >= LogLevel.error:
             self.events.append(event)
 
@@ -160,8 +150,7 @@ class Complaints:
 def assert_told(
     case: SynchronousTestCase, answer: Command, said: str, *, field: str | None = None
 ) -> None:
-    """
-    An answer tells a person what is wrong, in words that are not Python's.
+    """An answer tells a person what is wrong, in words that are not Python's.
 
     @param said: What was asked, for this test's own message.
     @param field: The field that has to be named, if it was no value of its type.
@@ -177,7 +166,5 @@ def assert_told(
 
 
 def shown(code: int, name: str | None, value: object) -> str:
-    """
-    A request, for a test's message.
-    """
+    """A request, for a test's message."""
     return f"{code} {RequestCode(code).name}, {name}={str(value)[:60]!r}"

@@ -1,5 +1,4 @@
-"""
-Bodies that real peers sent and that nothing of ours reads: a broker passes them on, or does not
+"""Bodies that real peers sent and that nothing of ours reads: a broker passes them on, or does not
 answer their code.
 """
 
@@ -15,8 +14,7 @@ from rmqha.wire.remoting.bodies.common import MessageQueue
 
 @frozen(kw_only=True)
 class RunningInfo:
-    """
-    Answers code 307; a broker passes it on as it is.
+    """Answers code 307; a broker passes it on as it is.
 
     @ivar mq_table: What the client knows of each queue.
     @ivar status_table: Its rates by topic.
@@ -32,8 +30,7 @@ class RunningInfo:
 
 @frozen(kw_only=True)
 class ConsumeDirectlyResult:
-    """
-    Answers code 309.
+    """Answers code 309.
 
     @ivar consume_result: C{CR_SUCCESS}, C{CR_LATER}, C{CR_ROLLBACK}, C{CR_COMMIT},
         C{CR_THROW_EXCEPTION} or C{CR_RETURN_NULL}.

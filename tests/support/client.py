@@ -1,5 +1,4 @@
-"""
-Single questions to brokers on this machine, and a port that passes questions on and changes the
+"""Single questions to brokers on this machine, and a port that passes questions on and changes the
 answers.
 """
 
@@ -20,8 +19,7 @@ from tests.support.fake_broker import Answering
 
 
 def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
-    """
-    Ask, over a connection of its own.
+    """Ask, over a connection of its own.
 
     @param address: C{127.0.0.1:port}.
     @param ext: The fields.
@@ -32,34 +30,26 @@ def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
 
 
 def must(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
-    """
-    Ask what has to be answered well.
-    """
+    """Ask what has to be answered well."""
     answer = ask(address, code, body, **ext)
     assert answer.code == 0, f"{code} at {address}: {answer.code} {answer.remark}"
     return answer
 
 
 def make_topic(address: str, name: str, queues: int = 4) -> None:
-    """
-    Make a topic.
-    """
+    """Make a topic."""
     asking = remote.make_topic(name, queues)
     must(address, asking.code, **(asking.ext or {}))
 
 
 def make_group(address: str, name: str) -> None:
-    """
-    Make a group.
-    """
+    """Make a group."""
     body = fastjson.dumps({"groupName": name})
     must(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
 
 def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
-    """
-    Commit an offset.
-    """
+    """Commit an offset."""
     must(
         address,
         RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -71,8 +61,7 @@ def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> 
 
 
 def committed(address: str, group: str, topic: str, queue_id: int) -> int | None:
-    """
-    A group's offset; C{None} if it has none there.
+    """A group's offset; C{None} if it has none there.
 
     @raise AssertionError: If the broker does not say.
     """
@@ -91,17 +80,13 @@ def committed(address: str, group: str, topic: str, queue_id: int) -> int | None
 
 
 def topic_names(address: str) -> set[str]:
-    """
-    The names of a broker's topics.
-    """
+    """The names of a broker's topics."""
     answer = must(address, RequestCode.GET_ALL_TOPIC_CONFIG)
     return set(fastjson.loads(bytes(answer.body))["topicConfigTable"])
 
 
 def group_names(address: str) -> set[str]:
-    """
-    The names of its groups.
-    """
+    """The names of its groups."""
     answer = must(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return set(fastjson.loads(bytes(answer.body))["subscriptionGroupTable"])
 
@@ -111,9 +96,8 @@ Change = Callable[[Command, Command], bytes | None]
 
 
 class Between(Answering):
-    """
-    A port before a broker's client port, in threads: a question that waits for something to happen
-    does not hold up those behind it on its connection, as it does not at a broker.
+    """A port before a broker's client port, in threads: a question that waits for something to
+    happen does not hold up those behind it on its connection, as it does not at a broker.
 
     @ivar change: What becomes of answers; as they are by default.
     """

@@ -1,6 +1,4 @@
-"""
-A stream of Spark's whose rows are gathered in this process, batch by batch.
-"""
+"""A stream of Spark's whose rows are gathered in this process, batch by batch."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ COLUMNS = "topic,queue_id,queue_offset,physical_offset,store_size,uniq_key"
 
 
 class Gathered:
-    """
-    What a stream gave, each batch once however often it was made.
+    """What a stream gave, each batch once however often it was made.
 
     @ivar batches: The rows by batch.
     @ivar beyond: What was read above the published point: the batch, its end, the point.
@@ -33,9 +30,7 @@ class Gathered:
     """
 
     def __init__(self, store: Path, place: Path, **options: object) -> None:
-        """
-        @param place: Where its checkpoint goes.
-        """
+        """@param place: Where its checkpoint goes."""
         self.store, self.place = store, place
         self.options = {"columns": COLUMNS, "visibility": "log", "path": store, **options}
         self.batches: dict[int, list[Any]] = {}
@@ -44,9 +39,7 @@ class Gathered:
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
-        """
-        Start it, or go on where its checkpoint says.
-        """
+        """Start it, or go on where its checkpoint says."""
         reader = session().readStream.format("rmqha")
         for name, value in self.options.items():
             reader = reader.option(name, str(value))
@@ -56,9 +49,7 @@ class Gathered:
         self.starts += 1
 
     def stop(self) -> None:
-        """
-        Stop it; again is fine.
-        """
+        """Stop it; again is fine."""
         if self._query is not None:
             self._query.stop()
 
@@ -73,24 +64,18 @@ class Gathered:
 
     @property
     def query(self) -> StreamingQuery:
-        """
-        The query.
-        """
+        """The query."""
         assert self._query is not None, "it was started"
         return self._query
 
     @property
     def rows(self) -> list[Any]:
-        """
-        All rows, in the order of the batches.
-        """
+        """All rows, in the order of the batches."""
         return [row for batch in sorted(self.batches) for row in self.batches[batch]]
 
     @property
     def end(self) -> int:
-        """
-        Physical offset up to which rows came.
-        """
+        """Physical offset up to which rows came."""
         for batch in sorted(self.batches, reverse=True):
             if self.batches[batch]:
                 last = self.batches[batch][-1]
@@ -98,8 +83,7 @@ class Gathered:
         return 0
 
     def until(self, end: int, *, again: bool = False, timeout: float = SLOWLY) -> None:
-        """
-        Wait until rows have come up to a place.
+        """Wait until rows have come up to a place.
 
         @param again: Whether it is started again when it fails.
         """
@@ -117,8 +101,7 @@ class Gathered:
         until(look, f"rows up to {end}", timeout, tell=lambda: f"they end at {self.end}", pause=0.1)
 
     def until_failed(self, timeout: float = SLOWLY) -> str:
-        """
-        Wait until it fails.
+        """Wait until it fails.
 
         @return: Why.
         """

@@ -1,6 +1,4 @@
-"""
-What was recorded between stock members and controllers (C{tests/data/captures/controller}).
-"""
+"""What was recorded between stock members and controllers (C{tests/data/captures/controller})."""
 
 from __future__ import annotations
 
@@ -24,15 +22,13 @@ CONTROL = tuple(
 
 @cache
 def lines(name: str) -> tuple[dict[str, Any], ...]:
-    """
-    What was recorded, in order of time; of one that was cut short without the line that says so.
+    """What was recorded, in order of time; of one that was cut short without the line that says
+    so.
     """
     with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
         return tuple(line for line in map(json.loads, file) if "hex" in line)
 
 
 def chunks(name: str, sender: str) -> list[bytes]:
-    """
-    What C{slave} or C{master} sent, as it came.
-    """
+    """What C{slave} or C{master} sent, as it came."""
     return [bytes.fromhex(line["hex"]) for line in lines(name) if line["dir"] == sender]

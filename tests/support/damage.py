@@ -1,6 +1,4 @@
-"""
-What happens to files: ways to harm a store, each with what a check has to say of it.
-"""
+"""What happens to files: ways to harm a store, each with what a check has to say of it."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ SIZE = golden.LOG_FILE_SIZE
 
 
 def log_file(store: Path, number: int) -> Path:
-    """
-    A file of a store's log.
+    """A file of a store's log.
 
     @param number: Counted from 0; -1 is the last one.
     """
@@ -30,9 +27,7 @@ def log_file(store: Path, number: int) -> Path:
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
-    """
-    Flip one bit.
-    """
+    """Flip one bit."""
     with open(path, "r+b") as file:
         file.seek(position)
         value = file.read(1)[0]
@@ -41,27 +36,21 @@ def flip(path: Path, position: int, bit: int = 0) -> None:
 
 
 def overwrite(path: Path, position: int, data: bytes) -> None:
-    """
-    Write over bytes in place.
-    """
+    """Write over bytes in place."""
     with open(path, "r+b") as file:
         file.seek(position)
         file.write(data)
 
 
 def copy_chunk(path: Path, source: int, target: int, size: int = 16 << 10) -> None:
-    """
-    Write a piece of a file over another place of it.
-    """
+    """Write a piece of a file over another place of it."""
     with open(path, "rb") as file:
         file.seek(source)
         overwrite(path, target, file.read(size))
 
 
 def deny(case: SynchronousTestCase, path: Path) -> None:
-    """
-    Let opening a file fail for the rest of a test, as C{chmod 0} does but for root.
-    """
+    """Let opening a file fail for the rest of a test, as C{chmod 0} does but for root."""
     real = os.open
 
     def denying(opened: Any, *args: Any, **kwargs: Any) -> int:
@@ -74,8 +63,7 @@ def deny(case: SynchronousTestCase, path: Path) -> None:
 
 @frozen
 class Harm:
-    """
-    One way to harm a store's log.
+    """One way to harm a store's log.
 
     @ivar name: What is done.
     @ivar apply: Does it to a store's root.
@@ -90,9 +78,7 @@ class Harm:
 
 
 def name(number: int) -> str:
-    """
-    The path of a log file below a store's root.
-    """
+    """The path of a log file below a store's root."""
     return f"commitlog/{number * SIZE:020d}"
 
 

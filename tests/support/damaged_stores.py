@@ -1,5 +1,4 @@
-"""
-Golden stores and logs made by hand that are to be harmed, and what is read of them then.
+"""Golden stores and logs made by hand that are to be harmed, and what is read of them then.
 
 Using this module needs the extra C{pipeline}, importing it does not.
 """
@@ -34,33 +33,25 @@ SIZE = golden.LOG_FILE_SIZE
 
 
 def rows(path: Path, **options: object) -> list[dict[str, Any]]:
-    """
-    All rows of a scan that leaves nothing out by itself.
-    """
+    """All rows of a scan that leaves nothing out by itself."""
     found: list[dict[str, Any]] = scan(path, visibility="log", **options).read_all().to_pylist()
     return found
 
 
 def offsets(path: Path, **options: object) -> list[int]:
-    """
-    Physical offsets of its rows.
-    """
+    """Physical offsets of its rows."""
     return [row["physical_offset"] for row in rows(path, columns="physical_offset", **options)]
 
 
 def change(file: Path, place: int, raw: bytes) -> None:
-    """
-    Overwrite some bytes of a file.
-    """
+    """Overwrite some bytes of a file."""
     with file.open("r+b") as opened:
         opened.seek(place)
         opened.write(raw)
 
 
 class BadInputTestCase(SynchronousTestCase):
-    """
-    Tests with a golden store, and with logs made by hand.
-    """
+    """Tests with a golden store, and with logs made by hand."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -72,14 +63,11 @@ class BadInputTestCase(SynchronousTestCase):
         self.patch(reading, "PATIENCE", 0.0)
 
     def file_of(self, offset: int) -> Path:
-        """
-        The golden store's file that has a byte.
-        """
+        """The golden store's file that has a byte."""
         return self.folder / f"{offset - offset % SIZE:020d}"
 
     def made(self, *messages: Message | Callable[[int], Message], size: int = 1 << 20) -> Path:
-        """
-        A log of one file with these messages.
+        """A log of one file with these messages.
 
         @param messages: Or what makes one of its physical offset.
         """
@@ -93,22 +81,16 @@ class BadInputTestCase(SynchronousTestCase):
         return root
 
     def cut(self, at: int, why: Why = Why.CUT) -> None:
-        """
-        Tell that the golden store's log was cut back.
-        """
+        """Tell that the golden store's log was cut back."""
         file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def ranges(self, **given: object) -> tuple[ReadOptions, list[Range]]:
-        """
-        The golden store, planned.
-        """
+        """The golden store, planned."""
         options = ReadOptions.parse({"path": self.store, "visibility": "log", **given})
         return options, plan(open_stores(options), options)
 
     def read(self, options: ReadOptions, wanted: Range) -> list[int]:
-        """
-        What a task reads.
-        """
+        """What a task reads."""
         batches = MessageReader(options, ("physical_offset",)).read(wanted)
         return [offset for batch in batches for offset in batch.column(0).to_pylist()]

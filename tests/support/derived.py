@@ -1,6 +1,4 @@
-"""
-Derived files of small stores: settings, a dispatcher, and a picture of what is on disk.
-"""
+"""Derived files of small stores: settings, a dispatcher, and a picture of what is on disk."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ from tests.support.open_files import open_files
 
 
 def settings(root: Path, **more: Any) -> StoreSettings:
-    """
-    The sizes of the golden stores.
-    """
+    """The sizes of the golden stores."""
     sizes: dict[str, Any] = {
         "file_size": golden.LOG_FILE_SIZE,
         "queue_file_size": golden.QUEUE_FILE_SIZE,
@@ -38,9 +34,7 @@ def settings(root: Path, **more: Any) -> StoreSettings:
 
 
 def dispatcher(log: LogReader, root: Path, clock: Clock | None = None, **more: Any) -> Dispatcher:
-    """
-    A dispatcher on a store's folder, nothing loaded yet.
-    """
+    """A dispatcher on a store's folder, nothing loaded yet."""
     given = settings(root, **more)
     queues, index = open_derived(root, given)
     levels = DelayLevels.parse(given.delay_levels)
@@ -54,26 +48,20 @@ def dispatcher(log: LogReader, root: Path, clock: Clock | None = None, **more: A
 
 
 def drain(maker: Dispatcher) -> None:
-    """
-    Dispatch all there is, in the smallest steps.
-    """
+    """Dispatch all there is, in the smallest steps."""
     while maker.run(0.0):
         pass
 
 
 class DerivedTestCase(SynchronousTestCase):
-    """
-    Tests with folders that go away, and in which nothing is open in the end.
-    """
+    """Tests with folders that go away, and in which nothing is open in the end."""
 
     def __init__(self, methodName: str = "runTest") -> None:
         super().__init__(methodName)
         self._folders: set[Path] = set()
 
     def folder(self) -> Path:
-        """
-        A new empty folder.
-        """
+        """A new empty folder."""
         made = Path(tempfile.mkdtemp(prefix="derived-"))
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
         if not self._folders:
@@ -87,24 +75,18 @@ class DerivedTestCase(SynchronousTestCase):
         self.assertEqual([], left, "not closed")
 
     def rebuilt(self, log: LogReader, **more: Any) -> Path:
-        """
-        A new folder with everything derived from a log.
-        """
+        """A new folder with everything derived from a log."""
         root = self.folder()
         rebuild(log, root, settings(root, **more))
         return root
 
     def assert_like_rebuild(self, log: LogReader, root: Path, **more: Any) -> None:
-        """
-        The files of a store are, byte for byte, what a rebuild makes.
-        """
+        """The files of a store are, byte for byte, what a rebuild makes."""
         fresh = self.rebuilt(log, **more)
         self.assert_same_files(root, fresh)
 
     def assert_same_files(self, root: Path, other: Path) -> None:
-        """
-        Two stores have the same derived files; where not, say which and where.
-        """
+        """Two stores have the same derived files; where not, say which and where."""
         ours, theirs = queue_files(root), queue_files(other)
         self.assertEqual(list(ours), list(theirs))
         pairs = [(name, ours[name], theirs[name]) for name in ours]
@@ -118,9 +100,7 @@ class DerivedTestCase(SynchronousTestCase):
                 self.fail(f"{name} differs at byte {at}")
 
     def differences(self, log: LogReader, root: Path, **more: Any) -> list[str]:
-        """
-        What L{compare} finds in a store's folder.
-        """
+        """What L{compare} finds in a store's folder."""
         given = settings(root, **more)
         queues, index = open_derived(root, given, read_only=True)
         with ExitStack() as closing:

@@ -1,6 +1,4 @@
-"""
-How much a run of the tests does: all of it, or what C{make test-core} wants in two minutes.
-"""
+"""How much a run of the tests does: all of it, or what C{make test-core} wants in two minutes."""
 
 from __future__ import annotations
 
@@ -18,9 +16,8 @@ Tests = TypeVar("Tests", bound=Callable[..., Any])
 
 
 def slow(tests: Tests) -> Tests:
-    """
-    Decorates a test, or a class of them, that starts processes or takes seconds, and has a cheaper
-    one beside it.
+    """Decorates a test, or a class of them, that starts processes or takes seconds, and has a
+    cheaper one beside it.
 
     Trial looks at C{skip} before C{setUp}, and at a method that L{skip} has wrapped only after it,
     so that what C{setUp} began would be left behind.
@@ -33,8 +30,7 @@ def slow(tests: Tests) -> Tests:
 
 
 def tries(count: int) -> int:
-    """
-    How often a test of random cases tries.
+    """How often a test of random cases tries.
 
     @param count: The tries of a whole run; a core run makes a fifth of them.
     """

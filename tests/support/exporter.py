@@ -1,5 +1,4 @@
-"""
-What rocketmq-exporter asks a cluster for, request by request, and read as it reads the answers:
+"""What rocketmq-exporter asks a cluster for, request by request, and read as it reads the answers:
 it is not published as a jar that could be run here.
 
 A key that is missing, or a text of another shape, ends its whole round there.
@@ -51,8 +50,7 @@ Asking = Callable[[str, Command], Awaitable[Command]]
 
 @frozen(kw_only=True)
 class ExporterRounds:
-    """
-    The exporter's rounds in a cluster, after L{FewRequests<tests.support.few_requests>}.
+    """The exporter's rounds in a cluster, after L{FewRequests<tests.support.few_requests>}.
 
     @ivar case: Whose assertions they are.
     @ivar names: Where the name server is, as a client is told it.
@@ -70,8 +68,7 @@ class ExporterRounds:
     blanks: bool = False
 
     async def ask(self, address: str, code: int, **ext: str) -> Any:
-        """
-        Ask as the exporter's client does.
+        """Ask as the exporter's client does.
 
         @return: The answer's body, as its JSON reader takes it.
         """
@@ -80,9 +77,7 @@ class ExporterRounds:
         return fastjson.loads(bytes(answer.body))
 
     async def check_runtime(self) -> None:
-        """
-        28: every key is there, and is of the shape in which it is taken apart.
-        """
+        """28: every key is there, and is of the shape in which it is taken apart."""
         case = self.case
         table = (await self.ask(self.broker, Code.GET_BROKER_RUNTIME_INFO))["table"]
         for name in INTEGERS.split():
@@ -109,9 +104,7 @@ class ExporterRounds:
         case.assertIn(levels[0].split(","), (["0", "1"], ["1", "1"]))
 
     async def check_cluster(self) -> None:
-        """
-        The other rounds, from the list of topics to the statistics of a group.
-        """
+        """The other rounds, from the list of topics to the statistics of a group."""
         case, names, broker = self.case, self.names, self.broker
         clusters = await self.ask(names, Code.GET_BROKER_CLUSTER_INFO)
         case.assertEqual(clusters["clusterAddrTable"], {self.cluster: ["broker-a"]})
@@ -146,9 +139,7 @@ class ExporterRounds:
 
 
 def _ends(table: Any, name: str) -> int:
-    """
-    The sum of a field over all queues; their keys are JSON objects themselves.
-    """
+    """The sum of a field over all queues; their keys are JSON objects themselves."""
     rows = table.items() if isinstance(table, dict) else table
     for queue, _ in rows:
         assert json.loads(queue) if isinstance(queue, str) else dict(queue), "a queue"

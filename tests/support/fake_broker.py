@@ -1,5 +1,4 @@
-"""
-A port on this machine, in threads, that answers requests as a function says; and one that is
+"""A port on this machine, in threads, that answers requests as a function says; and one that is
 name server and broker at once, and remembers what it was sent.
 """
 
@@ -31,8 +30,7 @@ HOST = ("127.0.0.1", 10911)
 
 
 class Answering:
-    """
-    Listens.
+    """Listens.
 
     @ivar answer: What becomes of requests.
     @ivar port: Where.
@@ -49,22 +47,16 @@ class Answering:
 
     @property
     def address(self) -> str:
-        """
-        C{host:port}.
-        """
+        """C{host:port}."""
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:
-        """
-        Listen no more, and cut all connections.
-        """
+        """Listen no more, and cut all connections."""
         _end(self._listening)
         self.cut()
 
     def cut(self) -> None:
-        """
-        Cut all connections.
-        """
+        """Cut all connections."""
         for connection in list(self._open):
             _end(connection)
 
@@ -101,9 +93,7 @@ class Answering:
 
 
 def _end(held: socket.socket) -> None:
-    """
-    Close a socket that another thread may wait for.
-    """
+    """Close a socket that another thread may wait for."""
     with suppress(OSError):
         held.shutdown(socket.SHUT_RDWR)
     held.close()
@@ -111,9 +101,7 @@ def _end(held: socket.socket) -> None:
 
 @frozen
 class Stored:
-    """
-    A message that was sent.
-    """
+    """A message that was sent."""
 
     topic: str
     queue_id: int
@@ -126,8 +114,7 @@ class Stored:
 
 @define(eq=False)
 class StandIn:
-    """
-    A name server and a broker with queues, without a log.
+    """A name server and a broker with queues, without a log.
 
     @ivar topics: Queues by topic.
     @ivar broker: Its name.
@@ -154,21 +141,15 @@ class StandIn:
 
     @property
     def address(self) -> str:
-        """
-        C{host:port}.
-        """
+        """C{host:port}."""
         return self.server.address
 
     def bodies(self, topic: str, queue_id: int) -> list[bytes]:
-        """
-        What is in a queue.
-        """
+        """What is in a queue."""
         return [m.body for m in self.stored if (m.topic, m.queue_id) == (topic, queue_id)]
 
     def answer(self, request: Command) -> bytes | None:
-        """
-        Answer a request.
-        """
+        """Answer a request."""
         self.requests.append(request.code)
         time.sleep(self.pause)
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
@@ -188,9 +169,7 @@ class StandIn:
         return encode(request.answer(code, f"as told: {code}" if code else None, where))
 
     def own_route(self, topic: str) -> TopicRoute | None:
-        """
-        The route to a topic that is here.
-        """
+        """The route to a topic that is here."""
         return route_of(topic, self) if topic in self.topics else None
 
     def _store(self, request: Command) -> None:
@@ -226,9 +205,7 @@ class StandIn:
 
 
 def route_of(topic: str, *brokers: StandIn, perm: int = 6) -> TopicRoute:
-    """
-    The route to a topic that several brokers have.
-    """
+    """The route to a topic that several brokers have."""
     return TopicRoute(
         broker_datas=tuple(
             BrokerData(broker_name=each.broker, broker_addrs={0: each.address}) for each in brokers

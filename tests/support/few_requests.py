@@ -1,6 +1,4 @@
-"""
-A client that asks a broker a little of everything, so that there is something to be told.
-"""
+"""A client that asks a broker a little of everything, so that there is something to be told."""
 
 from __future__ import annotations
 
@@ -18,15 +16,12 @@ Ask = Callable[[Command], Awaitable[Command]]
 
 @frozen
 class FewRequests:
-    """
-    What it asks for.  All is about queue 0 of a topic, C{T} if none is said, and group C{cg}.
-    """
+    """What it asks for.  All is about queue 0 of a topic, C{T} if none is said, and group C{cg}."""
 
     ask: Ask
 
     async def send(self, topic: str = "T", **properties: str) -> None:
-        """
-        Send a message.
+        """Send a message.
 
         @param properties: C{UNIQ_KEY} and others.
         @raise AssertionError: If it is refused, as by all of these.
@@ -35,9 +30,7 @@ class FewRequests:
         await self._must(Command(code=Code.SEND_MESSAGE_V2, ext=ext, body=b"hello"))
 
     async def pull(self) -> None:
-        """
-        Get the first messages of the queue.
-        """
+        """Get the first messages of the queue."""
         ext = {
             "consumerGroup": "cg",
             "topic": "T",
@@ -53,9 +46,7 @@ class FewRequests:
         await self._must(Command(code=Code.PULL_MESSAGE, ext=ext))
 
     async def send_back(self) -> None:
-        """
-        Give the log's first message back as one that is not to be tried again: a dead letter.
-        """
+        """Give the log's first message back as one that is not to be tried again: a dead letter."""
         ext = {
             "group": "cg",
             "offset": "0",

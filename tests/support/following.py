@@ -1,6 +1,4 @@
-"""
-A follower with a real log, a clock and a master played by hand.
-"""
+"""A follower with a real log, a clock and a master played by hand."""
 
 from __future__ import annotations
 
@@ -22,26 +20,21 @@ BATCH = 1000
 
 
 class FollowerCase(LogTestCase):
-    """
-    Tests of a follower.
+    """Tests of a follower.
 
     @ivar repairs: What it asked to be repaired, and the promise.
     @ivar marks: What it said about bootstrapping.
     """
 
     def setUp(self) -> None:
-        """
-        Everything but the log.
-        """
+        """Everything but the log."""
         self.clock = Clock()
         self.endpoint = PuppetEndpoint(self.clock)
         self.repairs: list[tuple[DivergencePolicy, Divergence | None, Deferred[str]]] = []
         self.marks: list[bool] = []
 
     def copied(self, log: CommitLog, end: int | None = None, start: int | None = None) -> CommitLog:
-        """
-        A slave's log with the same bytes.
-        """
+        """A slave's log with the same bytes."""
         copy = self.log(file_size=log.file_size)
         begin = log.min_offset if start is None else start
         copy.begin(begin)
@@ -50,17 +43,14 @@ class FollowerCase(LogTestCase):
         return copy
 
     def changed(self, log: CommitLog, at: int) -> CommitLog:
-        """
-        A slave's log with one byte that is another, which its owner does not know.
-        """
+        """A slave's log with one byte that is another, which its owner does not know."""
         copy = self.copied(log)
         file = copy.folder.at(at)
         file.view[at - file.start] ^= 0xFF
         return copy
 
     def follow(self, log: CommitLog, **more: Any) -> Follower:
-        """
-        Start to follow with a log.
+        """Start to follow with a log.
 
         @param more: Settings, and attributes of the follower.
         """
@@ -88,16 +78,12 @@ class FollowerCase(LogTestCase):
         return self.follower
 
     def ended(self) -> None:
-        """
-        Stop it; nothing may be left.
-        """
+        """Stop it; nothing may be left."""
         if self.follower.running:
             self.stop()
 
     def stop(self) -> None:
-        """
-        Stop it, and see that it leaves nothing behind.
-        """
+        """Stop it, and see that it leaves nothing behind."""
         stopped = self.follower.stopService()
         for _, _, done in self.repairs:
             if not done.called:
@@ -110,16 +96,12 @@ class FollowerCase(LogTestCase):
         self.assertEqual(self.mine.flush_listeners, [])
 
     def turn(self) -> None:
-        """
-        Let the reactor go round.
-        """
+        """Let the reactor go round."""
         for _ in range(3):
             self.clock.advance(0)
 
     def accept(self, within: float = 0.0) -> Connection:
-        """
-        Accept the next connection, which must be asked for within some seconds.
-        """
+        """Accept the next connection, which must be asked for within some seconds."""
         self.turn()
         waited = 0.0
         while not self.endpoint.waiting and waited < within:
@@ -129,22 +111,16 @@ class FollowerCase(LogTestCase):
         return self.endpoint.accept()
 
     def assertIdleFor(self, seconds: float) -> None:
-        """
-        No connection is asked for.
-        """
+        """No connection is asked for."""
         self.clock.pump([0.25] * int(seconds * 4))
         self.assertEqual(self.endpoint.waiting, [])
 
     def passes(self, seconds: float, step: float = 0.25) -> None:
-        """
-        Time passes in small steps.
-        """
+        """Time passes in small steps."""
         self.clock.pump([step] * round(seconds / step))
 
     def assertState(self, state: str) -> None:
-        """
-        Whatever it is called.
-        """
+        """Whatever it is called."""
         self.assertEqual(self.follower.sync.state.value, state, self.follower.sync.reason)
 
 
@@ -154,36 +130,26 @@ SIZE = FILE_SIZE
 
 
 class ThreeFilesCase(FollowerCase):
-    """
-    A master's log of three files and a bit.
-    """
+    """A master's log of three files and a bit."""
 
     def setUp(self) -> None:
-        """
-        Make it.
-        """
+        """Make it."""
         super().setUp()
         self.theirs = self.filled(*SIZES)
         self.assertGreater(self.theirs.end, 3 * SIZE)
 
     def grow(self, *sizes: int) -> None:
-        """
-        The master takes writes.
-        """
+        """The master takes writes."""
         for size in sizes:
             self.theirs.put([encoded(size)], [0], STORED)
 
     def begun(self, mine: CommitLog, **more: object) -> Connection:
-        """
-        Follow with a log, and have the first connection accepted.
-        """
+        """Follow with a log, and have the first connection accepted."""
         self.follow(mine, **more)
         return self.accept()
 
     def in_sync(self, mine: CommitLog, **more: object) -> Connection:
-        """
-        The same, compared to the end.
-        """
+        """The same, compared to the end."""
         connection = self.begun(mine, **more)
         connection.feed(self.theirs, connection.reports()[0])
         connection.heartbeat(self.theirs.end)

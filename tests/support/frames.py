@@ -1,5 +1,4 @@
-"""
-Remoting frames as real clients, brokers and name servers sent them.
+"""Remoting frames as real clients, brokers and name servers sent them.
 
 C{tests/data/README.md} tells how they came to be.
 """
@@ -25,8 +24,7 @@ RECORDINGS = tuple(sorted(path.name.removesuffix(".jsonl.gz") for path in FOLDER
 
 @frozen
 class CapturedFrame:
-    """
-    One frame, and what its sender meant.
+    """One frame, and what its sender meant.
 
     @ivar raw: The whole frame.
     @ivar header: Its header's bytes.
@@ -41,24 +39,18 @@ class CapturedFrame:
 
     @property
     def is_answer(self) -> bool:
-        """
-        Whether it answers a request.
-        """
+        """Whether it answers a request."""
         return bool(self.note["kind"] == "response")
 
     @property
     def request_code(self) -> int:
-        """
-        Its code, or of an answer that of the request.
-        """
+        """Its code, or of an answer that of the request."""
         code = self.note["reqCode"] if self.is_answer else self.note["code"]
         return -1 if code is None else int(code)
 
     @property
     def ext(self) -> dict[str, str]:
-        """
-        Its fields, as texts.
-        """
+        """Its fields, as texts."""
         found = {}
         for name, value in (self.note["extFields"] or {}).items():
             if value is not None:
@@ -68,9 +60,7 @@ class CapturedFrame:
 
 @cache
 def frames(recording: str) -> tuple[CapturedFrame, ...]:
-    """
-    The frames of a recording, in order of time.
-    """
+    """The frames of a recording, in order of time."""
     found = []
     with gzip.open(FOLDER / f"{recording}.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -83,18 +73,14 @@ def frames(recording: str) -> tuple[CapturedFrame, ...]:
 
 
 def every_frame() -> Iterator[tuple[str, CapturedFrame]]:
-    """
-    The frames of all recordings, each with a name for messages.
-    """
+    """The frames of all recordings, each with a name for messages."""
     for recording in RECORDINGS:
         for number, frame in enumerate(frames(recording)):
             yield f"{recording}:{number}", frame
 
 
 def streams() -> Iterator[tuple[str, tuple[CapturedFrame, ...]]]:
-    """
-    Both directions of every connection, each with a name for messages.
-    """
+    """Both directions of every connection, each with a name for messages."""
     for recording in RECORDINGS:
         found: dict[tuple[int, str], list[CapturedFrame]] = {}
         for frame in frames(recording):

@@ -1,6 +1,4 @@
-"""
-What goes over an HA connection and to a log, written by hand.
-"""
+"""What goes over an HA connection and to a log, written by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from rmqha.wire.ha_frame import TRANSFER_HEADER
 
 
 def encode_header(offset: int, size: int) -> bytes:
-    """
-    A frame's header.
+    """A frame's header.
 
     @param offset: Physical offset of the body's first byte, or, with no body, the next
         offset the master would send.
@@ -21,8 +18,8 @@ def encode_header(offset: int, size: int) -> bytes:
 
 
 def append_frame(log: CommitLog, offset: int, data: memoryview | bytes) -> None:
-    """
-    Append one whole frame's body to a log, as a connection does piece by piece; it may span files.
+    """Append one whole frame's body to a log, as a connection does piece by piece; it may span
+    files.
 
     @raise FrameOffsetMismatch: If it does not continue the log.
     @raise DiskFull: If there is no room; nothing of it is log then.

@@ -1,6 +1,4 @@
-"""
-What modules import and which classes they have, read from their source.
-"""
+"""What modules import and which classes they have, read from their source."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @frozen
 class Import:
-    """
-    One imported name.
+    """One imported name.
 
     @ivar path: The file that imports.
     @ivar importer: The module it is, dotted; a package has its own name.
@@ -36,33 +33,25 @@ class Import:
 
     @property
     def top(self) -> str:
-        """
-        The package that is imported, or that a part of is.
-        """
+        """The package that is imported, or that a part of is."""
         return self.name.partition(".")[0]
 
 
 def module_name(path: Path) -> str:
-    """
-    The dotted name of the module in a file.
-    """
+    """The dotted name of the module in a file."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """
-    The syntax tree of a file.
-    """
+    """The syntax tree of a file."""
     return ast.parse(path.read_bytes(), str(path))
 
 
 @cache
 def imports_in(path: Path) -> tuple[Import, ...]:
-    """
-    Every import of a module, also those inside functions and conditions.
-    """
+    """Every import of a module, also those inside functions and conditions."""
     return tuple(_imports_in(path))
 
 
@@ -83,23 +72,17 @@ def _imports_in(path: Path) -> Iterator[Import]:
 
 @cache
 def modules_in(folder: Path) -> tuple[Path, ...]:
-    """
-    The files of all modules below a folder, packages' own among them.
-    """
+    """The files of all modules below a folder, packages' own among them."""
     return tuple(sorted(folder.rglob("*.py")))
 
 
 def imports_below(folder: Path) -> list[Import]:
-    """
-    Every import of every module below a folder.
-    """
+    """Every import of every module below a folder."""
     return [found for path in modules_in(folder) for found in imports_in(path)]
 
 
 def public_classes(path: Path) -> list[str]:
-    """
-    The names of a module's classes that have no underscore before them.
-    """
+    """The names of a module's classes that have no underscore before them."""
     return [
         node.name
         for node in parsed(path).body

@@ -1,5 +1,4 @@
-"""
-Jobs without Spark: the same work, piece after piece in this process.
+"""Jobs without Spark: the same work, piece after piece in this process.
 
 One test of each job runs it on a session; what a job finds is tried here, where a dozen cases
 take a second.
@@ -30,17 +29,13 @@ def spread(
     schema: pa.Schema,
     shown: Shown = silent,
 ) -> pa.Table:
-    """
-    As L{rmqha.pipeline.jobs.spark_work.spread}.
-    """
+    """As L{rmqha.pipeline.jobs.spark_work.spread}."""
     batches = [batch for number in range(count) for batch in piece(number)]
     return pa.Table.from_batches(batches, schema)
 
 
 def ranges_of(spark: Any, stores: Stores, **options: object) -> list[Range]:
-    """
-    As L{rmqha.pipeline.jobs.spark_work.ranges_of}, the ranges themselves.
-    """
+    """As L{rmqha.pipeline.jobs.spark_work.ranges_of}, the ranges themselves."""
     given = {name: value for name, value in options.items() if value is not None}
     parsed = ReadOptions.parse({"table": "ranges", **options_for(stores), **given})
     return plan(open_stores(parsed), parsed)
@@ -52,32 +47,25 @@ def run(
     schema: pa.Schema,
     shown: Shown = silent,
 ) -> pa.Table:
-    """
-    As L{rmqha.pipeline.jobs.spark_work.run}; the last range comes first, because any may.
-    """
+    """As L{rmqha.pipeline.jobs.spark_work.run}; the last range comes first, because any may."""
     batches = [batch for each in reversed(ranges) for batch in work(each)]
     return pa.Table.from_batches(batches, schema)
 
 
 def change(file: Path, position: int, data: bytes) -> None:
-    """
-    Write into a file.
-    """
+    """Write into a file."""
     with file.open("r+b") as opened:
         opened.seek(position)
         opened.write(data)
 
 
 def log_files(store: Path) -> list[Path]:
-    """
-    The files of a store's log.
-    """
+    """The files of a store's log."""
     return sorted((store / "commitlog").iterdir())
 
 
 def stored(log: MemoryLog, root: Path) -> Path:
-    """
-    Write a log in memory as a store's files.
+    """Write a log in memory as a store's files.
 
     @return: The store's root.
     """

@@ -1,6 +1,4 @@
-"""
-Tables without Spark: ranges are written one after the other, as tasks would.
-"""
+"""Tables without Spark: ranges are written one after the other, as tasks would."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from rmqha.pipeline.sinks.written import WRITTEN, Written, files_from_rows, from
 
 
 def written(work: WriteRanges, options: ReadOptions) -> list[Written]:
-    """
-    What tasks write of a batch.
-    """
+    """What tasks write of a batch."""
     return [
         found
         for each in plan(open_stores(options), options)
@@ -32,8 +28,7 @@ def written(work: WriteRanges, options: ReadOptions) -> list[Written]:
 
 
 def append(target: Target, path: Path, *, commit: bool = True, **options: Any) -> list[Written]:
-    """
-    Add what a store has.
+    """Add what a store has.
 
     @param commit: Whether the batch is committed, and not left as a kill would.
     """
@@ -53,17 +48,13 @@ def append(target: Target, path: Path, *, commit: bool = True, **options: Any) -
 
 
 def rows(target: Target) -> pa.Table:
-    """
-    The rows of a table, as a reader of its kind sees them, in the order of the log.
-    """
+    """The rows of a table, as a reader of its kind sees them, in the order of the log."""
     seen = listed(target) if target.url else found(target.root, target.format)
     return seen.sort_by([("store", "ascending"), PLACE])
 
 
 def listed(target: Target, columns: list[str] | None = None) -> pa.Table:
-    """
-    The rows of a folder of Parquet files, wherever it is, for a reader who only lists it.
-    """
+    """The rows of a folder of Parquet files, wherever it is, for a reader who only lists it."""
     folder = target.shape.folder
     place, files = folder._base, folder._files
     every = ds.dataset(place, filesystem=files, format="parquet", partitioning="hive")
@@ -74,9 +65,7 @@ PLACE = ("physical_offset", "ascending")
 
 
 def found(root: Path, format: str) -> pa.Table:
-    """
-    The rows of a table.
-    """
+    """The rows of a table."""
     if format == Format.DELTA:
         from deltalake import DeltaTable
 
@@ -93,16 +82,12 @@ def found(root: Path, format: str) -> pa.Table:
 
 
 def offsets(target: Target) -> list[int]:
-    """
-    Physical offsets of a table's rows, ascending.
-    """
+    """Physical offsets of a table's rows, ascending."""
     places: list[int] = rows(target).column("physical_offset").to_pylist()
     return places
 
 
 def files(root: Path) -> list[str]:
-    """
-    The Parquet files that readers of a folder see.
-    """
+    """The Parquet files that readers of a folder see."""
     every = (path.relative_to(root) for path in root.rglob("*.parquet"))
     return sorted(str(path) for path in every if path.parts[0] != OURS)

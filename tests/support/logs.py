@@ -1,6 +1,4 @@
-"""
-Real logs in small files, and what stands in for threads and a full disk.
-"""
+"""Real logs in small files, and what stands in for threads and a full disk."""
 
 from __future__ import annotations
 
@@ -39,17 +37,13 @@ OVERHEAD = 91 + len("TopicA") + len(PROPERTIES)
 
 
 def now(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
-    """
-    A thread that is done at once.
-    """
+    """A thread that is done at once."""
     return maybeDeferred(function, *args, **kwargs)
 
 
 @define(eq=False)
 class Held:
-    """
-    A thread that works when it is told to.
-    """
+    """A thread that works when it is told to."""
 
     calls: list[Callable[[], None]] = field(factory=list)
 
@@ -59,25 +53,19 @@ class Held:
         return done
 
     def work(self) -> None:
-        """
-        Do the oldest call.
-        """
+        """Do the oldest call."""
         self.calls.pop(0)()
 
 
 @define
 class Disk:
-    """
-    What C{posix_fallocate} finds: room, or none.
-    """
+    """What C{posix_fallocate} finds: room, or none."""
 
     full: bool = False
     asked: list[int] = field(factory=list)
 
     def install(self, case: SynchronousTestCase) -> Disk:
-        """
-        Stand in for the real one during a test.
-        """
+        """Stand in for the real one during a test."""
         real = os.posix_fallocate
 
         def fallocate(fd: int, start: int, size: int) -> None:
@@ -98,9 +86,7 @@ def message(
     properties: bytes = PROPERTIES,
     **more: Any,
 ) -> Message:
-    """
-    A message whose record has exactly C{size} bytes.
-    """
+    """A message whose record has exactly C{size} bytes."""
     body = size - 91 - len(topic) - len(properties)
     given: dict[str, Any] = {
         "body": bytes(i % 251 + 1 for i in range(body)),
@@ -112,18 +98,14 @@ def message(
 
 
 def encoded(size: int, **more: Any) -> bytearray:
-    """
-    Its record, not yet placed.
-    """
+    """Its record, not yet placed."""
     record = encode(message(size, **more), max_message_size=1 << 20)
     assert len(record) == size, f"{len(record)} instead of {size}"
     return record
 
 
 def content(log: Any, start: int | None = None, end: int | None = None) -> bytes:
-    """
-    A copy of a log's bytes, from its first to its end if nothing else is said.
-    """
+    """A copy of a log's bytes, from its first to its end if nothing else is said."""
     position = log.min_offset if start is None else start
     parts = []
     while position < (log.end if end is None else end):
@@ -133,25 +115,19 @@ def content(log: Any, start: int | None = None, end: int | None = None) -> bytes
 
 
 def files_of(folder: Path) -> bytes:
-    """
-    All bytes of all files of a folder.
-    """
+    """All bytes of all files of a folder."""
     return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
 
 
 class LogTestCase(SynchronousTestCase):
-    """
-    Tests with logs in folders that go away.
-    """
+    """Tests with logs in folders that go away."""
 
     def __init__(self, methodName: str = "runTest") -> None:
         super().__init__(methodName)
         self._services: dict[Store, StoreService] = {}
 
     def folder(self) -> Path:
-        """
-        A new empty folder.
-        """
+        """A new empty folder."""
         # No test survives a power cut; on a busy disk an fsync takes 10 ms.
         self.patch(os, "fsync", lambda fd: None)
         made = Path(tempfile.mkdtemp(prefix="log-"))
@@ -161,9 +137,7 @@ class LogTestCase(SynchronousTestCase):
     def log(
         self, folder: Path | None = None, file_size: int = FILE_SIZE, end: int = 0
     ) -> CommitLog:
-        """
-        A log, empty unless C{folder} has one.
-        """
+        """A log, empty unless C{folder} has one."""
         made = LogFolder.load(folder if folder is not None else self.folder(), file_size)
         self.addCleanup(made.close)
         return CommitLog(folder=made, end=end, allocator=Allocator())
@@ -171,9 +145,7 @@ class LogTestCase(SynchronousTestCase):
     def filled(
         self, *sizes: int, file_size: int = FILE_SIZE, folder: Path | None = None
     ) -> CommitLog:
-        """
-        A log with records of these sizes.
-        """
+        """A log with records of these sizes."""
         log = self.log(folder, file_size)
         for number, size in enumerate(sizes):
             log.put([encoded(size)], [number], STORED + number)
@@ -182,8 +154,7 @@ class LogTestCase(SynchronousTestCase):
     def service(
         self, root: Path, *, clock: Clock | None = None, master: bool = True, **more: Any
     ) -> StoreService:
-        """
-        The service of a store with the golden stores' sizes, not yet started.
+        """The service of a store with the golden stores' sizes, not yet started.
 
         @param more: Attributes of its environment and of the opening, and C{settings}.
         """
@@ -212,45 +183,33 @@ class LogTestCase(SynchronousTestCase):
         )
 
     def opened(self, root: Path, **more: Any) -> Store:
-        """
-        A store that is open.
-        """
+        """A store that is open."""
         service = self.service(root, **more)
         service.startService()
         self.addCleanup(service.stopService)
         return self.opened_by(service)
 
     def opened_by(self, service: StoreService) -> Store:
-        """
-        What a service has opened; L{service_of} finds the service again.
-        """
+        """What a service has opened; L{service_of} finds the service again."""
         store: Store = self.successResultOf(service.ready)
         self._services[store] = service
         return store
 
     def service_of(self, store: Store) -> StoreService:
-        """
-        Who opened a store.
-        """
+        """Who opened a store."""
         return self._services[store]
 
     def close_store(self, store: Store) -> None:
-        """
-        Stop it, as a node does.
-        """
+        """Stop it, as a node does."""
         self.successResultOf(self.service_of(store).stopService())
 
     def reopened(self, store: Store, **more: Any) -> Store:
-        """
-        The same store, stopped and opened again.
-        """
+        """The same store, stopped and opened again."""
         self.close_store(store)
         return self.opened(store.settings.root, **more)
 
     def crash(self, store: Store) -> Path:
-        """
-        A copy of a store's folder as a kill would leave it.
-        """
+        """A copy of a store's folder as a kill would leave it."""
         root = self.folder() / "store"
         shutil.copytree(store.settings.root, root)
         return root

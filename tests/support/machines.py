@@ -1,6 +1,4 @@
-"""
-State machines of hypothesis: for a moment with every run, for ten minutes by hand.
-"""
+"""State machines of hypothesis: for a moment with every run, for ten minutes by hand."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ SECONDS = 600.0 if os.environ.get("HYPOTHESIS_PROFILE") == "long" else 0.0
 
 
 def run_machine(machine: type[RuleBasedStateMachine], *, count: int, steps: int) -> None:
-    """
-    Try a machine with random orders of its rules.
+    """Try a machine with random orders of its rules.
 
     @param count: The tries of a whole run.
     @param steps: The steps of one try.

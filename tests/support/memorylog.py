@@ -1,5 +1,4 @@
-"""
-A commit log in memory, and records to put into it.
+"""A commit log in memory, and records to put into it.
 
 The records are packed here from the field list of docs/protocol/store.rst, not by the
 code under test.
@@ -30,9 +29,7 @@ def record(
     sys_flag: int = 0,
     store_timestamp: int = 1_700_000_000_000,
 ) -> bytes:
-    """
-    One record of version 1 with IPv4 hosts, for a physical offset.
-    """
+    """One record of version 1 with IPv4 hosts, for a physical offset."""
     text = "".join(f"{k}\x01{v}\x02" for k, v in (properties or {}).items()).encode()
     name = topic.encode()
     host = bytes((127, 0, 0, 1))
@@ -62,8 +59,7 @@ def record(
 
 @define(eq=False)
 class MemoryLog:
-    """
-    A log whose bytes are one buffer; what is appended is confirmed at once.
+    """A log whose bytes are one buffer; what is appended is confirmed at once.
 
     @ivar confirmed: May be set lower than L{end} by a test.
     """
@@ -80,9 +76,7 @@ class MemoryLog:
 
     @classmethod
     def of_store(cls, store: Path, end: int, file_size: int) -> MemoryLog:
-        """
-        Read the log files of a store, up to its known end.
-        """
+        """Read the log files of a store, up to its known end."""
         paths = sorted((store / "commitlog").iterdir())
         first = int(paths[0].name)
         data = bytearray().join(path.read_bytes() for path in paths)
@@ -113,8 +107,7 @@ class MemoryLog:
         sys_flag: int = 0,
         store_timestamp: int = 1_700_000_000_000,
     ) -> int:
-        """
-        Append a record, with a blank before it if the file is too full for it.
+        """Append a record, with a blank before it if the file is too full for it.
 
         @param queue_offset: The next one of its queue unless given.
         @return: Its physical offset.
@@ -147,9 +140,7 @@ class MemoryLog:
         return start
 
     def cut(self, offset: int) -> None:
-        """
-        Shorten the log to a physical offset.
-        """
+        """Shorten the log to a physical offset."""
         del self.data[offset - self.min_offset :]
         self.starts = [start for start in self.starts if start < offset]
         self.confirmed = self.end

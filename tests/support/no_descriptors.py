@@ -1,6 +1,4 @@
-"""
-What stands in for a process, or a machine, whose file descriptors others have taken.
-"""
+"""What stands in for a process, or a machine, whose file descriptors others have taken."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 @define
 class NoDescriptors:
-    """
-    Makes C{open}, C{dup} and C{mmap} fail once there are no more descriptors.
+    """Makes C{open}, C{dup} and C{mmap} fail once there are no more descriptors.
 
     @ivar left: How many more the process may open; what it closes comes back.
     @ivar error: What the system says then.
@@ -29,9 +26,7 @@ class NoDescriptors:
     _ours: set[int] = field(factory=set, init=False)
 
     def install(self, case: SynchronousTestCase) -> NoDescriptors:
-        """
-        Stand in for the system during a test.
-        """
+        """Stand in for the system during a test."""
         close = os.close
 
         def closing(fd: int) -> None:

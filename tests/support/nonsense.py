@@ -1,6 +1,4 @@
-"""
-Requests that fill a broker's tables with whatever it lets by.
-"""
+"""Requests that fill a broker's tables with whatever it lets by."""
 
 from __future__ import annotations
 
@@ -48,15 +46,12 @@ ATTRIBUTES = (
 
 @define
 class Nonsense:
-    """
-    Makes requests that are half right.
-    """
+    """Makes requests that are half right."""
 
     random: Random
 
     def send(self, address: str, count: int) -> int:
-        """
-        Send some.
+        """Send some.
 
         @return: How many a broker has taken.
         """

@@ -1,6 +1,4 @@
-"""
-Tests beside real servers of objects: one of each kind for a process that runs tests.
-"""
+"""Tests beside real servers of objects: one of each kind for a process that runs tests."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ _Kind = TypeVar("_Kind", bound=ObjectServer)
 
 @cache
 def server(kind: type[_Kind]) -> _Kind:
-    """
-    The server of a kind, started when it is first needed.
+    """The server of a kind, started when it is first needed.
 
     @raise SkipTest: If it was not fetched.
     """
@@ -42,8 +39,7 @@ def server(kind: type[_Kind]) -> _Kind:
 
 
 class ServerCase(TierCase):
-    """
-    A store, and a tier in a folder of its own in a server.
+    """A store, and a tier in a folder of its own in a server.
 
     @cvar kind: Which server.
     """
@@ -59,9 +55,7 @@ class ServerCase(TierCase):
         self.url = self.server.url(self.name)
 
     def patch_environment(self, name: str, value: str) -> None:
-        """
-        Set a variable for the time of a test.
-        """
+        """Set a variable for the time of a test."""
         before = os.environ.get(name)
         os.environ[name] = value
         if before is None:
@@ -70,25 +64,19 @@ class ServerCase(TierCase):
             self.addCleanup(os.environ.__setitem__, name, before)
 
     def as_somebody_else(self) -> None:
-        """
-        Be one who may not read or write there, from now on.
-        """
+        """Be one who may not read or write there, from now on."""
         self.addCleanup(objects._file_system.cache_clear)
         objects._file_system.cache_clear()
 
     def as_before(self) -> None:
-        """
-        Be the owner again.
-        """
+        """Be the owner again."""
         for name, value in self.server.environment.items():
             self.patch_environment(name, value)
         objects._file_system.cache_clear()
 
 
 class S3Case(ServerCase):
-    """
-    In an S3 server.
-    """
+    """In an S3 server."""
 
     kind = S3Server
     server: S3Server
@@ -104,9 +92,7 @@ class S3Case(ServerCase):
 
 
 class HdfsCase(ServerCase):
-    """
-    In HDFS.
-    """
+    """In HDFS."""
 
     kind = HdfsCluster
     server: HdfsCluster

@@ -1,6 +1,5 @@
-"""
-An object store in memory, as S3 is: an object is there as a whole or not at all, it is replaced and
-copied but never renamed, and what was written is seen at once.
+"""An object store in memory, as S3 is: an object is there as a whole or not at all, it is replaced
+and copied but never renamed, and what was written is seen at once.
 
 A test says what happens before, or after, each change: a job is killed there, or another one runs.
 """
@@ -29,14 +28,11 @@ host, in a folder that the URL decides, and a job clears what it takes for anoth
 
 
 class Killed(BaseException):
-    """
-    The process that does this is dead.
-    """
+    """The process that does this is dead."""
 
 
 class Objects(FileSystemHandler):  # type: ignore[misc]
-    """
-    All objects, by bucket and name.
+    """All objects, by bucket and name.
 
     @ivar changes: How many changes were asked for.
     @ivar before: Called with the number of each change, before it is made.
@@ -48,9 +44,7 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
         self.before: Callable[[int], object] = lambda number: None
 
     def use(self, test: Any) -> None:
-        """
-        Be what all C{s3://} URLs are of, for the time of a test.
-        """
+        """Be what all C{s3://} URLs are of, for the time of a test."""
         files, others = PyFileSystem(self), objects._file_system
 
         def file_system(url: str, process: int) -> tuple[FileSystem, str]:
@@ -61,9 +55,7 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
         test.patch(commits, "begin_log", self.begin_log)
 
     def begin_log(self, url: str, text: str) -> None:
-        """
-        The conditional write of a commit.
-        """
+        """The conditional write of a commit."""
         name = f"{url.removeprefix(SCHEME)}/_delta_log/{0:020d}.json"
         self.change()
         if name in self.kept:
@@ -71,17 +63,14 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
         self.kept[name] = json.dumps({"commitInfo": {"rmqha.commit": text}}).encode()
 
     def change(self) -> None:
-        """
-        Count a change that is about to be made.
-        """
+        """Count a change that is about to be made."""
         self.changes += 1
         self.before(self.changes)
 
     @contextmanager
     def killed(self, at: int) -> Iterator[None]:
-        """
-        Kill what runs here before the change of a number, and let none follow; it is left alone if
-        it makes fewer.
+        """Kill what runs here before the change of a number, and let none follow; it is left alone
+        if it makes fewer.
         """
 
         def before(number: int) -> None:
@@ -163,9 +152,7 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
 
 
 class _Upload(io.BytesIO):
-    """
-    What becomes an object when it is closed.
-    """
+    """What becomes an object when it is closed."""
 
     def __init__(self, store: Objects, path: str) -> None:
         super().__init__()

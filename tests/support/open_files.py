@@ -1,6 +1,4 @@
-"""
-What this process has open, as the system sees it.
-"""
+"""What this process has open, as the system sees it."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ import os
 
 
 def open_files() -> list[str]:
-    """
-    The paths of all descriptors, of a map's too; of a file that was deleted with a word behind it.
+    """The paths of all descriptors, of a map's too; of a file that was deleted with a word behind
+    it.
     """
     found = []
     for number in os.listdir("/proc/self/fd"):

@@ -1,6 +1,4 @@
-"""
-Count what a piece of work opens and lists, whoever does it.
-"""
+"""Count what a piece of work opens and lists, whoever does it."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ _counted: list[list[str]] = []
 
 @contextmanager
 def opened_files() -> Iterator[list[str]]:
-    """
-    Gather the names of files and folders that are opened meanwhile, found or not.
-    """
+    """Gather the names of files and folders that are opened meanwhile, found or not."""
     _listen()
     found: list[str] = []
     _counted.append(found)

@@ -1,5 +1,4 @@
-"""
-A name server of ours on a port of this machine that is served by threads, for who waits for
+"""A name server of ours on a port of this machine that is served by threads, for who waits for
 answers without a reactor.
 """
 
@@ -22,8 +21,7 @@ from tests.support.fake_broker import Answering
 
 @define(eq=False)
 class OwnNameServer:
-    """
-    One, with the brokers that a test registers.
+    """One, with the brokers that a test registers.
 
     @ivar requests: Codes of what was asked.
     """
@@ -38,23 +36,17 @@ class OwnNameServer:
 
     @property
     def address(self) -> str:
-        """
-        C{host:port}.
-        """
+        """C{host:port}."""
         return self.server.address
 
     def close(self) -> None:
-        """
-        Listen no more.
-        """
+        """Listen no more."""
         self.server.close()
 
     def register(
         self, name: str, number: int = 0, host: str = "10.0.0.1", cluster: str = "c"
     ) -> None:
-        """
-        A broker comes.
-        """
+        """A broker comes."""
         self._tell(
             RequestCode.REGISTER_BROKER,
             brokerName=name,
@@ -65,9 +57,7 @@ class OwnNameServer:
         )
 
     def unregister(self, name: str, number: int = 0, host: str = "10.0.0.1") -> None:
-        """
-        A broker goes.
-        """
+        """A broker goes."""
         self._tell(
             RequestCode.UNREGISTER_BROKER,
             brokerName=name,

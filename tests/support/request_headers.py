@@ -1,5 +1,4 @@
-"""
-Which code carries which custom header.
+"""Which code carries which custom header.
 
 A code that is not here has no meaning we know.  Source: docs/protocol/remoting.md,
 Request codes.
@@ -15,8 +14,7 @@ from rmqha.wire.remoting.headers import admin, clients, namesrv, offsets, pull, 
 
 @frozen
 class Headers:
-    """
-    The headers of one code.
+    """The headers of one code.
 
     @ivar request: Of the request; C{None} if it has no fields.
     @ivar answer: Of an answer with code 0.

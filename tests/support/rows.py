@@ -1,6 +1,4 @@
-"""
-Golden stores as rows, and what a node publishes beside a store.
-"""
+"""Golden stores as rows, and what a node publishes beside a store."""
 
 from __future__ import annotations
 
@@ -18,18 +16,14 @@ TORN = "slave-torn-props"
 
 
 def expected(version: str, name: str) -> list[dict[str, Any]]:
-    """
-    The records RocketMQ's own classes read from a golden store.
-    """
+    """The records RocketMQ's own classes read from a golden store."""
     lines = golden.jsonl(version, golden.truth(name, "expected.jsonl"))
     records = [line for line in lines if "topic" in line]
     return records[:-1] if name == TORN else records
 
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
-    """
-    What a row says of a record, as far as the truth knows it.
-    """
+    """What a row says of a record, as far as the truth knows it."""
     properties = record["properties"]
     return {
         "topic": record["topic"],
@@ -54,9 +48,7 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def comparable(row: dict[str, Any]) -> dict[str, Any]:
-    """
-    A row in the terms of L{row_of}.
-    """
+    """A row in the terms of L{row_of}."""
     shown = dict(row)
     shown["body"] = hashlib.sha256(row["body"]).hexdigest()
     shown["properties"] = dict(row["properties"])
@@ -88,9 +80,7 @@ COLUMNS = [
 
 
 def publish(store: Path, confirm: int, **more: Any) -> None:
-    """
-    Write a point as a node would.
-    """
+    """Write a point as a node would."""
     values = {
         "durable": confirm,
         "min_offset": 0,

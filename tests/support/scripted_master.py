@@ -1,6 +1,4 @@
-"""
-A master played by hand: an endpoint that connects when told to, and what it can send.
-"""
+"""A master played by hand: an endpoint that connects when told to, and what it can send."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ MASTER = IPv4Address("TCP", "10.0.0.1", 10912)
 
 
 class PuppetTransport(StringTransport):
-    """
-    Keeps what is written; a close is told a reactor turn later, as real ones do.
-    """
+    """Keeps what is written; a close is told a reactor turn later, as real ones do."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(peerAddress=MASTER)
@@ -33,25 +29,17 @@ class PuppetTransport(StringTransport):
         self.protocol: IProtocol | None = None
 
     def setTcpNoDelay(self, enabled: bool) -> None:
-        """
-        TLS asks for it, as it does for the next.
-        """
+        """TLS asks for it, as it does for the next."""
 
     def setTcpKeepAlive(self, enabled: bool) -> None:
-        """
-        Nothing of it can be seen here.
-        """
+        """Nothing of it can be seen here."""
 
     def loseConnection(self) -> None:
-        """
-        Close.
-        """
+        """Close."""
         self._close_later(ConnectionDone())
 
     def abortConnection(self) -> None:
-        """
-        Close at once.
-        """
+        """Close at once."""
         self._close_later(ConnectionAborted())
 
     def _close_later(self, error: Exception) -> None:
@@ -60,9 +48,7 @@ class PuppetTransport(StringTransport):
             self.clock.callLater(0, self.lost, error)
 
     def lost(self, error: Exception) -> None:
-        """
-        The connection is over.
-        """
+        """The connection is over."""
         if not self.gone:
             self.gone = self.disconnecting = True
             assert self.protocol is not None, "it was connected"
@@ -70,9 +56,7 @@ class PuppetTransport(StringTransport):
 
 
 class Connection:
-    """
-    The master's end of one connection.
-    """
+    """The master's end of one connection."""
 
     def __init__(self, protocol: IProtocol, clock: Clock) -> None:
         self.protocol = protocol
@@ -82,56 +66,40 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """
-        Whether the slave has not left.
-        """
+        """Whether the slave has not left."""
         return not self.transport.disconnecting
 
     def reports(self) -> list[int]:
-        """
-        What the slave reported so far.
-        """
+        """What the slave reported so far."""
         data = self.transport.value()
         return [int.from_bytes(data[i : i + 8], "big") for i in range(0, len(data), 8)]
 
     def send(self, data: bytes) -> None:
-        """
-        Send bytes, if the slave is there to read them.
-        """
+        """Send bytes, if the slave is there to read them."""
         if self.open:
             self.protocol.dataReceived(data)
 
     def frame(self, offset: int, body: bytes) -> None:
-        """
-        Send one frame.
-        """
+        """Send one frame."""
         self.send(frame(offset, body))
 
     def heartbeat(self, offset: int) -> None:
-        """
-        Send an empty frame.
-        """
+        """Send an empty frame."""
         self.send(encode_header(offset, 0))
 
     def feed(self, log: LogReader, start: int, end: int | None = None, batch: int = 1000) -> None:
-        """
-        Send a log's bytes, as a master does, each frame in one piece.
-        """
+        """Send a log's bytes, as a master does, each frame in one piece."""
         for piece in frames(log, start, end, batch):
             self.send(piece)
 
     def close(self) -> None:
-        """
-        End it from the master's side.
-        """
+        """End it from the master's side."""
         self.transport.lost(ConnectionDone())
 
 
 @implementer(IStreamClientEndpoint)
 class PuppetEndpoint:
-    """
-    Connections happen when a test says so.
-    """
+    """Connections happen when a test says so."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -139,9 +107,7 @@ class PuppetEndpoint:
         self.cancelled = 0
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Somebody wants to connect.
-        """
+        """Somebody wants to connect."""
 
         def cancel(done: Deferred[IProtocol]) -> None:
             self.cancelled += 1
@@ -152,9 +118,7 @@ class PuppetEndpoint:
         return done
 
     def accept(self) -> Connection:
-        """
-        The oldest attempt succeeds.
-        """
+        """The oldest attempt succeeds."""
         factory, done = self.waiting.pop(0)
         protocol = factory.buildProtocol(MASTER)
         assert protocol is not None, "it has no protocol for us"
@@ -163,25 +127,19 @@ class PuppetEndpoint:
         return connection
 
     def refuse(self) -> None:
-        """
-        The oldest attempt fails.
-        """
+        """The oldest attempt fails."""
         self.waiting.pop(0)[1].errback(Failure(ConnectionRefusedError()))
 
 
 def frame(offset: int, body: bytes) -> bytes:
-    """
-    One frame.
-    """
+    """One frame."""
     return encode_header(offset, len(body)) + body
 
 
 def frames(
     log: LogReader, start: int, end: int | None = None, batch: int = 1000
 ) -> Iterator[bytes]:
-    """
-    The frames a master sends from C{start} on: none spans two files.
-    """
+    """The frames a master sends from C{start} on: none spans two files."""
     stop = log.end if end is None else end
     while start < stop:
         body = bytes(log.read(start, min(batch, stop - start)))

@@ -1,6 +1,4 @@
-"""
-A log in memory, as the sending side of replication sees one.
-"""
+"""A log in memory, as the sending side of replication sees one."""
 
 from __future__ import annotations
 
@@ -8,9 +6,7 @@ from collections.abc import Callable
 
 
 class MemoryLog:
-    """
-    A log of whatever bytes a test puts into it, in files that exist once they are touched.
-    """
+    """A log of whatever bytes a test puts into it, in files that exist once they are touched."""
 
     def __init__(self, end: int = 0, min_offset: int = 0, file_size: int = 1 << 20) -> None:
         self.file_size = file_size
@@ -21,15 +17,11 @@ class MemoryLog:
         self._files: dict[int, bytearray] = {}
 
     def file_end(self, offset: int) -> int:
-        """
-        Where the file that holds C{offset} ends.
-        """
+        """Where the file that holds C{offset} ends."""
         return offset - offset % self.file_size + self.file_size
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes, cut at the file's end and the log's.
-        """
+        """Bytes, cut at the file's end and the log's."""
         if not self.min_offset <= offset <= self.end:
             raise ValueError(f"byte {offset} is outside [{self.min_offset}, {self.end}]")
         stop = min(offset + size, self.end, self.file_end(offset))
@@ -37,8 +29,7 @@ class MemoryLog:
         return memoryview(self._file(start))[offset - start : stop - start].toreadonly()
 
     def put(self, data: bytes) -> tuple[int, int]:
-        """
-        Append bytes and tell the listeners.
+        """Append bytes and tell the listeners.
 
         @return: Where they begin and end.
         """
@@ -56,17 +47,13 @@ class MemoryLog:
         return begin, self.end
 
     def flush(self) -> None:
-        """
-        All there is survives a power cut.
-        """
+        """All there is survives a power cut."""
         self.flushed = self.end
         for listener in list(self.flush_listeners):
             listener()
 
     def content(self, start: int, end: int) -> bytes:
-        """
-        A copy of the bytes of a range.
-        """
+        """A copy of the bytes of a range."""
         parts = []
         while start < end:
             parts.append(bytes(self.read(start, end - start)))

@@ -1,5 +1,4 @@
-"""
-The store of a shop in three days of January 2026, with known contents: what the guide's
+"""The store of a shop in three days of January 2026, with known contents: what the guide's
 recipes read.
 """
 
@@ -41,8 +40,7 @@ have 18 orders each."""
 
 @define
 class Shop:
-    """
-    Writes the log.
+    """Writes the log.
 
     @ivar root: The store's root.
     @ivar end: Physical offset of its end.
@@ -62,8 +60,7 @@ class Shop:
         queue_id: int = 0,
         **more: Any,
     ) -> tuple[int, int]:
-        """
-        Append a message.
+        """Append a message.
 
         @param at: When, in milliseconds since 1970.
         @return: Its physical and its queue offset.
@@ -105,16 +102,13 @@ class Shop:
         file.write_bytes(bytes(self._file).ljust(FILE_SIZE, b"\0"))
 
     def close(self) -> None:
-        """
-        Write what is left, and tell readers how far the log is final.
-        """
+        """Write what is left, and tell readers how far the log is final."""
         self._save()
         publish(self.root, self.end, broker_name=BROKER)
 
 
 def shop(root: Path) -> tuple[Path, int]:
-    """
-    Make the store.
+    """Make the store.
 
     @return: Its root, and a physical offset about the middle of its log, between records.
     """
@@ -140,9 +134,7 @@ def shop(root: Path) -> tuple[Path, int]:
 
 
 def order(number: int) -> bytes:
-    """
-    The body of an order.
-    """
+    """The body of an order."""
     if number == GARBLED:
         return b"not an order"
     customer, amount = CUSTOMERS[number % 3], f"{10 + number}.50"
@@ -150,16 +142,12 @@ def order(number: int) -> bytes:
 
 
 def keys(number: int, tag: str) -> dict[str, str]:
-    """
-    The properties of an order.
-    """
+    """The properties of an order."""
     return {"KEYS": f"order-{1000 + number} {CUSTOMERS[number % 3]}", "TAGS": tag}
 
 
 def _pay(made: Shop, number: int, at: int) -> None:
-    """
-    A payment is a transaction; of six, two are rolled back, and the last is open.
-    """
+    """A payment is a transaction; of six, two are rolled back, and the last is open."""
     pairs = {
         "KEYS": f"payment-{number}",
         "PGROUP": "cashiers",

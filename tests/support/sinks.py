@@ -1,6 +1,4 @@
-"""
-A place for replicated frames in memory.
-"""
+"""A place for replicated frames in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ Event = tuple[object, ...]
 @implementer(IFrameSink)
 @define
 class MemorySink:
-    """
-    Frames in memory, and what was told about them.
+    """Frames in memory, and what was told about them.
 
     @ivar size: Bytes of the log; offsets beyond it have no room.
     @ivar file_size: Where rooms end.
@@ -47,53 +44,39 @@ class MemorySink:
         self.log = bytearray(self.size)
 
     def frame_starts(self, offset: int, size: int) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.events.append(("frame", offset, size))
         self._do("frame_starts")
 
     def heartbeat(self, offset: int) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.events.append(("heartbeat", offset))
         self._do("heartbeat")
 
     def room(self, offset: int, left: int) -> memoryview:
-        """
-        The bytes of the log, up to the end of a file.
-        """
+        """The bytes of the log, up to the end of a file."""
         self.rooms.append((offset, left))
         self._do("room")
         file_end = (offset // self.file_size + 1) * self.file_size
         return memoryview(self.log)[offset : min(offset + left, file_end)]
 
     def body_received(self, count: int) -> None:
-        """
-        Count it.
-        """
+        """Count it."""
         self.received += count
         self._do("body_received")
 
     def frame_ends(self) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.events.append(("end",))
         self._do("frame_ends")
 
     def turn_ends(self) -> None:
-        """
-        Note how far it came.
-        """
+        """Note how far it came."""
         self.turns.append(self.received)
         self._do("turn_ends")
 
     def violation(self, error: ProtocolViolation) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.events.append(("violation", repr(error)))
         self.violations.append(error)
         self._do("violation")

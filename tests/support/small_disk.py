@@ -1,6 +1,4 @@
-"""
-File systems of some megabytes, for tests of what happens when they are full.
-"""
+"""File systems of some megabytes, for tests of what happens when they are full."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 
 def small_disk(case: SynchronousTestCase, size: int, kind: str = "tmpfs") -> Path:
-    """
-    Mount one until a test ends; skip the test where that is not allowed.
+    """Mount one until a test ends; skip the test where that is not allowed.
 
     @param size: In bytes.
     @param kind: C{tmpfs}, or C{ext4}: one of this size has blocks of 1 KiB.

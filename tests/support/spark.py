@@ -1,6 +1,4 @@
-"""
-One local Spark session for all tests of a process that want one.
-"""
+"""One local Spark session for all tests of a process that want one."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ SETTINGS = {
 
 @cache
 def folder() -> Path:
-    """
-    Where the session and its tests write, until the process ends.
+    """Where the session and its tests write, until the process ends.
 
     Sockets of Unix have short names, so it lies where paths are short.
     """
@@ -44,9 +41,7 @@ def folder() -> Path:
 
 @cache
 def session() -> SparkSession:
-    """
-    The session, started when it is first asked for.
-    """
+    """The session, started when it is first asked for."""
     place = folder()
     places = {
         "spark.local.dir": str(place / "local"),

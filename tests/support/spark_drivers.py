@@ -1,5 +1,4 @@
-"""
-Spark's drivers as child processes, and the one cluster that they share.
+"""Spark's drivers as child processes, and the one cluster that they share.
 
 A process can have one Spark context, and none beside a session of Connect, so each driver
 is a process of its own: L{tests.spark.driving}.
@@ -47,9 +46,7 @@ DRIVER = {
 
 @cache
 def cluster() -> SparkCluster:
-    """
-    The cluster of this process, without a Connect server yet; it ends with the process.
-    """
+    """The cluster of this process, without a Connect server yet; it ends with the process."""
     place = Folder("rmqha-cluster-")
     made = SparkCluster(place.path, serving=False)
     try:
@@ -71,8 +68,7 @@ def _stop(made: SparkCluster, owner: int) -> None:
 
 @cache
 def log() -> tuple[Path, int]:
-    """
-    A store with 24 MiB of messages of 1 and 3 KiB, as a node of ours leaves it; nobody may
+    """A store with 24 MiB of messages of 1 and 3 KiB, as a node of ours leaves it; nobody may
     change it.
 
     @return: Its root, and its log's end.
@@ -82,8 +78,7 @@ def log() -> tuple[Path, int]:
 
 
 def write(store: Path, total: int = 24 << 20) -> int:
-    """
-    Make a store: no two are equal.
+    """Make a store: no two are equal.
 
     @param total: Bytes.
     @return: Its log's end.
@@ -94,24 +89,19 @@ def write(store: Path, total: int = 24 << 20) -> int:
 
 
 def truth(store: Path) -> list[int]:
-    """
-    Rows, other rows, and the sum of where they begin, without Spark.
-    """
+    """Rows, other rows, and the sum of where they begin, without Spark."""
     columns = {"columns": "physical_offset", "visibility": "log"}
     offsets = scan(store, **columns).read_all()["physical_offset"].to_pylist()
     return [len(offsets), len(set(offsets)), sum(offsets)]
 
 
 class Driver(Piped):
-    """
-    The parent's side of one.
-    """
+    """The parent's side of one."""
 
     def __init__(
         self, name: str, environment: dict[str, str] | None = None, cwd: Path = ROOT
     ) -> None:
-        """
-        @param environment: Instead of this process's own.
+        """@param environment: Instead of this process's own.
         @param cwd: Its current folder.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="rmqha-driver-"))
@@ -121,9 +111,7 @@ class Driver(Piped):
         self._owner = os.getpid()
 
     def start(self) -> Self:
-        """
-        Start it, and wait until it takes commands.
-        """
+        """Start it, and wait until it takes commands."""
         alone = [] if self.environment is None else ["-i"]
         here = {"SPARK_LOCAL_IP": LOOPBACK, "PYTHONPATH": str(ROOT)}
         environment = {**here, **(self.environment or {})}
@@ -133,15 +121,11 @@ class Driver(Piped):
         return self
 
     def spawn(self, command: Any, *, piped: bool = False, session: bool = False) -> None:
-        """
-        Start it in a session of its own: what it starts is found there.
-        """
+        """Start it in a session of its own: what it starts is found there."""
         super().spawn(command, piped=piped, session=True)
 
     def stop(self) -> None:
-        """
-        End it and all it has started.
-        """
+        """End it and all it has started."""
         if not self.running or self._owner != os.getpid():
             return  # a forked child inherits the registration, not the driver
         pid = self.pid
@@ -155,8 +139,7 @@ class Driver(Piped):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def do(self, do: str, timeout: float = LONG, **content: Any) -> Any:
-        """
-        Give a command and wait for its answer.
+        """Give a command and wait for its answer.
 
         @raise AssertionError: If it fails, or takes too long: with what all its threads do.
         """
@@ -169,9 +152,7 @@ class Driver(Piped):
         return asked.wait(0.1)
 
     def dump(self) -> None:
-        """
-        Let Python and Java write what their threads do into the log.
-        """
+        """Let Python and Java write what their threads do into the log."""
         for pid in in_session(self.pid):
             name = Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip()
             if pid == self.pid or name == "java":
@@ -183,8 +164,7 @@ class Driver(Piped):
 
 
 def without_java(folder: Path) -> dict[str, str]:
-    """
-    An environment in which no Java is found.
+    """An environment in which no Java is found.
 
     @param folder: Where its programs go.
     """
@@ -198,9 +178,7 @@ def without_java(folder: Path) -> dict[str, str]:
 
 @cache
 def driver() -> Driver:
-    """
-    A driver with a session on the cluster; it holds both workers until L{release}.
-    """
+    """A driver with a session on the cluster; it holds both workers until L{release}."""
     made = Driver("driver").start()
     atexit.register(made.stop)
     made.do("start", where=cluster().url, settings={**cluster().settings, **DRIVER})
@@ -208,9 +186,7 @@ def driver() -> Driver:
 
 
 def release() -> None:
-    """
-    End that driver, so that others get the workers.
-    """
+    """End that driver, so that others get the workers."""
     if driver.cache_info().currsize:
         driver().stop()
         driver.cache_clear()

@@ -1,6 +1,4 @@
-"""
-What tests of Spark need beside the extra C{pipeline}.
-"""
+"""What tests of Spark need beside the extra C{pipeline}."""
 
 from __future__ import annotations
 
@@ -12,9 +10,8 @@ from rmqha.pipeline.spark.java import java_home
 
 
 def not_idle() -> None:
-    """
-    Let workers of this process, and of those it starts, take their share: on a busy machine tests
-    would take for ever otherwise.
+    """Let workers of this process, and of those it starts, take their share: on a busy machine
+    tests would take for ever otherwise.
     """
     os.environ["RMQHA_PRIORITY"] = "normal"
 
@@ -23,9 +20,7 @@ not_idle()
 
 
 def why_no_java() -> str:
-    """
-    Why Spark cannot be started here; empty if it can.
-    """
+    """Why Spark cannot be started here; empty if it can."""
     try:
         java_home(os.environ)
     except JavaMissing as missing:
@@ -34,8 +29,7 @@ def why_no_java() -> str:
 
 
 def need_java() -> None:
-    """
-    Skip a test if there is no Java for Spark.
+    """Skip a test if there is no Java for Spark.
 
     It is called in C{setUp}: a class's own C{skip}, empty too, would hide its module's.
     """

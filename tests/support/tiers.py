@@ -1,6 +1,4 @@
-"""
-Stores whose full files are in a tier.
-"""
+"""Stores whose full files are in a tier."""
 
 from __future__ import annotations
 
@@ -24,9 +22,7 @@ FULL = END // SIZE
 
 
 class TierCase(LogTestCase):
-    """
-    A golden store of ten full files and an active one, with a published point, and a tier.
-    """
+    """A golden store of ten full files and an active one, with a published point, and a tier."""
 
     BLOCK = 16 << 10
 
@@ -42,41 +38,29 @@ class TierCase(LogTestCase):
         self.forget()
 
     def forget(self) -> None:
-        """
-        Be a process that has not looked at any tier yet.
-        """
+        """Be a process that has not looked at any tier yet."""
         joined_log._listings.clear()
         joined_log._same.clear()
         tiered_file.forget_manifests()
 
     def upload(self) -> TierUpload:
-        """
-        Put there what is full.
-        """
+        """Put there what is full."""
         return Uploader(root=self.store, url=self.url).run()
 
     def file(self, number: int) -> Path:
-        """
-        A log file of the store.
-        """
+        """A log file of the store."""
         return self.store / "commitlog" / file_name(number * SIZE)
 
     def object(self, number: int) -> Path:
-        """
-        The object of a log file, where the tier is a folder.
-        """
+        """The object of a log file, where the tier is a folder."""
         return self.place / manifest.object_name(number * SIZE)
 
     def manifest(self, number: int) -> Path:
-        """
-        Its manifest.
-        """
+        """Its manifest."""
         return self.place / manifest.manifest_name(number * SIZE, (number + 1) * SIZE)
 
     def retention(self, count: int) -> None:
-        """
-        Delete the first files of the store, as its broker would.
-        """
+        """Delete the first files of the store, as its broker would."""
         for number in range(count):
             self.file(number).unlink(missing_ok=True)
         self.forget()

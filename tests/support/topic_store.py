@@ -1,6 +1,4 @@
-"""
-A log made by hand, of records with chosen topics, and the index that a node would make of it.
-"""
+"""A log made by hand, of records with chosen topics, and the index that a node would make of it."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ BODY = b"b" * 1000
 
 
 class TopicStore:
-    """
-    A log whose records have some topics, in files of 4 MiB, with the index of a node.
+    """A log whose records have some topics, in files of 4 MiB, with the index of a node.
 
     @ivar root: Where it is.
     @ivar topics: The topic of each record.
@@ -49,9 +46,7 @@ class TopicStore:
         self.index()
 
     def index(self) -> None:
-        """
-        Make the index as a node does.
-        """
+        """Make the index as a node does."""
         log = OfflineLog(self.root)
         made = SplitIndex.open(self.root, log)
         while made.position < self.end:
@@ -60,8 +55,6 @@ class TopicStore:
             assert made.advance(view, stop)
 
     def of(self, *topics: str) -> list[int]:
-        """
-        Where records of topics begin.
-        """
+        """Where records of topics begin."""
         pairs = zip(self.starts, self.topics, strict=True)
         return [start for start, topic in pairs if topic in topics]

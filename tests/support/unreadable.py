@@ -1,6 +1,4 @@
-"""
-What stands in for a file that is there, and that the system does not let be read.
-"""
+"""What stands in for a file that is there, and that the system does not let be read."""
 
 from __future__ import annotations
 
@@ -15,23 +13,18 @@ from twisted.trial.unittest import SynchronousTestCase
 
 @frozen
 class Unreadable:
-    """
-    What was patched.
-    """
+    """What was patched."""
 
     patched: tuple[MonkeyPatcher, ...]
 
     def restore(self) -> None:
-        """
-        The file can be read again.
-        """
+        """The file can be read again."""
         for patch in self.patched:
             patch.restore()
 
 
 def make_unreadable(case: SynchronousTestCase, path: Path, number: int = errno.EIO) -> Unreadable:
-    """
-    Let reads of a file, or of a folder's list, fail.
+    """Let reads of a file, or of a folder's list, fail.
 
     @param number: The error.
     @return: Ends it; else it ends with the test.

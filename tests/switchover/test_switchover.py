@@ -1,6 +1,4 @@
-"""
-The steps of a planned change of roles.
-"""
+"""The steps of a planned change of roles."""
 
 from __future__ import annotations
 
@@ -51,23 +49,18 @@ TABLES = BrokerTables(
 
 
 class KilledHere(BaseException):
-    """
-    In the place of a kill -9.
-    """
+    """In the place of a kill -9."""
 
 
 class Nobody:
-    """
-    No connection goes anywhere.
-    """
+    """No connection goes anywhere."""
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
         raise AssertionError("nothing is asked")
 
 
 class ToldBroker(AskedBroker):
-    """
-    A broker that a test makes.
+    """A broker that a test makes.
 
     @ivar state: What it is; C{None} while it does not run.
     @ivar permitted: Each C{brokerPermission} that it was given.
@@ -97,9 +90,7 @@ class ToldBroker(AskedBroker):
 
 @define(eq=False)
 class ToldHands:
-    """
-    Does what a test says.
-    """
+    """Does what a test says."""
 
     does: dict[Act, Callable[[], None]]
     running: str = ""
@@ -131,14 +122,10 @@ class ToldHands:
 
 
 class SwitchoverTests(SynchronousTestCase):
-    """
-    L{Switchover}.
-    """
+    """L{Switchover}."""
 
     def setUp(self) -> None:
-        """
-        A pair, in sync.
-        """
+        """A pair, in sync."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.journal = SwitchoverJournal(Path(folder.name) / "switchover.json")
@@ -156,23 +143,17 @@ class SwitchoverTests(SynchronousTestCase):
         )
 
     def restore(self) -> None:
-        """
-        The old master starts, with the number of the change, and the slave follows it.
-        """
+        """The old master starts, with the number of the change, and the slave follows it."""
         self.become(self.old, evolve(MASTER, epoch=4))
         self.become(self.new, evolve(SLAVE, epoch=4))
 
     def become(self, broker: ToldBroker, state: BrokerLook | None) -> None:
-        """
-        Stop or start one; its permission stays as with a stock broker, in its file.
-        """
+        """Stop or start one; its permission stays as with a stock broker, in its file."""
         permission = broker.permitted[-1] if broker.permitted else 6
         broker.state = None if state is None else evolve(state, permission=permission)
 
     def change(self) -> Switchover:
-        """
-        The command, started anew.
-        """
+        """The command, started anew."""
         return Switchover(
             old=self.old,
             new=self.new,
@@ -184,17 +165,14 @@ class SwitchoverTests(SynchronousTestCase):
         )
 
     def done(self, what: Coroutine[Any, Any, None], seconds: float = 10.0) -> None:
-        """
-        Run it to its end.
-        """
+        """Run it to its end."""
         running = Deferred.fromCoroutine(what)
         for _ in range(int(seconds * 10)):
             self.clock.advance(0.1)
         self.successResultOf(running)
 
     def fails(self, what: Coroutine[Any, Any, None], error: type[Exception]) -> str:
-        """
-        Run it until it fails.
+        """Run it until it fails.
 
         @return: What it says.
         """
@@ -204,8 +182,8 @@ class SwitchoverTests(SynchronousTestCase):
         return self.failureResultOf(running, error).getErrorMessage()
 
     def assertChanged(self) -> None:
-        """
-        The roles are changed, both take writes when they are master, and nothing is under way.
+        """The roles are changed, both take writes when they are master, and nothing is under
+        way.
         """
         assert self.old.state is not None and self.new.state is not None
         self.assertEqual((False, 6), (self.old.state.is_master, self.old.state.permission))
@@ -213,8 +191,8 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIsNone(self.journal.read())
 
     def test_whole(self) -> None:
-        """
-        Writes are refused, then the master is stopped, the slave promoted, and the master follows.
+        """Writes are refused, then the master is stopped, the slave promoted, and the master
+        follows.
         """
         self.done(self.change().run())
         self.assertEqual([Act.STOP, Act.PROMOTE, Act.FOLLOW], self.hands.acts)
@@ -223,26 +201,20 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual(5, sum("to go back" in line for line in self.said))
 
     def test_repeated(self) -> None:
-        """
-        Run again after its end it finds nothing to do.
-        """
+        """Run again after its end it finds nothing to do."""
         self.done(self.change().run())
         self.done(self.change().run())
         self.assertIn("nothing to do", self.said[-1])
         self.assertEqual(3, len(self.hands.acts))
 
     def test_check(self) -> None:
-        """
-        A check changes nothing.
-        """
+        """A check changes nothing."""
         self.done(self.change().check())
         self.assertEqual(([], []), (self.old.permitted, self.hands.acts))
         self.assertIsNone(self.journal.read())
 
     def test_unfit(self) -> None:
-        """
-        Other pairs are refused before anything is changed.
-        """
+        """Other pairs are refused before anything is changed."""
         pairs: dict[str, tuple[BrokerLook, BrokerLook]] = {
             "the first has to be the master": (SLAVE, SLAVE),
             "the second its slave": (MASTER, MASTER),
@@ -259,9 +231,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.assertIsNone(self.journal.read())
 
     def test_waits_for_the_last_byte_and_offset(self) -> None:
-        """
-        The master is stopped only when the slave has its last byte, and its last offset.
-        """
+        """The master is stopped only when the slave has its last byte, and its last offset."""
         self.new.state = evolve(SLAVE, end=900)
         self.new.held = evolve(TABLES, offsets={"Orders@billing": {0: 7, 1: 8}})
         running = Deferred.fromCoroutine(self.change().run())
@@ -277,8 +247,8 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertChanged()
 
     def test_not_caught_up(self) -> None:
-        """
-        A slave that does not catch up in time is not promoted, and the master takes writes again.
+        """A slave that does not catch up in time is not promoted, and the master takes writes
+        again.
         """
         self.new.held = evolve(TABLES, groups=frozenset())
         error = self.fails(self.change().run(), NotSeen)
@@ -288,18 +258,14 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIsNone(self.journal.read())
 
     def test_sticky_permission(self) -> None:
-        """
-        One that an earlier change has left read-only takes writes when it is master.
-        """
+        """One that an earlier change has left read-only takes writes when it is master."""
         self.new.permitted.append(4)
         self.new.state = evolve(SLAVE, permission=4)
         self.done(self.change().run())
         self.assertChanged()
 
     def test_by_hand(self) -> None:
-        """
-        What no command does a person is told to do, and may take his time.
-        """
+        """What no command does a person is told to do, and may take his time."""
         self.hands.does.clear()
         running = Deferred.fromCoroutine(self.change().run())
         steps = ((self.old, None), (self.new, MASTER), (self.old, SLAVE))
@@ -315,9 +281,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertTrue(any(line.startswith("waiting until ") for line in self.said))
 
     def killed(self, act: Act) -> None:
-        """
-        The command is killed while something is being done; that is not done.
-        """
+        """The command is killed while something is being done; that is not done."""
 
         def die() -> None:
             raise KilledHere
@@ -331,9 +295,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.hands.does = whole
 
     def test_killed_and_on(self) -> None:
-        """
-        Killed at any act, the command goes on when it is run again.
-        """
+        """Killed at any act, the command goes on when it is run again."""
         for act in (Act.STOP, Act.PROMOTE, Act.FOLLOW):
             self.killed(act)
             self.done(self.change().run())
@@ -342,9 +304,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.become(self.new, SLAVE)
 
     def test_killed_and_back(self) -> None:
-        """
-        Killed before the slave is a master, the command goes back.
-        """
+        """Killed before the slave is a master, the command goes back."""
         for act in (Act.STOP, Act.PROMOTE):
             self.killed(act)
             self.done(self.change().back())
@@ -355,9 +315,8 @@ class SwitchoverTests(SynchronousTestCase):
             self.become(self.new, SLAVE)
 
     def test_unnumbered(self) -> None:
-        """
-        A command restores the old master only if a late promotion, and that command, were told the
-        number of the change: nothing else makes a late new master refuse.  A person may.
+        """A command restores the old master only if a late promotion, and that command, were told
+        the number of the change: nothing else makes a late new master refuse.  A person may.
         """
         for act, wanted in (
             (Act.PROMOTE, "that command does not name $RMQHA_EPOCH"),
@@ -380,9 +339,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.become(self.new, SLAVE)
 
     async def back_by_hand(self) -> None:
-        """
-        Go back, and have a person start the old master.
-        """
+        """Go back, and have a person start the old master."""
         does = self.hands.does
         self.hands.does = {act: do for act, do in does.items() if act is not Act.RESTORE}
         try:
@@ -391,9 +348,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.hands.does = does
 
     def test_number_is_not_known_later_on(self) -> None:
-        """
-        That a promotion was begun without the number stays known when one with it is begun.
-        """
+        """That a promotion was begun without the number stays known when one with it is begun."""
         self.hands.unnumbered = [Act.PROMOTE]
         self.killed(Act.PROMOTE)
         self.hands.unnumbered = []
@@ -401,8 +356,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIn("$RMQHA_EPOCH", self.fails(self.change().back(), PairUnfit))
 
     def test_nobody_would_refuse(self) -> None:
-        """
-        Where one of the two is a stock broker, or they have no name server in common, no command
+        """Where one of the two is a stock broker, or they have no name server in common, no command
         restores the old master either.
         """
         for other, wanted in (
@@ -417,8 +371,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.become(self.old, MASTER)
 
     def test_restored_without_the_number(self) -> None:
-        """
-        An old master that came back without the number takes no more writes, and what to run is
+        """An old master that came back without the number takes no more writes, and what to run is
         told.
         """
         self.killed(Act.PROMOTE)
@@ -429,16 +382,13 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual((True, False), self.mastered(self.old))
 
     def mastered(self, broker: ToldBroker) -> tuple[bool, bool]:
-        """
-        Whether a broker is a master, and whether that takes writes.
-        """
+        """Whether a broker is a master, and whether that takes writes."""
         assert broker.state is not None
         return broker.state.is_master, broker.state.writable
 
     def test_on_after_half_a_way_back(self) -> None:
-        """
-        A slave that knows the number, as the old master was restored with it, is promoted to a new
-        one when the command goes on.
+        """A slave that knows the number, as the old master was restored with it, is promoted to a
+        new one when the command goes on.
         """
         self.killed(Act.PROMOTE)
         self.restore()
@@ -449,8 +399,8 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertChanged()
 
     def test_waits_for_the_number(self) -> None:
-        """
-        The way back ends only when the slave knows the number: before, it can be promoted to it.
+        """The way back ends only when the slave knows the number: before, it can be promoted to
+        it.
         """
         self.killed(Act.PROMOTE)
         self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, epoch=4))
@@ -463,9 +413,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.successResultOf(running)
 
     def test_new_master_while_restored(self) -> None:
-        """
-        If the slave became master before the old one was restored, that takes no more writes.
-        """
+        """If the slave became master before the old one was restored, that takes no more writes."""
         self.killed(Act.PROMOTE)
 
         def late() -> None:
@@ -479,8 +427,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual((True, False), self.mastered(self.old))
 
     def test_new_master_after_restored(self) -> None:
-        """
-        If it becomes master when the old one is one again, it takes no more writes, and the way
+        """If it becomes master when the old one is one again, it takes no more writes, and the way
         back ends at once.
         """
         self.killed(Act.PROMOTE)
@@ -499,9 +446,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertEqual((True, True), self.mastered(self.old))
 
     def test_restored_in_vain(self) -> None:
-        """
-        If the old master could not be restored, the way on is named.
-        """
+        """If the old master could not be restored, the way on is named."""
         self.killed(Act.PROMOTE)
 
         def refuses() -> None:
@@ -513,41 +458,32 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIn("run this command without --back, to its end", told)
 
     def test_no_way_back(self) -> None:
-        """
-        Once the slave is a master there is another way back, which is told.
-        """
+        """Once the slave is a master there is another way back, which is told."""
         self.killed(Act.FOLLOW)
         error = self.fails(self.change().back(), PairUnfit)
         self.assertIn("`rmqha switchover b:10911 a:10911`", error)
         self.assertIsNone(self.old.state)
 
     def test_no_way_back_from_a_lost_one(self) -> None:
-        """
-        Nor is there one when the new master is gone: it may have taken writes.
-        """
+        """Nor is there one when the new master is gone: it may have taken writes."""
         self.killed(Act.FOLLOW)
         self.become(self.new, None)
         self.assertIn("may have taken writes", self.fails(self.change().back(), PairUnfit))
         self.assertEqual(Act.FOLLOW, self.hands.acts[-1])
 
     def test_nothing_under_way(self) -> None:
-        """
-        There is no way back from nothing.
-        """
+        """There is no way back from nothing."""
         self.assertIn("no switchover", self.fails(self.change().back(), PairUnfit))
 
     def test_old_master_back_unbidden(self) -> None:
-        """
-        If the old master runs again as one, the slave is not promoted beside it.
-        """
+        """If the old master runs again as one, the slave is not promoted beside it."""
         self.killed(Act.PROMOTE)
         self.become(self.old, MASTER)
         self.assertIn("stop it", self.fails(self.change().run(), PairUnfit))
         self.assertEqual([Act.STOP, Act.PROMOTE], self.hands.acts)
 
     def test_written_to_meanwhile(self) -> None:
-        """
-        If the old master was started again before the stop was seen, the slave has to catch up
+        """If the old master was started again before the stop was seen, the slave has to catch up
         again.
         """
         self.killed(Act.STOP)
@@ -564,9 +500,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.successResultOf(running)
 
     def test_command_of_before_runs(self) -> None:
-        """
-        Nothing is done before the command that was begun by another run has ended.
-        """
+        """Nothing is done before the command that was begun by another run has ended."""
         self.hands.running = "process 7 still runs"
         running = Deferred.fromCoroutine(self.change().run())
         for _ in range(50):
@@ -578,15 +512,12 @@ class SwitchoverTests(SynchronousTestCase):
         self.successResultOf(running)
 
     def test_ahead(self) -> None:
-        """
-        An old master that had bytes of its own does not pass for one that follows.
-        """
+        """An old master that had bytes of its own does not pass for one that follows."""
         self.hands.does[Act.FOLLOW] = lambda: self.become(self.old, evolve(SLAVE, end=1100))
         self.assertIn("see Ahead", self.fails(self.change().run(), NotSeen))
 
     def test_stands_still(self) -> None:
-        """
-        One whose log stands still does not pass for one that follows when the master's log comes
+        """One whose log stands still does not pass for one that follows when the master's log comes
         to the same byte.
         """
         self.hands.does[Act.FOLLOW] = lambda: self.become(self.old, evolve(SLAVE, end=1100))
@@ -599,9 +530,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.failureResultOf(running, NotSeen)
 
     def test_offsets_lowered(self) -> None:
-        """
-        Offsets that are lower in the end are told, though the pair is whole.
-        """
+        """Offsets that are lower in the end are told, though the pair is whole."""
 
         def forgetful() -> None:
             self.become(self.new, MASTER)
@@ -613,9 +542,7 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertChanged()
 
     def test_refused(self) -> None:
-        """
-        If the master refuses the change of its permission, it is told, and nothing goes on.
-        """
+        """If the master refuses the change of its permission, it is told, and nothing goes on."""
 
         async def refuse(permission: int) -> None:
             raise RequestRefused(16, "no", 25)
@@ -627,23 +554,17 @@ class SwitchoverTests(SynchronousTestCase):
 
 
 class JournalTests(SynchronousTestCase):
-    """
-    L{SwitchoverJournal}.
-    """
+    """L{SwitchoverJournal}."""
 
     def setUp(self) -> None:
-        """
-        Make a folder.
-        """
+        """Make a folder."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "switchover.json"
         self.journal = SwitchoverJournal(self.path)
 
     def test_round_trip(self) -> None:
-        """
-        It reads what it wrote, and nothing after it was removed.
-        """
+        """It reads what it wrote, and nothing after it was removed."""
         row = UnderWay(
             master="a:10911",
             slave="b:10911",
@@ -663,18 +584,14 @@ class JournalTests(SynchronousTestCase):
         self.assertEqual([], list(self.path.parent.iterdir()))
 
     def test_not_a_switchovers(self) -> None:
-        """
-        A file that is something else is refused.
-        """
+        """A file that is something else is refused."""
         for text in ('{"phase": 9}', "{}", '{"phase": 1}', "[]"):
             self.path.write_text(text, encoding="utf-8")
             self.assertRaises(TableUnreadable, self.journal.read)
 
 
 class ToldReactor:
-    """
-    Starts no process, and tells which one it was to start.
-    """
+    """Starts no process, and tells which one it was to start."""
 
     def spawnProcess(
         self,
@@ -688,22 +605,16 @@ class ToldReactor:
 
 
 class HandsTests(SynchronousTestCase):
-    """
-    L{Hands}, and L{lower_offsets}.
-    """
+    """L{Hands}, and L{lower_offsets}."""
 
     def setUp(self) -> None:
-        """
-        Make a folder.
-        """
+        """Make a folder."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.pid_file = Path(folder.name) / "switchover.pid"
 
     def test_busy(self) -> None:
-        """
-        A command is known by its process id and the file's name, while it runs.
-        """
+        """A command is known by its process id and the file's name, while it runs."""
         hands = Hands({}, self.pid_file, None, lambda text: None)
 
         def busy() -> str:
@@ -727,9 +638,8 @@ class HandsTests(SynchronousTestCase):
         self.assertFalse(self.pid_file.exists())
 
     def test_command(self) -> None:
-        """
-        A command runs in a session of its own, so that what ends ours does not reach it, knows the
-        number of the change and leaves its process id.
+        """A command runs in a session of its own, so that what ends ours does not reach it, knows
+        the number of the change and leaves its process id.
         """
         reactor = ToldReactor()
         tell = "cut -d' ' -f6 /proc/self/stat; echo $RMQHA_EPOCH"
@@ -742,9 +652,7 @@ class HandsTests(SynchronousTestCase):
         self.assertEqual([pid, "7"], done.stdout.split())
 
     def test_numbered(self) -> None:
-        """
-        A command is told the number if it names it, and a person always is.
-        """
+        """A command is told the number if it names it, and a person always is."""
         hands = Hands(
             {Act.STOP: "ssh a stop", Act.PROMOTE: "ssh b promote $RMQHA_EPOCH"},
             self.pid_file,
@@ -755,8 +663,7 @@ class HandsTests(SynchronousTestCase):
         self.assertEqual([False, True, True], told)
 
     def test_interrupt(self) -> None:
-        """
-        The first Ctrl-C waits for a command that runs and says so, and then nothing goes on; the
+        """The first Ctrl-C waits for a command that runs and says so, and then nothing goes on; the
         second leaves it running.
         """
         said: list[str] = []
@@ -774,9 +681,7 @@ class HandsTests(SynchronousTestCase):
         self.assertIn("run this again to go on, or with --back", told)
 
     def test_ended_badly(self) -> None:
-        """
-        A command that fails is told by its option, also one that a Ctrl-C waited for.
-        """
+        """A command that fails is told by its option, also one that a Ctrl-C waited for."""
         for interrupted in (False, True):
             reactor = ToldReactor()
             hands = Hands({Act.STOP: "stop"}, self.pid_file, reactor, lambda text: None)
@@ -787,9 +692,7 @@ class HandsTests(SynchronousTestCase):
             self.assertIn("--stop failed", self.failureResultOf(running).getErrorMessage())
 
     def test_lower(self) -> None:
-        """
-        Higher offsets are no loss, lower and missing ones are.
-        """
+        """Higher offsets are no loss, lower and missing ones are."""
         there = {"T@g": {0: 5, 1: 5}, "T@h": {0: 1}}
         self.assertEqual([], lower_offsets({"T@g": {0: 5, 1: 6}, "T@h": {0: 1}}, there))
         self.assertEqual(
@@ -801,8 +704,6 @@ class HandsTests(SynchronousTestCase):
         )
 
     def test_failure(self) -> None:
-        """
-        What is said of a command that failed names its option.
-        """
+        """What is said of a command that failed names its option."""
         error = ActFailed("--promote", "exit code 1")
         self.assertEqual("the command of --promote failed: exit code 1", str(error))

@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/tier.
-"""
+"""Tests of rmqha/tier."""

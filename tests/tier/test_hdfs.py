@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.tier.hdfs}: what can be told of HDFS without one.
-"""
+"""Tests for L{rmqha.tier.hdfs}: what can be told of HDFS without one."""
 
 from __future__ import annotations
 
@@ -21,17 +19,14 @@ except ImportError as missing:  # without the extra
 
 
 class PlaceTests(SynchronousTestCase):
-    """
-    URLs of HDFS.
-    """
+    """URLs of HDFS."""
 
     def setUp(self) -> None:
         objects._file_system.cache_clear()
         self.addCleanup(objects._file_system.cache_clear)
 
     def test_no_place(self) -> None:
-        """
-        A name node without its port that no configuration tells of, and a URL without a folder,
+        """A name node without its port that no configuration tells of, and a URL without a folder,
         are refused.
         """
         for url, word in (
@@ -43,8 +38,8 @@ class PlaceTests(SynchronousTestCase):
             self.assertIn(word, str(error))
 
     def test_away(self) -> None:
-        """
-        A name node that does not answer is told on one line, with the file that was asked for.
+        """A name node that does not answer is told on one line, with the file that was asked
+        for.
         """
         folder = ObjectFolder.at("hdfs://127.0.0.1:9/tier")
         error = self.assertRaises(TierUnreachable, folder.size, "commitlog/a")
@@ -53,9 +48,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertTrue(error.reason.isprintable(), error.reason)
 
     def test_without_the_extra(self) -> None:
-        """
-        Without what goes there the extra is named.
-        """
+        """Without what goes there the extra is named."""
         with patch.dict(sys.modules, {"deltalake.fs": None}):
             del sys.modules["rmqha.tier.hdfs"]
             error = self.assertRaises(ExtraMissing, ObjectFolder.at, "hdfs://127.0.0.1:9/tier")
@@ -64,14 +57,10 @@ class PlaceTests(SynchronousTestCase):
 
 
 class WordsTests(SynchronousTestCase):
-    """
-    What libraries say of their errors.
-    """
+    """What libraries say of their errors."""
 
     def test_plain(self) -> None:
-        """
-        Neither colours nor the places in Java's code are passed on.
-        """
+        """Neither colours nor the places in Java's code are passed on."""
         said = "Generic error\n  \x1b[31m↳\x1b[0m java.io.IOException gone.\n\tat a.B.c(B.java:6)\n"
         self.assertEqual(
             "Generic error: java.io.IOException gone.", words_of(OSError(f"{said}\tat a.B.d\n"))

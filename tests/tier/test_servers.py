@@ -1,5 +1,4 @@
-"""
-Tiers in an S3 server and in HDFS: what faults of the way there, and of what is there, do.
+"""Tiers in an S3 server and in HDFS: what faults of the way there, and of what is there, do.
 
 What a server does not care about, which files are uploaded and how they are joined, is tested
 with a folder (L{tests.tier.test_upload}, L{tests.pipeline.log.test_tier}).
@@ -40,8 +39,7 @@ lake.append(lake.Target.at(sys.argv[1]), Path(sys.argv[2]), tier=sys.argv[3])
 
 
 class Ways:
-    """
-    Upload, join, restore; and what goes wrong.
+    """Upload, join, restore; and what goes wrong.
 
     @cvar away: The URL of a server that does not answer.
     """
@@ -54,33 +52,25 @@ class Ways:
         self.all = [record["physicalOffset"] for record in every]
 
     def offsets(self, **options: Any) -> list[int]:
-        """
-        Physical offsets of all rows of the store and its tier.
-        """
+        """Physical offsets of all rows of the store and its tier."""
         self.forget()
         given = {"visibility": "log", "columns": "physical_offset", "tier": self.url, **options}
         found: list[int] = scan(self.store, **given).read_all().column(0).to_pylist()
         return found
 
     def same(self) -> None:
-        """
-        Every full file is there, byte for byte.
-        """
+        """Every full file is there, byte for byte."""
         for number in range(FULL):
             self.assertEqual(self.kept[number], self.object(number).read_bytes())
             self.assertTrue(self.manifest(number).exists())
 
     @property
     def kept(self) -> list[bytes]:
-        """
-        The full files of the store.
-        """
+        """The full files of the store."""
         return [self.file(number).read_bytes() for number in range(FULL)]
 
     def test_upload_and_join(self) -> None:
-        """
-        What was uploaded is the log, and with the store's tail all of it.
-        """
+        """What was uploaded is the log, and with the store's tail all of it."""
         done = self.upload()
         self.assertEqual((FULL, FULL * SIZE), (done.files, done.end))
         self.same()
@@ -89,9 +79,7 @@ class Ways:
         self.assertEqual(self.all, self.offsets())
 
     def test_replaced_and_cut(self) -> None:
-        """
-        An object that was replaced, cut or removed behind our back is named damage.
-        """
+        """An object that was replaced, cut or removed behind our back is named damage."""
         self.upload()
         self.retention(FULL)
         whole = self.object(4).read_bytes()
@@ -108,9 +96,7 @@ class Ways:
         self.assertEqual(self.all, self.offsets())
 
     def test_cut_upload(self) -> None:
-        """
-        An object that is half there without a manifest is sent again.
-        """
+        """An object that is half there without a manifest is sent again."""
         self.upload()
         for number in range(2):
             self.manifest(number).unlink()
@@ -120,8 +106,8 @@ class Ways:
         self.same()
 
     def test_restore(self) -> None:
-        """
-        From it and a store that retention has left the tail of, a store is made with all records.
+        """From it and a store that retention has left the tail of, a store is made with all
+        records.
         """
         self.upload()
         self.retention(FULL)
@@ -132,8 +118,8 @@ class Ways:
         self.assertEqual(self.all, rows.column(0).to_pylist())
 
     def test_not_allowed(self) -> None:
-        """
-        A server that does not let us any more is told, in both ways; once it does all goes on.
+        """A server that does not let us any more is told, in both ways; once it does all goes
+        on.
         """
         self.upload()
         kept = self.kept
@@ -149,16 +135,12 @@ class Ways:
         self.assertEqual(kept[0], self.object(0).read_bytes())
 
     def test_server_away(self) -> None:
-        """
-        A server that does not answer is told too.
-        """
+        """A server that does not answer is told too."""
         error = self.assertRaises(TierUnreachable, Uploader(root=self.store, url=self.away).run)
         self.assertTrue(str(error).isprintable(), str(error))
 
     def command(self, *args: str | Path) -> subprocess.Popen[bytes]:
-        """
-        Start Python in a process of its own.
-        """
+        """Start Python in a process of its own."""
         return subprocess.Popen(
             [sys.executable, *map(str, args)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -167,8 +149,7 @@ class Ways:
         )
 
     def killed(self, *args: str | Path) -> int:
-        """
-        Run it again and again, killed at any moment, and then to its end.
+        """Run it again and again, killed at any moment, and then to its end.
 
         @return: How often it was killed.
         """
@@ -187,9 +168,7 @@ class Ways:
         return kills
 
     def test_uploader_killed(self) -> None:
-        """
-        After kill -9 of the uploader at any moment the next run makes the tier whole.
-        """
+        """After kill -9 of the uploader at any moment the next run makes the tier whole."""
         rate = str(SIZE)  # ten seconds in all
         self.killed("-c", COMMAND, "tier", self.store, self.url, "--max-rate", rate)
         self.same()
@@ -197,9 +176,7 @@ class Ways:
         self.assertEqual(self.all, self.offsets())
 
     def test_reader_killed(self) -> None:
-        """
-        After kill -9 of a job that reads the tier into a table, each row is there once.
-        """
+        """After kill -9 of a job that reads the tier into a table, each row is there once."""
         self.upload()
         self.retention(FULL)
         table = self.folder() / "table"
@@ -210,16 +187,13 @@ class Ways:
 
 @slow
 class S3Tests(Ways, S3Case, CommandTestCase):
-    """
-    In an S3 server.
-    """
+    """In an S3 server."""
 
     away = "s3://archive/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
 
     def test_server_log_holds_no_objects(self) -> None:
-        """
-        What passes through the server of our tests and benches is not written to its log as well:
-        that cost it most of its time, and a bench of 10 GB all memory.
+        """What passes through the server of our tests and benches is not written to its log as
+        well: that cost it most of its time, and a bench of 10 GB all memory.
         """
         before = (self.server.own / "log").stat().st_size
         self.upload()
@@ -228,8 +202,6 @@ class S3Tests(Ways, S3Case, CommandTestCase):
 
 @slow
 class HdfsTests(Ways, HdfsCase, CommandTestCase):
-    """
-    In HDFS.
-    """
+    """In HDFS."""
 
     away = "hdfs://127.0.0.1:9/x"

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.tier.upload}: a store's full files go into a tier.
-"""
+"""Tests for L{rmqha.tier.upload}: a store's full files go into a tier."""
 
 from __future__ import annotations
 
@@ -41,13 +39,11 @@ except ImportError as missing:  # without the extra
 
 
 class UploadTests(TierCase):
-    """
-    What is uploaded, and what is not.
-    """
+    """What is uploaded, and what is not."""
 
     def test_full_files(self) -> None:
-        """
-        Every file below the published point is there with the same bytes, the active one is not.
+        """Every file below the published point is there with the same bytes, the active one is
+        not.
         """
         done = self.upload()
         self.assertEqual((FULL, FULL * SIZE, 0), (done.files, done.bytes, done.held))
@@ -58,9 +54,7 @@ class UploadTests(TierCase):
         self.assertFalse(self.manifest(FULL).exists())
 
     def test_manifest(self) -> None:
-        """
-        A manifest has the range, the broker's name, the checksums and the split index.
-        """
+        """A manifest has the range, the broker's name, the checksums and the split index."""
         spans = [Span(0, 700, 0, 2, 5, 9), Span(700, SIZE, 2, 2, 5, 8)]
         (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         self.upload()
@@ -73,24 +67,18 @@ class UploadTests(TierCase):
         self.assertEqual([[0, 700, 9], [700, SIZE, 8]], found["splits"])
 
     def test_below_the_point_only(self) -> None:
-        """
-        A file that is full and not final yet is not uploaded.
-        """
+        """A file that is full and not final yet is not uploaded."""
         publish(self.store, 3 * SIZE - 1)
         self.assertEqual(2 * SIZE, self.upload().end)
 
     def test_without_a_point(self) -> None:
-        """
-        Of a Java broker's store all files go there that another one with records follows.
-        """
+        """Of a Java broker's store all files go there that another one with records follows."""
         (self.store / OWN_FOLDER / POINT).unlink()
         self.file(FULL + 1).write_bytes(bytes(SIZE))  # allocated ahead
         self.assertEqual(FULL * SIZE, self.upload().end)
 
     def test_again(self) -> None:
-        """
-        A second run writes nothing.
-        """
+        """A second run writes nothing."""
         self.upload()
         before = {path: path.stat().st_mtime_ns for path in self.place.rglob("*")}
         done = self.upload()
@@ -98,8 +86,7 @@ class UploadTests(TierCase):
         self.assertEqual(before, {p: p.stat().st_mtime_ns for p in self.place.rglob("*")})
 
     def test_whose_log(self) -> None:
-        """
-        A tier says whose log it has, and where it began; a second store of the same log says
+        """A tier says whose log it has, and where it began; a second store of the same log says
         nothing more.
         """
         self.upload()
@@ -112,9 +99,7 @@ class UploadTests(TierCase):
         self.assertEqual([said], list((self.place / "logs").glob("*.json")))
 
     def test_manifests_are_a_chain(self) -> None:
-        """
-        Each manifest names the file before its own, by its checksum.
-        """
+        """Each manifest names the file before its own, by its checksum."""
         self.upload()
         every = [json.loads(self.manifest(number).read_bytes()) for number in range(FULL)]
         self.assertIsNone(every[0]["before"])
@@ -123,9 +108,8 @@ class UploadTests(TierCase):
             self.assertEqual([(number - 1) * SIZE, crc], every[number]["before"])
 
     def test_object_that_a_manifest_vouches_for(self) -> None:
-        """
-        A file that another replica has uploaded meanwhile is not sent again; one of another log is
-        never put in its place.
+        """A file that another replica has uploaded meanwhile is not sent again; one of another log
+        is never put in its place.
         """
         uploading = Uploader._upload
 
@@ -147,9 +131,7 @@ class UploadTests(TierCase):
         self.assertEqual(3 * SIZE, error.start)
 
     def test_missing(self) -> None:
-        """
-        What retention deleted before it was uploaded is told.
-        """
+        """What retention deleted before it was uploaded is told."""
         publish(self.store, 2 * SIZE)
         self.upload()
         self.retention(4)
@@ -159,16 +141,12 @@ class UploadTests(TierCase):
         self.assertEqual(FULL * SIZE, done.end)
 
     def test_stale_point(self) -> None:
-        """
-        A store whose point is not of its log any more is refused.
-        """
+        """A store whose point is not of its log any more is refused."""
         publish(self.store, END, closed=True, tail=1)
         self.assertRaises(Refused, self.upload)
 
     def test_short_file(self) -> None:
-        """
-        A file that lacks its end is not uploaded, and is named with its numbers.
-        """
+        """A file that lacks its end is not uploaded, and is named with its numbers."""
         os.truncate(self.file(3), SIZE - 5000)
         error = self.assertRaises(LogFileShort, self.upload)
         self.assertEqual((SIZE - 5000, SIZE), (error.size, error.expected))
@@ -176,9 +154,7 @@ class UploadTests(TierCase):
         self.assertTrue(self.manifest(2).exists())
 
     def test_no_place(self) -> None:
-        """
-        What is no URL of a folder is refused, and a password in it is not shown.
-        """
+        """What is no URL of a folder is refused, and a password in it is not shown."""
         for url in ("/tmp/tier", "nothing://x/y", "s3://", "s3://x/y#z", "file:///x/y#"):
             self.assertRaises(TierPlaceInvalid, Uploader, root=self.store, url=url)
         error = self.assertRaises(
@@ -187,9 +163,7 @@ class UploadTests(TierCase):
         self.assertNotIn("hidden", str(error).partition("cannot be")[0])
 
     def test_rate(self) -> None:
-        """
-        A limit is kept: it waits as long as the bytes so far may take.
-        """
+        """A limit is kept: it waits as long as the bytes so far may take."""
         waits: list[float] = []
         publish(self.store, SIZE)
         Uploader(
@@ -199,13 +173,10 @@ class UploadTests(TierCase):
 
 
 class InterruptedTests(TierCase):
-    """
-    What an upload leaves that was interrupted, and what becomes of it.
-    """
+    """What an upload leaves that was interrupted, and what becomes of it."""
 
     def interrupted(self, at: str) -> list[str]:
-        """
-        Upload until an object's name ends so, which is not written.
+        """Upload until an object's name ends so, which is not written.
 
         @return: What was written.
         """
@@ -223,8 +194,7 @@ class InterruptedTests(TierCase):
         return names
 
     def test_before_the_manifest(self) -> None:
-        """
-        A file without its manifest is not there; the next run finds it as it is, and writes the
+        """A file without its manifest is not there; the next run finds it as it is, and writes the
         manifest alone.
         """
         self.interrupted(self.manifest(4).name)
@@ -235,26 +205,21 @@ class InterruptedTests(TierCase):
         self.assertEqual(before, self.object(4).stat().st_mtime_ns)
 
     def test_other_bytes_before_the_manifest(self) -> None:
-        """
-        Bytes of another upload that was interrupted are replaced.
-        """
+        """Bytes of another upload that was interrupted are replaced."""
         self.interrupted(self.manifest(0).name)
         self.object(0).write_bytes(b"x" * SIZE)
         self.upload()
         self.assertEqual(self.file(0).read_bytes(), self.object(0).read_bytes())
 
     def test_half_an_object(self) -> None:
-        """
-        So is half an object.
-        """
+        """So is half an object."""
         self.interrupted(self.manifest(0).name)
         os.truncate(self.object(0), SIZE // 2)
         self.upload()
         self.assertEqual(self.file(0).read_bytes(), self.object(0).read_bytes())
 
     def test_written_otherwise(self) -> None:
-        """
-        An object store that keeps other bytes, or fewer, is found out before the manifest: the
+        """An object store that keeps other bytes, or fewer, is found out before the manifest: the
         first fault is told, whichever is read first.
         """
         real = ObjectFolder.write
@@ -275,9 +240,7 @@ class InterruptedTests(TierCase):
         self.assertFalse(self.manifest(0).exists())
 
     def test_cut_meanwhile(self) -> None:
-        """
-        A file that the log was cut below while it was sent gets no manifest.
-        """
+        """A file that the log was cut below while it was sent gets no manifest."""
         real = ObjectFolder.write
 
         def write(folder: ObjectFolder, name: str, parts: Any) -> None:
@@ -290,9 +253,7 @@ class InterruptedTests(TierCase):
         self.assertFalse(self.manifest(0).exists())
 
     def test_grown_again_meanwhile(self) -> None:
-        """
-        Nor does one that was cut and is full again.
-        """
+        """Nor does one that was cut and is full again."""
         real = ObjectFolder.write
 
         def write(folder: ObjectFolder, name: str, parts: Any) -> None:
@@ -307,14 +268,10 @@ class InterruptedTests(TierCase):
 
 
 class OtherLogTests(TierCase):
-    """
-    A tier has one log.
-    """
+    """A tier has one log."""
 
     def test_other_bytes(self) -> None:
-        """
-        A store whose last common file is another is refused, before anything is written.
-        """
+        """A store whose last common file is another is refused, before anything is written."""
         publish(self.store, 3 * SIZE)
         self.upload()
         data = self.file(2).read_bytes()
@@ -326,9 +283,7 @@ class OtherLogTests(TierCase):
         self.assertFalse(self.manifest(3).exists())
 
     def test_other_broker(self) -> None:
-        """
-        A store without a common file is known by its broker's name.
-        """
+        """A store without a common file is known by its broker's name."""
         publish(self.store, SIZE)
         self.upload()
         self.retention(1)
@@ -337,9 +292,8 @@ class OtherLogTests(TierCase):
         self.assertIn("the tier is of broker golden and the store of other", str(error))
 
     def test_two_brokers_at_once(self) -> None:
-        """
-        Of two brokers that begin a tier at the same moment not both succeed, and what one has begun
-        the other does not touch; afterwards the prefix is one broker's.
+        """Of two brokers that begin a tier at the same moment not both succeed, and what one has
+        begun the other does not touch; afterwards the prefix is one broker's.
         """
         other = golden.store(golden.VERSIONS[1], into=self.folder())
         publish(other, END, broker_name="other")
@@ -373,9 +327,7 @@ class OtherLogTests(TierCase):
             self.assertEqual({first}, brokers)
 
     def test_other_first_record(self) -> None:
-        """
-        A log that was begun anew under the same name is told by its first record.
-        """
+        """A log that was begun anew under the same name is told by its first record."""
         publish(self.store, SIZE - 1)
         self.upload()
         data = self.file(0).read_bytes()
@@ -384,9 +336,7 @@ class OtherLogTests(TierCase):
         self.assertIn("record at byte 0 has fingerprint", str(error))
 
     def test_tier_of_before(self) -> None:
-        """
-        A tier that does not say whose log it has goes on, and says it from then on.
-        """
+        """A tier that does not say whose log it has goes on, and says it from then on."""
         publish(self.store, 2 * SIZE)
         self.upload()
         shutil.rmtree(self.place / "logs")
@@ -396,14 +346,10 @@ class OtherLogTests(TierCase):
 
 
 class CommandTests(TierCase, CommandTestCase):
-    """
-    C{rmqha tier}.
-    """
+    """C{rmqha tier}."""
 
     def test_line(self) -> None:
-        """
-        It says what it did, and what the tier has.
-        """
+        """It says what it did, and what the tier has."""
         text = self.succeed("tier", self.store, self.url)
         self.assertIn(f"{FULL} files uploaded, {FULL * SIZE} bytes; 0 were there; ", text)
         self.assertIn(f"{self.url} has bytes 0 to {FULL * SIZE}", text)
@@ -411,9 +357,7 @@ class CommandTests(TierCase, CommandTestCase):
         self.assertEqual((0, FULL), (found["files"], found["held"]))
 
     def test_priority(self) -> None:
-        """
-        It steps back for a broker on its host, unless it is told otherwise.
-        """
+        """It steps back for a broker on its host, unless it is told otherwise."""
         from rmqha.cli.archives import tier
 
         asked: list[Priority] = []
@@ -423,23 +367,18 @@ class CommandTests(TierCase, CommandTestCase):
         self.assertEqual([Priority.IDLE, Priority.NORMAL], asked)
 
     def test_error(self) -> None:
-        """
-        What is wrong is one line.
-        """
+        """What is wrong is one line."""
         said = self.fails(1, "tier", self.store, "/tmp/nowhere")
         self.assertIn("rmqha: /tmp/nowhere cannot be a tier: ", said)
         self.fails(78, "tier", self.store, "/tmp/nowhere", "--follow")
 
     def test_follow_unreachable(self) -> None:
-        """
-        A store that does not answer while it is asked where a bucket is, as before the network is
-        there, may answer the next start.
+        """A store that does not answer while it is asked where a bucket is, as before the network
+        is there, may answer the next start.
         """
 
         class Away:
-            """
-            pyarrow without a network.
-            """
+            """pyarrow without a network."""
 
             @staticmethod
             def from_uri(url: str) -> None:
@@ -450,9 +389,7 @@ class CommandTests(TierCase, CommandTestCase):
         self.assertIn("network down", said)
 
     def test_follow_deleted(self) -> None:
-        """
-        A log file that its node deletes before its turn comes is no reason to end.
-        """
+        """A log file that its node deletes before its turn comes is no reason to end."""
         from rmqha.cli.archives import tier
 
         looks: list[float] = []
@@ -476,9 +413,7 @@ class CommandTests(TierCase, CommandTestCase):
         self.assertTrue(self.manifest(2).exists())
 
     def test_follow(self) -> None:
-        """
-        With --follow it goes on as files become full, and tells only what it did.
-        """
+        """With --follow it goes on as files become full, and tells only what it did."""
         publish(self.store, 2 * SIZE)
         from rmqha.cli.archives import tier
 

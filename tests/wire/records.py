@@ -1,6 +1,4 @@
-"""
-Messages for the tests of L{rmqha.wire}, and a short way to store one.
-"""
+"""Messages for the tests of L{rmqha.wire}, and a short way to store one."""
 
 from __future__ import annotations
 
@@ -36,8 +34,7 @@ _long = st.integers(128, MAX_TOPIC_V2).map("t".__mul__)
 
 
 def messages(**fixed: Any) -> st.SearchStrategy[Message]:
-    """
-    Every kind of message: short and long topics, either kind of address, any numbers.
+    """Every kind of message: short and long topics, either kind of address, any numbers.
 
     @param fixed: Strategies to use in place of the usual ones, by field.
     """
@@ -60,9 +57,7 @@ def messages(**fixed: Any) -> st.SearchStrategy[Message]:
 def stored(
     message: Message, *, queue_offset: int = 0, offset: int = 0, store_timestamp: int = 0
 ) -> bytes:
-    """
-    The bytes of a record at its place.
-    """
+    """The bytes of a record at its place."""
     record = encode(message, max_message_size=MAX_MESSAGE)
     place(record, queue_offset=queue_offset, offset=offset, store_timestamp=store_timestamp)
     return bytes(record)

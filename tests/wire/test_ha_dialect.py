@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.ha_dialect}.
-"""
+"""Tests for L{rmqha.wire.ha_dialect}."""
 
 from __future__ import annotations
 
@@ -29,17 +27,13 @@ ANSWER = ha_v2.encode_answer(0, [])
 
 
 def transfer(offset: int, body: bytes, label: int = 1, start: int = 0, confirm: int = 0) -> bytes:
-    """
-    One transfer.
-    """
+    """One transfer."""
     header = TransferHeader(len(body), offset, label, start, confirm)
     return ha_v2.encode_transfer_header(header) + body
 
 
 def said(dialect: SetSlaveDialect, data: bytes) -> list[Said]:
-    """
-    All that is in some bytes, bodies copied.
-    """
+    """All that is in some bytes, bodies copied."""
     return [
         BodyPart(each.offset, memoryview(bytes(each.data)), each.frame, each.left)
         if isinstance(each, BodyPart)
@@ -49,14 +43,10 @@ def said(dialect: SetSlaveDialect, data: bytes) -> list[Said]:
 
 
 class ClassicTests(SynchronousTestCase):
-    """
-    What was always said.
-    """
+    """What was always said."""
 
     def test_opening(self) -> None:
-        """
-        The first report is the first word; who only looks says so before it.
-        """
+        """The first report is the first word; who only looks says so before it."""
         dialect = ClassicSlaveDialect()
         self.assertTrue(dialect.admitted)
         self.assertEqual(dialect.opening(7, onlooker=False), ha_frame.encode_report(7))
@@ -67,14 +57,10 @@ class ClassicTests(SynchronousTestCase):
 
 
 class LearnerTests(SynchronousTestCase):
-    """
-    HA protocol v2 without an id.
-    """
+    """HA protocol v2 without an id."""
 
     def test_opening(self) -> None:
-        """
-        The handshake alone; reports may follow its answer.
-        """
+        """The handshake alone; reports may follow its answer."""
         dialect = SetSlaveDialect()
         shaken = bytes.fromhex("00000001 0000 0001 ffffffffffffffff")
         self.assertEqual(dialect.opening(7, onlooker=False), shaken)
@@ -86,9 +72,8 @@ class LearnerTests(SynchronousTestCase):
         self.assertEqual(dialect.report(7), bytes.fromhex("00000002 0000000000000007"))
 
     def test_handover(self) -> None:
-        """
-        Another reader may go on once the handshake is answered, at any byte of a transfer; not in
-        the midst of an answer.
+        """Another reader may go on once the handshake is answered, at any byte of a transfer; not
+        in the midst of an answer.
         """
         dialect = SetSlaveDialect()
         self.assertIsNone(dialect.handover())
@@ -105,8 +90,7 @@ class LearnerTests(SynchronousTestCase):
         self.assertIsNone(dialect.handover())
 
     def test_headers(self) -> None:
-        """
-        That reader is told offset and size, and whoever listens the rest; what may not come is
+        """That reader is told offset and size, and whoever listens the rest; what may not come is
         refused as by the decoder.
         """
         dialect, heard = SetSlaveDialect(), list[TransferHeader]()
@@ -132,8 +116,7 @@ class LearnerTests(SynchronousTestCase):
 
     @given(CUTS)
     def test_captured(self, cuts: list[int]) -> None:
-        """
-        A stock master's stream under any chunking: what it says without a file is a heartbeat at
+        """A stock master's stream under any chunking: what it says without a file is a heartbeat at
         byte 0, and bodies come with the offsets that their headers say.
         """
         stream = b"".join(chunks("ha-run1-0-to35101", "master"))
@@ -149,9 +132,7 @@ class LearnerTests(SynchronousTestCase):
         self.assertGreater(at, 614)
 
     def test_order(self) -> None:
-        """
-        No transfer before the answer, and no second answer.
-        """
+        """No transfer before the answer, and no second answer."""
         with self.assertRaises(HandshakeUnexpected):
             said(SetSlaveDialect(), transfer(0, b"abc"))
         with self.assertRaises(HandshakeUnexpected):
@@ -160,9 +141,7 @@ class LearnerTests(SynchronousTestCase):
             said(SetSlaveDialect(), b"HTTP/1.1 400")
 
     def test_labels(self) -> None:
-        """
-        Labels ascend with the log, as it is sent from its older ones on.
-        """
+        """Labels ascend with the log, as it is sent from its older ones on."""
         labels = [EpochLabel(1, 0), EpochLabel(4, 6)]
         dialect = SetSlaveDialect()
         good = transfer(0, b"abcdef") + transfer(6, b"gh", 4, 6) + transfer(8, b"", 4, 6)
@@ -181,9 +160,7 @@ class LearnerTests(SynchronousTestCase):
                 said(dialect, ANSWER + transfer(0, b"abcdef") + bad)
 
     def test_labels_of_the_answer(self) -> None:
-        """
-        Those of an answer ascend too, from the first byte on.
-        """
+        """Those of an answer ascend too, from the first byte on."""
         for bad in (
             [EpochLabel(3, 0), EpochLabel(2, 10)],
             [EpochLabel(1, 10), EpochLabel(2, 5)],
@@ -198,9 +175,7 @@ class LearnerTests(SynchronousTestCase):
 
     @given(st.booleans(), st.binary(max_size=200), CUTS)
     def test_any_bytes(self, answered: bool, data: bytes, cuts: list[int]) -> None:
-        """
-        Whatever comes, it is read, or refused as no master's; never is more told than came.
-        """
+        """Whatever comes, it is read, or refused as no master's; never is more told than came."""
         dialect, told = SetSlaveDialect(), 0
         if answered:
             said(dialect, ANSWER)

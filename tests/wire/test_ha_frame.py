@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.ha_frame}.
-"""
+"""Tests for L{rmqha.wire.ha_frame}."""
 
 from __future__ import annotations
 
@@ -32,24 +30,18 @@ Frame = tuple[int, bytes]
 
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
-    """
-    Cut a stream at the given places.
-    """
+    """Cut a stream at the given places."""
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     return [data[start:end] for start, end in pairwise(edges)]
 
 
 def stream_of(frames: list[Frame]) -> bytes:
-    """
-    Frames as a master sends them.
-    """
+    """Frames as a master sends them."""
     return b"".join(encode_header(offset, len(body)) + body for offset, body in frames)
 
 
 def decoded(chunks: list[bytes], decoder: TransferDecoder | None = None) -> list[Frame]:
-    """
-    Whole frames of a stream that comes in chunks; what each part says is checked.
-    """
+    """Whole frames of a stream that comes in chunks; what each part says is checked."""
     if decoder is None:
         decoder = TransferDecoder()
     frames: list[Frame] = []
@@ -75,15 +67,11 @@ def decoded(chunks: list[bytes], decoder: TransferDecoder | None = None) -> list
 
 
 class OffsetReportsTests(SynchronousTestCase):
-    """
-    What a slave sends.
-    """
+    """What a slave sends."""
 
     @given(st.lists(_offsets, max_size=20), _cuts, st.binary(max_size=7))
     def test_any_chunking(self, offsets: list[int], cuts: list[int], rest: bytes) -> None:
-        """
-        Reports come out whole and in order however the stream is cut.
-        """
+        """Reports come out whole and in order however the stream is cut."""
         reports = OffsetReports()
         data = b"".join(map(encode_report, offsets)) + rest
         found = [value for piece in pieces(data, cuts) for value in reports.receive(piece)]
@@ -91,38 +79,28 @@ class OffsetReportsTests(SynchronousTestCase):
         self.assertEqual(reports.pending, len(rest))
 
     def test_size(self) -> None:
-        """
-        A report is a signed number of 8 bytes, the highest first.
-        """
+        """A report is a signed number of 8 bytes, the highest first."""
         self.assertEqual(encode_report(0x64), bytes(7) + b"\x64")
         self.assertEqual(OFFSET_REPORT.size, 8)
         self.assertEqual(OffsetReports().receive(b"\xff" * 8), [-1])
 
 
 class TransferDecoderTests(SynchronousTestCase):
-    """
-    What a master sends.
-    """
+    """What a master sends."""
 
     def test_stock_frames(self) -> None:
-        """
-        Heartbeat and header are laid out as a stock master's.
-        """
+        """Heartbeat and header are laid out as a stock master's."""
         self.assertEqual(encode_header(0, 0), bytes(12))
         self.assertEqual(encode_header(0, 768), bytes.fromhex("000000000000000000000300"))
 
     @given(_frames, _cuts)
     def test_any_chunking(self, frames: list[Frame], cuts: list[int]) -> None:
-        """
-        Frames come out the same however the stream is cut, and no body is collected.
-        """
+        """Frames come out the same however the stream is cut, and no body is collected."""
         self.assertEqual(decoded(pieces(stream_of(frames), cuts)), frames)
 
     @given(_frames, st.integers(0, 600), st.integers(0, 12))
     def test_consumer_stops_early(self, frames: list[Frame], cut: int, events: int) -> None:
-        """
-        After each event the decoder stands just behind it, whatever else had arrived.
-        """
+        """After each event the decoder stands just behind it, whatever else had arrived."""
         stream = stream_of(frames)
         first, rest = stream[:cut], stream[cut:]
         decoder = TransferDecoder()
@@ -147,9 +125,7 @@ class TransferDecoderTests(SynchronousTestCase):
 
     @given(_frames, st.integers(0, 600))
     def test_handover(self, frames: list[Frame], cut: int) -> None:
-        """
-        Another reader can go on anywhere from what the decoder hands over.
-        """
+        """Another reader can go on anywhere from what the decoder hands over."""
         stream = stream_of(frames)
         cut = min(cut, len(stream))
         decoder = TransferDecoder()
@@ -163,9 +139,7 @@ class TransferDecoderTests(SynchronousTestCase):
         self.assertEqual(before + decoded([header + rest]), frames)
 
     def test_bad_sizes(self) -> None:
-        """
-        A body that is negative or above the limit ends the stream with its numbers.
-        """
+        """A body that is negative or above the limit ends the stream with its numbers."""
         for size in (-1, -20, -(1 << 31), MAX_BODY + 1, 4194304, (1 << 31) - 1):
             decoder = TransferDecoder()
             good = encode_header(0, 3) + b"abc"
@@ -176,32 +150,24 @@ class TransferDecoderTests(SynchronousTestCase):
             self.assertEqual((caught.exception.size, caught.exception.limit), (size, MAX_BODY))
 
     def test_dead_after_a_bad_size(self) -> None:
-        """
-        Nothing behind a bad header is taken for frames.
-        """
+        """Nothing behind a bad header is taken for frames."""
         decoder = TransferDecoder(max_body=10)
         for data in (encode_header(0, 11), encode_header(0, 3) + b"abc"):
             with self.assertRaises(FrameSizeOutOfRange):
                 list(decoder.receive(data))
 
     def test_largest_body(self) -> None:
-        """
-        A body of just the limit is taken.
-        """
+        """A body of just the limit is taken."""
         decoder = TransferDecoder(max_body=10)
         (part,) = decoder.receive(encode_header(5, 10) + b"0123456789")
         self.assertEqual(part, BodyPart(5, memoryview(b"0123456789"), 10, 0))
 
 
 class CaptureTests(SynchronousTestCase):
-    """
-    The conversations of stock brokers.
-    """
+    """The conversations of stock brokers."""
 
     def listing(self, name: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """
-        What the listing beside a capture says: reports, and frames by offset and size.
-        """
+        """What the listing beside a capture says: reports, and frames by offset and size."""
         reports: list[int] = []
         frames: list[tuple[int, int]] = []
         text = (golden.DATA / "captures" / "ha" / f"{name}.txt").read_text("utf-8")
@@ -215,8 +181,7 @@ class CaptureTests(SynchronousTestCase):
         return reports, frames
 
     def test_streams(self) -> None:
-        """
-        Every stream is whole reports one way and, the other way, frames that continue
+        """Every stream is whole reports one way and, the other way, frames that continue
         one another, as the listing has them; in pieces of any size.
         """
         self.assertEqual(len(golden.CAPTURES), 8)
@@ -244,9 +209,7 @@ class CaptureTests(SynchronousTestCase):
 
 
 def _sizes(decoder: TransferDecoder, chunks: list[bytes]) -> list[tuple[int, int]]:
-    """
-    Offset and size of each whole frame, from its last part or its heartbeat.
-    """
+    """Offset and size of each whole frame, from its last part or its heartbeat."""
     frames = []
     for chunk in chunks:
         for event in decoder.receive(chunk):

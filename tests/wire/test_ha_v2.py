@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.ha_v2}.
-"""
+"""Tests for L{rmqha.wire.ha_v2}."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ Message = HandshakeAnswer | tuple[TransferHeader, bytes]
 
 
 def heard(stream: list[bytes]) -> list[Message]:
-    """
-    What a master said, with whole bodies; what each part says is checked.
-    """
+    """What a master said, with whole bodies; what each part says is checked."""
     found: list[Message] = []
     decoder = MasterMessages()
     for chunk in stream:
@@ -79,9 +75,7 @@ def heard(stream: list[bytes]) -> list[Message]:
 
 
 def written(message: Message | SlaveHandshake | Report) -> bytes:
-    """
-    A message's bytes.
-    """
+    """A message's bytes."""
     if isinstance(message, SlaveHandshake):
         return encode_handshake(message)
     if isinstance(message, Report):
@@ -93,14 +87,10 @@ def written(message: Message | SlaveHandshake | Report) -> bytes:
 
 
 class SlaveMessagesTests(SynchronousTestCase):
-    """
-    What a slave sends.
-    """
+    """What a slave sends."""
 
     def test_stock(self) -> None:
-        """
-        Handshake and report are those of a stock slave.
-        """
+        """Handshake and report are those of a stock slave."""
         self.assertEqual(
             encode_handshake(SlaveHandshake(id=2)).hex(), "00000001000000000000000000000002"
         )
@@ -112,9 +102,7 @@ class SlaveMessagesTests(SynchronousTestCase):
     def test_any_chunking(
         self, messages: list[SlaveHandshake | Report], cuts: list[int], rest: int
     ) -> None:
-        """
-        Messages come out whole and in order however the stream is cut.
-        """
+        """Messages come out whole and in order however the stream is cut."""
         decoder = SlaveMessages()
         data = b"".join(map(written, messages)) + encode_report(0)[:rest]
         found = [each for piece in pieces(data, cuts) for each in decoder.receive(piece)]
@@ -122,9 +110,7 @@ class SlaveMessagesTests(SynchronousTestCase):
         self.assertEqual(decoder.pending, rest)
 
     def test_captured(self) -> None:
-        """
-        What slaves of a stock set sent is read, and would be written so.
-        """
+        """What slaves of a stock set sent is read, and would be written so."""
         for name in HA:
             decoder, stream = SlaveMessages(), chunks(name, "slave")
             if name in STRANGE:
@@ -136,9 +122,7 @@ class SlaveMessagesTests(SynchronousTestCase):
             self.assertEqual(b"".join(map(written, messages)), b"".join(stream))
 
     def test_classic(self) -> None:
-        """
-        A classic slave is told apart by its first report, and stays refused.
-        """
+        """A classic slave is told apart by its first report, and stays refused."""
         decoder = SlaveMessages()
         for data in (bytes(8), encode_report(0)):
             with self.assertRaises(HaStateUnexpected) as raised:
@@ -147,14 +131,10 @@ class SlaveMessagesTests(SynchronousTestCase):
 
 
 class MasterMessagesTests(SynchronousTestCase):
-    """
-    What a master sends.
-    """
+    """What a master sends."""
 
     def test_stock(self) -> None:
-        """
-        The answers, heartbeats and transfers that a stock master sent first.
-        """
+        """The answers, heartbeats and transfers that a stock master sent first."""
         stream = chunks("ha-run1-0-to35101", "master")
         answer, heartbeat, transfer, *_ = heard(stream)
         self.assertEqual(answer, HandshakeAnswer(0, (EpochLabel(1, 0),), 1))
@@ -167,9 +147,7 @@ class MasterMessagesTests(SynchronousTestCase):
         self.assertEqual(again, HandshakeAnswer(344675, labels, 2))
 
     def test_captured(self) -> None:
-        """
-        What masters of a stock set sent is read, and would be written so.
-        """
+        """What masters of a stock set sent is read, and would be written so."""
         whole = 0
         for name in HA:
             stream = b"".join(chunks(name, "master"))
@@ -182,14 +160,11 @@ class MasterMessagesTests(SynchronousTestCase):
 
     @given(st.lists(ANSWERS | TRANSFERS, max_size=8), CUTS)
     def test_any_chunking(self, messages: list[Message], cuts: list[int]) -> None:
-        """
-        Messages come out the same however the stream is cut, and no body is collected.
-        """
+        """Messages come out the same however the stream is cut, and no body is collected."""
         self.assertEqual(heard(pieces(b"".join(map(written, messages)), cuts)), messages)
 
     def refused(self, data: bytes, error: type[Exception]) -> str:
-        """
-        Have a stream refused, now and later.
+        """Have a stream refused, now and later.
 
         @return: The words.
         """
@@ -200,9 +175,7 @@ class MasterMessagesTests(SynchronousTestCase):
         return str(raised.exception)
 
     def test_sizes(self) -> None:
-        """
-        A body that fits no slave's buffer, or less than none, ends the stream.
-        """
+        """A body that fits no slave's buffer, or less than none, ends the stream."""
         for size in (-1, MAX_BODY + 1):
             data = encode_transfer_header(TransferHeader(size, 0, 1, 0, 0))
             self.assertIn(f"{size} bytes", self.refused(data, FrameSizeOutOfRange))
@@ -210,21 +183,15 @@ class MasterMessagesTests(SynchronousTestCase):
             self.assertIn(f"{size * 12} bytes", self.refused(answer, FrameSizeOutOfRange))
 
     def test_part_of_a_label(self) -> None:
-        """
-        So does an answer whose labels are not whole.
-        """
+        """So does an answer whose labels are not whole."""
         answer = ha_v2.ANSWER_HEADER.pack(1, 13, 0, 1)
         self.assertIn("13 bytes", self.refused(answer, EpochLabelsMisshapen))
 
     def test_classic(self) -> None:
-        """
-        A classic master's heartbeat is told apart by its offset.
-        """
+        """A classic master's heartbeat is told apart by its offset."""
         self.assertIn("state 0", self.refused(bytes(12), HaStateUnexpected))
 
     def test_too_many_labels(self) -> None:
-        """
-        No answer is written that no slave takes.
-        """
+        """No answer is written that no slave takes."""
         with self.assertRaises(FrameSizeOutOfRange):
             encode_answer(0, [EpochLabel(1, 0)] * (ha_v2.MAX_LABELS + 1))

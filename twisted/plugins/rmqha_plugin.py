@@ -1,5 +1,4 @@
-"""
-What C{twistd} finds of rmqha: one service maker.  It names the module that does the work,
+"""What C{twistd} finds of rmqha: one service maker.  It names the module that does the work,
 so that listing plugins imports nothing heavy.
 """
 

@@ -1,3 +1,1 @@
-"""
-Measurements of the pipeline on Spark: C{python -m lab.bench.spark}.
-"""
+"""Measurements of the pipeline on Spark: C{python -m lab.bench.spark}."""

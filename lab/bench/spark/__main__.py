@@ -1,5 +1,4 @@
-"""
-Run the measurements of the pipeline and write lab/bench/RESULTS-spark.md:
+"""Run the measurements of the pipeline and write lab/bench/RESULTS-spark.md:
 C{python -m lab.bench.spark [PART...] [--quick]}.
 
 C{--quick} measures once on a smaller store, and writes nothing; so does naming parts.
@@ -57,8 +56,7 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Measure, print, and keep the results.
+    """Measure, print, and keep the results.
 
     @return: The exit code.
     """

@@ -1,5 +1,4 @@
-"""
-The decoder alone on one core, beside one thread of Java that makes an object of each record.
+"""The decoder alone on one core, beside one thread of Java that makes an object of each record.
 
 As a program it is our side: C{python -m lab.bench.spark.decoding FOLDER END}.
 """
@@ -37,8 +36,7 @@ GOALS = {"raw": 0.6, "map": 0.4}
 
 @frozen
 class JavaPeer:
-    """
-    The other side.
+    """The other side.
 
     @ivar process: A JVM that answers each line with numbers.
     """
@@ -46,9 +44,7 @@ class JavaPeer:
     process: subprocess.Popen[str]
 
     def rate(self) -> float:
-        """
-        Bytes a second of one pass.
-        """
+        """Bytes a second of one pass."""
         stdin, stdout = self.process.stdin, self.process.stdout
         assert stdin is not None and stdout is not None, "both are pipes"
         stdin.write("\n")
@@ -57,17 +53,14 @@ class JavaPeer:
         return 1e9 * size / nanos
 
     def end(self) -> None:
-        """
-        Stop the Java process.
-        """
+        """Stop the Java process."""
         assert self.process.stdin is not None, "it is a pipe"
         self.process.stdin.close()
         self.process.wait()
 
 
 def java(folder: Path, log: Path) -> JavaPeer:
-    """
-    Compile and start the other side.
+    """Compile and start the other side.
 
     @param folder: Takes the classes.
     @param log: The folder of the log.
@@ -82,8 +75,7 @@ def java(folder: Path, log: Path) -> JavaPeer:
 def decode(
     folder: Path, end: int, columns: tuple[str, ...], block: int = BLOCK
 ) -> dict[str, float]:
-    """
-    Decode a log as a task does: blocks by C{preadv} into one buffer.
+    """Decode a log as a task does: blocks by C{preadv} into one buffer.
 
     @param end: The log's end.
     """
@@ -109,9 +101,7 @@ def decode(
 
 
 def part(field: Field) -> list[Row]:
-    """
-    The rows about the decoder.
-    """
+    """The rows about the decoder."""
     folder = field.store.root / "commitlog"
     classes = field.folder / "classes"
     classes.mkdir(parents=True, exist_ok=True)
@@ -153,9 +143,7 @@ def part(field: Field) -> list[Row]:
 
 
 def main() -> None:
-    """
-    Read commands from standard input and answer them.
-    """
+    """Read commands from standard input and answer them."""
     folder, end = Path(sys.argv[1]), int(sys.argv[2])
     warm_up()
     keep_freed()

@@ -1,6 +1,4 @@
-"""
-What the parts of a run measure with.
-"""
+"""What the parts of a run measure with."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ PLAIN = ("spark.python.unix.domain.socket.enabled=false",)
 
 @define(slots=False)
 class Field:
-    """
-    The stores and the sessions of a run.
+    """The stores and the sessions of a run.
 
     @ivar folder: Where all of it lies.
     @ivar total: Bytes of the store that is read.
@@ -37,16 +34,12 @@ class Field:
     _sessions: list[Peer] = field(factory=list)
 
     def rounds(self, usual: int) -> int:
-        """
-        How often something is measured.
-        """
+        """How often something is measured."""
         return 1 if self.quick else usual
 
     @cached_property
     def store(self) -> Made:
-        """
-        The store, with a split index.
-        """
+        """The store, with a split index."""
         # Files are full, so that C{cat} reads nothing that is no log.
         size = (self.total // FILES // PAGE + 1) * PAGE
         made = make(self.folder / "store", self.total, file_size=size)
@@ -55,9 +48,7 @@ class Field:
 
     @cached_property
     def spark(self) -> Peer:
-        """
-        A session of ours on two processors; it stays until the run's end.
-        """
+        """A session of ours on two processors; it stays until the run's end."""
         found = self.session("session", 2)
         self._sessions.append(found)
         return found
@@ -70,9 +61,7 @@ class Field:
         prefix: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Peer:
-        """
-        Start a Spark session in a process of its own.
-        """
+        """Start a Spark session in a process of its own."""
         return Peer.python(
             "lab.bench.spark.session",
             self.folder / f"{name}.log",
@@ -91,9 +80,7 @@ class Field:
         *settings: str,
         environment: Mapping[str, str] | None = None,
     ) -> Iterator[Peer]:
-        """
-        A session for a part.
-        """
+        """A session for a part."""
         found = self.session(name, cpus, *settings, environment=environment)
         try:
             yield found
@@ -101,15 +88,11 @@ class Field:
             found.end()
 
     def rate(self, peer: Peer, what: str, **more: object) -> float:
-        """
-        Bytes of the store a second.
-        """
+        """Bytes of the store a second."""
         asked = peer.ask(what, store=str(self.store.root), **more)
         return float(self.store.end / asked["seconds"])
 
     def end(self) -> None:
-        """
-        Stop all processes that still run.
-        """
+        """Stop all processes that still run."""
         for session in self._sessions:
             session.end()

@@ -1,6 +1,4 @@
-"""
-What a trigger costs that finds nothing new: a stream of fifty stores, as Spark asks it.
-"""
+"""What a trigger costs that finds nothing new: a stream of fifty stores, as Spark asks it."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ _EVENTS = {"open", "os.listdir", "os.scandir"}
 
 
 class Opens:
-    """
-    Counts what is opened and listed in this process from now on.
+    """Counts what is opened and listed in this process from now on.
 
     @ivar count: How often that was, found or not.
     """
@@ -48,8 +45,7 @@ class Opens:
 
 
 def part(field: Field) -> list[Row]:
-    """
-    The planner's part of a trigger: how far the next batch goes, and what progress says.  Where
+    """The planner's part of a trigger: how far the next batch goes, and what progress says.  Where
     that is what was before, Spark does nothing else.
     """
     top = field.folder / "idle"
@@ -80,9 +76,7 @@ def part(field: Field) -> list[Row]:
 
 
 def _triggers(paths: dict[str, str]) -> tuple[list[float], int]:
-    """
-    @return: The seconds of each trigger, and the opens of one.
-    """
+    """@return: The seconds of each trigger, and the opens of one."""
     options = ReadOptions.parse(
         {"stores": json.dumps(paths), "startingOffsets": "latest"}, streaming=True
     )

@@ -1,5 +1,4 @@
-"""
-What a cold scan of a slave's files costs the clients of its master: SYNC writes of a pair,
+"""What a cold scan of a slave's files costs the clients of its master: SYNC writes of a pair,
 with a session reading the slave's files from the disk, and without.
 """
 
@@ -23,9 +22,7 @@ POLITE = ("nice", "-n", "19", "ionice", "-c", "3")
 
 
 def part(field: Field) -> list[Row]:
-    """
-    The rows about SYNC writes.
-    """
+    """The rows about SYNC writes."""
     total, writes = (128 << 20, 2000) if field.quick else (1 << 30, 10_000)
     found: dict[str, list[list[float]]] = {"alone": [], "scan": [], "polite": []}
     scans: dict[str, Peer] = {}
@@ -52,17 +49,13 @@ def part(field: Field) -> list[Row]:
 
 
 def cold(session: Peer, root: Path) -> None:
-    """
-    Scan a store from the disk.
-    """
+    """Scan a store from the disk."""
     forget(root)
     session.ask("count", store=str(root))
 
 
 def forget(root: Path) -> None:
-    """
-    Drop a log's pages from the cache, as far as they are not mapped.
-    """
+    """Drop a log's pages from the cache, as far as they are not mapped."""
     for path in (root / "commitlog").iterdir():
         fd = os.open(path, os.O_RDONLY)
         try:

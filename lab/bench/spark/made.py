@@ -1,5 +1,4 @@
-"""
-Stores to read: valid records of 1 KiB bodies, made as fast as a disk takes them.
+"""Stores to read: valid records of 1 KiB bodies, made as fast as a disk takes them.
 
 Bodies are pieces of one text, from another place for each record: half of it is numbers and
 names as in JSON, half of it random, so that codecs have as much to do as with real messages.
@@ -44,8 +43,7 @@ _CHUNK = 16384
 
 @frozen
 class Made:
-    """
-    A store.
+    """A store.
 
     @ivar root: Its root.
     @ivar end: The log's end.
@@ -58,22 +56,17 @@ class Made:
 
     @property
     def files(self) -> list[Path]:
-        """
-        The log's files, in order.
-        """
+        """The log's files, in order."""
         return sorted((self.root / "commitlog").iterdir())
 
     def copied(self, root: Path) -> Made:
-        """
-        The same store once more, in pages of its own.
-        """
+        """The same store once more, in pages of its own."""
         shutil.copytree(self.root, root)
         return Made(root, self.end, self.records)
 
 
 class Maker:
-    """
-    Makes records that follow each other.
+    """Makes records that follow each other.
 
     @ivar size: Bytes of each.
     """
@@ -106,8 +99,7 @@ class Maker:
         self._places = np.random.default_rng(SEED)
 
     def make(self, first: int, count: int, offset: int) -> Array:
-        """
-        Records by their numbers, one row each.
+        """Records by their numbers, one row each.
 
         @param offset: Physical offset of the first one.
         """
@@ -137,9 +129,7 @@ class Maker:
         rows[:, place : place + wide] = values.astype(kind).view(np.uint8).reshape(-1, wide)
 
     def chunks(self, first: int, count: int, offset: int) -> Iterator[Array]:
-        """
-        Many records, some at a time.
-        """
+        """Many records, some at a time."""
         for number in range(0, count, _CHUNK):
             some = min(_CHUNK, count - number)
             yield self.make(first + number, some, offset + self.size * number)
@@ -147,9 +137,7 @@ class Maker:
 
 @cache
 def _text() -> bytes:
-    """
-    What bodies are cut out of.
-    """
+    """What bodies are cut out of."""
     rng = np.random.default_rng(SEED)
     lines = bytearray()
     ids, cents = rng.integers(0, 1 << 40, (2, _POOL // 128)).tolist()
@@ -169,8 +157,7 @@ def _text() -> bytes:
 def make(
     root: Path, total: int, *, file_size: int = FILE_SIZE, name: str = "bench", first: int = 0
 ) -> Made:
-    """
-    Make a store, and publish all of it.
+    """Make a store, and publish all of it.
 
     @param total: Bytes of log, at most.
     @param first: The number of its first record; logs that begin with the same one are the same.
@@ -198,9 +185,7 @@ def make(
 
 
 def publish(root: Path, end: int, name: str = "bench") -> None:
-    """
-    Say that a log is final up to an end, as a node does.
-    """
+    """Say that a log is final up to an end, as a node does."""
     point = Point(confirm=end, durable=end, min_offset=0, broker_name=name, generation="bench")
     folder = root / OWN_FOLDER
     folder.mkdir(exist_ok=True)

@@ -1,5 +1,4 @@
-"""
-A pair of ours on a real disk with old files full of messages, to which SYNC writes go while
+"""A pair of ours on a real disk with old files full of messages, to which SYNC writes go while
 something else uses the slave's files.
 """
 
@@ -31,16 +30,13 @@ DISK = os.environ.get("RMQHA_BENCH_DISK") or tempfile.gettempdir()
 
 @frozen
 class LoadedPair:
-    """
-    A master and its slave.
-    """
+    """A master and its slave."""
 
     master: Driver
     slave: Node
 
     def writes(self, count: int) -> list[float]:
-        """
-        Write one after the other.
+        """Write one after the other.
 
         @return: What each took, in microseconds.
         @raise AssertionError: If one was not acknowledged.
@@ -51,25 +47,20 @@ class LoadedPair:
         return list(found["micros"])
 
     def start(self, least: int) -> None:
-        """
-        Start both, and wait until the slave has the queues of so many bytes.
-        """
+        """Start both, and wait until the slave has the queues of so many bytes."""
         self.master.start(PATIENCE)
         self.slave.start(PATIENCE)
         self.slave.until(lambda now: now["dispatchedOffset"] >= least, "built", PATIENCE)
 
     def stop(self) -> None:
-        """
-        Stop both.
-        """
+        """Stop both."""
         self.slave.term()
         self.master.term()
 
 
 @contextmanager
 def loaded_pair(total: int) -> Iterator[LoadedPair]:
-    """
-    Start a pair that is in sync.
+    """Start a pair that is in sync.
 
     @param total: Bytes of log that both have.
     """
@@ -101,8 +92,7 @@ def loaded_pair(total: int) -> Iterator[LoadedPair]:
 
 @contextmanager
 def beside(work: Callable[[], object] | None) -> Iterator[list[int]]:
-    """
-    Do something again and again in a thread, until the block's end.
+    """Do something again and again in a thread, until the block's end.
 
     @param work: C{None} for nothing.
     @return: Its only element is how often it was done.

@@ -1,5 +1,4 @@
-"""
-Processes that measure something each time they are told to: a line with a JSON text goes in,
+"""Processes that measure something each time they are told to: a line with a JSON text goes in,
 one comes back.  They stay up, so that what is compared may take turns and all of it is warm.
 """
 
@@ -21,16 +20,12 @@ ROOT = Path(__file__).parents[3]
 
 
 class Peer:
-    """
-    A process that is measured.
-    """
+    """A process that is measured."""
 
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        """
-        @param log: Takes what it says to the error stream.
-        """
+        """@param log: Takes what it says to the error stream."""
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as errors:
@@ -53,8 +48,7 @@ class Peer:
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Self:
-        """
-        Run a module of ours.
+        """Run a module of ours.
 
         @param prefix: A command that runs it.
         @param environment: What is added to ours.
@@ -63,14 +57,11 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """
-        Of the process.
-        """
+        """Of the process."""
         return self._process.pid
 
     def ask(self, what: str, **more: Any) -> Any:
-        """
-        Tell it to do something, and wait for its answer.
+        """Tell it to do something, and wait for its answer.
 
         @raise AssertionError: If it fails or has ended.
         """
@@ -88,9 +79,7 @@ class Peer:
         raise AssertionError(f"{what}: the process has ended\n{tail}")
 
     def end(self) -> None:
-        """
-        Stop the process.
-        """
+        """Stop the process."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             self._process.stdin.close()
@@ -101,9 +90,7 @@ class Peer:
 
 
 def serve(actions: Mapping[str, Callable[..., Any]]) -> None:
-    """
-    The other side: do what the lines say until there are no more.
-    """
+    """The other side: do what the lines say until there are no more."""
     for line in sys.stdin:
         asked = json.loads(line)
         sys.stdout.write(json.dumps(actions[asked.pop("do")](**asked)) + "\n")
@@ -111,18 +98,14 @@ def serve(actions: Mapping[str, Callable[..., Any]]) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """
-    Measure how many seconds a call takes.
-    """
+    """Measure how many seconds a call takes."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def cat(files: Sequence[Path]) -> float:
-    """
-    What C{cat} reads, in bytes a second.
-    """
+    """What C{cat} reads, in bytes a second."""
     size = sum(path.stat().st_size for path in files)
     command = ["cat", *map(str, files)]
     return size / seconds(lambda: subprocess.run(command, stdout=subprocess.DEVNULL, check=True))
@@ -131,8 +114,7 @@ def cat(files: Sequence[Path]) -> float:
 def in_turns(
     works: Mapping[str, Callable[[], float]], rounds: int, warm: int = 1
 ) -> dict[str, list[float]]:
-    """
-    Measure several things alternately.
+    """Measure several things alternately.
 
     @param works: Each gives its rate.
     @param warm: Rounds before the first one that counts.
@@ -160,8 +142,7 @@ def compared(
     most: bool = False,
     notes: Sequence[str] = (),
 ) -> Row:
-    """
-    A row of the medians' ratio.
+    """A row of the medians' ratio.
 
     @param goal: What it should be at least; at most with C{most}.
     """

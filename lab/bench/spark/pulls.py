@@ -1,6 +1,4 @@
-"""
-The stock way to a store's messages: a Java consumer that pulls them from a stock broker.
-"""
+"""The stock way to a store's messages: a Java consumer that pulls them from a stock broker."""
 
 from __future__ import annotations
 
@@ -32,8 +30,7 @@ PATIENCE = 180.0
 
 
 def part(field: Field) -> list[Row]:
-    """
-    A pull consumer and a query of ours, which both get all columns with bodies and check them.
+    """A pull consumer and a query of ours, which both get all columns with bodies and check them.
 
     @raise jars.Missing: If there is no stock RocketMQ.
     """

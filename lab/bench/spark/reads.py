@@ -1,5 +1,4 @@
-"""
-What Spark reads: rows counted, and rows brought to Java, beside C{cat} of the same files;
+"""What Spark reads: rows counted, and rows brought to Java, beside C{cat} of the same files;
 what a second processor brings; and a store so large that fixed costs hide nothing.
 """
 
@@ -31,9 +30,7 @@ WARM = 2
 
 
 def count(field: Field) -> list[Row]:
-    """
-    Six columns, in our session and in one as Spark makes it.
-    """
+    """Six columns, in our session and in one as Spark makes it."""
     store, ours = field.store, field.spark
     with field.another("plain", 2, *PLAIN) as plain:
         works = {
@@ -49,9 +46,7 @@ def count(field: Field) -> list[Row]:
 
 
 def noop(field: Field) -> list[Row]:
-    """
-    All columns with bodies, to Spark's sink that does nothing.
-    """
+    """All columns with bodies, to Spark's sink that does nothing."""
     store, ours = field.store, field.spark
     works = {
         "cat": lambda: cat(store.files),
@@ -69,9 +64,7 @@ def noop(field: Field) -> list[Row]:
 
 
 def scale(field: Field) -> list[Row]:
-    """
-    A session bound to one processor, and one that has two.
-    """
+    """A session bound to one processor, and one that has two."""
     rows = []
     _ = field.store
     with field.another("one", 1) as one:
@@ -87,8 +80,7 @@ def scale(field: Field) -> list[Row]:
 
 
 def large(field: Field) -> list[Row]:
-    """
-    Six columns of ten GB, and what memory the session's processes have meanwhile; of less, where
+    """Six columns of ten GB, and what memory the session's processes have meanwhile; of less, where
     that does not fit in memory.
     """
     spark = field.spark

@@ -1,5 +1,4 @@
-"""
-A Spark session that is told what to do:
+"""A Spark session that is told what to do:
 C{python -m lab.bench.spark.session FOLDER CPUS [SETTING=VALUE...]}.
 
 Each action answers with its seconds, and with what it was.
@@ -44,9 +43,7 @@ COUNTED = pa.schema([("rows", pa.int64())])
 
 
 def count_rows(wanted: Range) -> Iterable[pa.RecordBatch]:
-    """
-    Decode every column of a range, and drop it.
-    """
+    """Decode every column of a range, and drop it."""
     options = ReadOptions.parse({"path": wanted.root})
     reader = MessageReader(options, chosen_columns(options))
     yield pa.RecordBatch.from_pydict(
@@ -55,9 +52,7 @@ def count_rows(wanted: Range) -> Iterable[pa.RecordBatch]:
 
 
 class Actions:
-    """
-    What the session can be told.
-    """
+    """What the session can be told."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark = spark
@@ -75,39 +70,29 @@ class Actions:
         return reader.load(store)
 
     def index(self, store: str) -> dict[str, Any]:
-        """
-        Make a store's split index.
-        """
+        """Make a store's split index."""
         return {"spans": index(self._spark, store).spans}
 
     def count(self, store: str) -> dict[str, Any]:
-        """
-        Count rows of six columns.
-        """
+        """Count rows of six columns."""
         frame = self._read(store, NUMBERS, "log")
         rows: list[int] = []
         took = seconds(lambda: rows.append(frame.count()))
         return {"seconds": took, "rows": rows[0]}
 
     def noop(self, store: str, raw: bool) -> dict[str, Any]:
-        """
-        Bring all columns to Java, and drop them there.
-        """
+        """Bring all columns to Java, and drop them there."""
         frame = self._read(store, RAW if raw else None, "log")
         took = seconds(lambda: frame.write.format("noop").mode("overwrite").save())
         return {"seconds": took}
 
     def decode(self, store: str) -> dict[str, Any]:
-        """
-        Decode all columns where the tasks run, and drop them there.
-        """
+        """Decode all columns where the tasks run, and drop them there."""
         ranges = ranges_of(self._spark, store)
         return {"seconds": seconds(lambda: run(ranges, count_rows, COUNTED))}
 
     def export(self, store: str, compression: str) -> dict[str, Any]:
-        """
-        Export a store to Parquet files.
-        """
+        """Export a store to Parquet files."""
         out = self._fresh()
         level = 1 if compression == "zstd" else None
         took = seconds(
@@ -118,9 +103,7 @@ class Actions:
         return {"seconds": took, "bytes": _taken(out)}
 
     def parquet(self, store: str, compression: str) -> dict[str, Any]:
-        """
-        Let Spark write the same rows.
-        """
+        """Let Spark write the same rows."""
         out = self._fresh()
         frame = self._read(store, None, "log")
         writer = frame.write.option("compression", compression)
@@ -129,9 +112,7 @@ class Actions:
         return {"seconds": took, "bytes": _taken(out)}
 
     def verify(self, one: str, other: str) -> dict[str, Any]:
-        """
-        Compare two stores with C{rmqha spark verify}'s function.
-        """
+        """Compare two stores with C{rmqha spark verify}'s function."""
         verdict: list[str] = []
         stores = {"one": one, "other": other}
         took = seconds(lambda: verdict.append(verify(self._spark, stores).verdict.value))
@@ -146,8 +127,7 @@ class Actions:
         most: int = 0,
         url: str = "",
     ) -> dict[str, Any]:
-        """
-        Stream what a store has into a Delta table.
+        """Stream what a store has into a Delta table.
 
         @param limit: Bytes of a batch.
         @param table: A table that is there already, or where it shall be.
@@ -181,9 +161,7 @@ class Actions:
         return {"seconds": times}
 
     def follow(self, store: str, table: str, length: float) -> dict[str, Any]:
-        """
-        Stream into a table for some seconds.
-        """
+        """Stream into a table for some seconds."""
         query = stream(
             self._spark,
             store,
@@ -202,8 +180,7 @@ class Actions:
 
 
 def _taken(out: Path) -> int:
-    """
-    Delete what was written.
+    """Delete what was written.
 
     @return: How many bytes it had.
     """
@@ -213,9 +190,7 @@ def _taken(out: Path) -> int:
 
 
 def main() -> None:
-    """
-    Read commands from standard input and answer them.
-    """
+    """Read commands from standard input and answer them."""
     folder, cpus = Path(sys.argv[1]), int(sys.argv[2])
     if cpus < (os.cpu_count() or 1):
         os.sched_setaffinity(0, set(range(cpus)))

@@ -1,6 +1,4 @@
-"""
-Streams into a Delta table: how fast, how steady, how late.
-"""
+"""Streams into a Delta table: how fast, how steady, how late."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ LATE = 0.6
 
 
 def steady(field: Field) -> list[Row]:
-    """
-    A long stream beside the export of the same store.
-    """
+    """A long stream beside the export of the same store."""
     batch = _batch(field)
 
     def export() -> float:
@@ -65,9 +61,8 @@ def steady(field: Field) -> list[Row]:
 
 
 def in_s3(field: Field) -> list[Row]:
-    """
-    The same stream into a table in an S3 server, which runs on the same processors, beside one on
-    the disk.
+    """The same stream into a table in an S3 server, which runs on the same processors, beside one
+    on the disk.
 
     @raise Missing: If the server was not fetched.
     """
@@ -100,8 +95,7 @@ def _batch(field: Field) -> int:
 
 
 def _rate(field: Field, session: Peer, batch: int, **more: str) -> float:
-    """
-    Bytes a second of a stream; its first batch starts the tasks and makes the table, so it does
+    """Bytes a second of a stream; its first batch starts the tasks and makes the table, so it does
     not count, nor does the last one, which is not full.
     """
     told = session.ask("stream", store=str(field.store.root), limit=str(batch), **more)
@@ -111,8 +105,7 @@ def _rate(field: Field, session: Peer, batch: int, **more: str) -> float:
 
 
 def flat(field: Field) -> list[Row]:
-    """
-    Small batches into a new table, and into one with thousands of commits more.
+    """Small batches into a new table, and into one with thousands of commits more.
 
     Those commits are of C{deltalake} alone and name files that are never read: what a batch
     pays for is the length of the table's log and the number of its files.
@@ -153,9 +146,7 @@ def flat(field: Field) -> list[Row]:
 
 
 def grow(root: Path, commits: int) -> None:
-    """
-    Add commits of one file each to a table.
-    """
+    """Add commits of one file each to a table."""
     table = DeltaTable(root)
     columns = table.metadata().partition_columns
     values = dict.fromkeys(columns, "2023-11-14")
@@ -174,18 +165,14 @@ def grow(root: Path, commits: int) -> None:
 
 @frozen
 class Published:
-    """
-    A point: the end, and when it was there, in seconds since 1970.
-    """
+    """A point: the end, and when it was there, in seconds since 1970."""
 
     end: int
     time: float
 
 
 class Writer(threading.Thread):
-    """
-    Lets a log grow steadily, and publishes how far it is.
-    """
+    """Lets a log grow steadily, and publishes how far it is."""
 
     def __init__(self, root: Path, length: float) -> None:
         super().__init__(daemon=True)
@@ -214,9 +201,7 @@ class Writer(threading.Thread):
         self.published.append(Published(end, time.time()))
 
     def run(self) -> None:
-        """
-        Write until the time is over.
-        """
+        """Write until the time is over."""
         begun = time.monotonic()
         for number in range(int(self._length / CADENCE)):
             time.sleep(max(0.0, begun + number * CADENCE - time.monotonic()))
@@ -224,9 +209,7 @@ class Writer(threading.Thread):
 
 
 def late(field: Field) -> list[Row]:
-    """
-    From a point's publication to the commit that has all below it.
-    """
+    """From a point's publication to the commit that has all below it."""
     length = 10.0 if field.quick else LENGTH
     store, table = field.folder / "growing", field.folder / "followed"
     writer = Writer(store, length + 12)
@@ -255,9 +238,7 @@ def late(field: Field) -> list[Row]:
 
 
 def commits_of(table: Path) -> list[Published]:
-    """
-    How far each commit of a Delta table got, by its own transactions, and when.
-    """
+    """How far each commit of a Delta table got, by its own transactions, and when."""
     found = []
     for path in sorted((table / "_delta_log").glob("*.json")):
         actions = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -273,8 +254,7 @@ def commits_of(table: Path) -> list[Published]:
 
 
 def lags(points: Sequence[Published], commits: Sequence[Published], skipped: float) -> list[float]:
-    """
-    Seconds from each point to the first commit that reaches it.
+    """Seconds from each point to the first commit that reaches it.
 
     @param skipped: Seconds after the first commit of which points do not count.
     """

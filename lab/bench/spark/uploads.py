@@ -1,5 +1,4 @@
-"""
-How fast the full files of a store go into a tier, and what that costs the clients of its master.
+"""How fast the full files of a store go into a tier, and what that costs the clients of its master.
 
 The S3 server runs on the same processors, so it runs with the lowest priority while the master has
 clients: elsewhere it would be on other machines.
@@ -43,8 +42,7 @@ for path in sys.argv[2:]:
 
 
 def part(field: Field) -> list[Row]:
-    """
-    Both rows.
+    """Both rows.
 
     @raise Missing: If the server was not fetched.
     """
@@ -65,9 +63,7 @@ def _served(field: Field, prefix: tuple[str, ...] = ()) -> Iterator[S3Server]:
 
 
 def _uploading(server: S3Server, *command: str) -> Callable[[], float]:
-    """
-    @return: Runs a command, and gives the bytes a second that came to be in the server.
-    """
+    """@return: Runs a command, and gives the bytes a second that came to be in the server."""
 
     def upload() -> float:
         place = server.folder / BUCKET / "tier"
@@ -91,9 +87,7 @@ def _tier(server: S3Server, root: Path) -> Callable[[], float]:
 
 
 def _fast(field: Field) -> Row:
-    """
-    C{rmqha tier}, which reads back what it has sent, beside a program that only sends.
-    """
+    """C{rmqha tier}, which reads back what it has sent, beside a program that only sends."""
     store = field.store
     full = [str(path) for path in store.files[:-1]]  # the tier has no other
     with _served(field) as server:
@@ -107,9 +101,7 @@ def _fast(field: Field) -> Row:
 
 
 def _kind(field: Field) -> Row:
-    """
-    SYNC writes to a master, while the files of its slave are uploaded.
-    """
+    """SYNC writes to a master, while the files of its slave are uploaded."""
     total, writes = (128 << 20, 2000) if field.quick else (1 << 30, 10_000)
     found: dict[str, list[float]] = {"alone": [], "upload": []}
     with loaded_pair(total) as pair, _served(field, ("nice", "-n", "19")) as server:

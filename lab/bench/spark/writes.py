@@ -1,5 +1,4 @@
-"""
-What jobs do with a whole store: export it, compare it with a copy; and how
+"""What jobs do with a whole store: export it, compare it with a copy; and how
 much of it an export reads.
 """
 
@@ -18,9 +17,7 @@ CODECS = ("snappy", "zstd")
 
 
 def export(field: Field) -> list[Row]:
-    """
-    Parquet by our export, and by Spark's writer of the same rows.
-    """
+    """Parquet by our export, and by Spark's writer of the same rows."""
     ours = field.spark
     sizes: dict[str, int] = {}
 
@@ -56,9 +53,7 @@ def export(field: Field) -> list[Row]:
 
 
 def read(field: Field) -> list[Row]:
-    """
-    What an export reads, beside what it is to read: all of its processes, whatever they read.
-    """
+    """What an export reads, beside what it is to read: all of its processes, whatever they read."""
     ours, root = field.spark, str(field.store.root)
 
     def export() -> list[int]:
@@ -85,9 +80,7 @@ def read(field: Field) -> list[Row]:
 
 
 def verify(field: Field) -> list[Row]:
-    """
-    Two stores that are equal: bytes of both count, as they do for C{cat}.
-    """
+    """Two stores that are equal: bytes of both count, as they do for C{cat}."""
     copy = field.store.copied(field.folder / "copy")
     both = [*field.store.files, *copy.files]
 

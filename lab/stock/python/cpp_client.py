@@ -1,6 +1,4 @@
-"""
-The C++ client of the wheel C{rocketmq} as a child process: see lab/stock/clients.py.
-"""
+"""The C++ client of the wheel C{rocketmq} as a child process: see lab/stock/clients.py."""
 
 import os
 import threading
@@ -27,9 +25,7 @@ def send(
     secretKey="",
     **_,
 ):
-    """
-    Send each body and answer what came of it.
-    """
+    """Send each body and answer what came of it."""
     with starting:
         if (group, accessKey) not in producers:
             producer = Producer(group)
@@ -60,9 +56,7 @@ def send(
 def consume(
     number, name, namesrv, group, topic, tags="*", orderly=False, accessKey="", secretKey="", **_
 ):
-    """
-    Tell each message, until stopped.
-    """
+    """Tell each message, until stopped."""
     consumer = PushConsumer(group, orderly=orderly)
     consumer.set_namesrv_addr(namesrv)
     if accessKey:

@@ -1,5 +1,4 @@
-"""
-C{pyrocketmq} as a child process, which drives the Java client's jars in a JVM inside this
+"""C{pyrocketmq} as a child process, which drives the Java client's jars in a JVM inside this
 process: see lab/stock/clients.py.
 """
 
@@ -37,9 +36,7 @@ made = iter(range(1000))
 
 
 def prepare(client, namesrv):
-    """
-    What every client is told: whom to ask, and to be quick.
-    """
+    """What every client is told: whom to ask, and to be quick."""
     client.setNamesrvAddr(namesrv)
     client.setInstanceName(f"{os.getpid()}-{next(made)}")
     client.setPollNameServerInterval(1000)
@@ -48,9 +45,7 @@ def prepare(client, namesrv):
 
 
 def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0, **_):
-    """
-    Send each body and answer what came of it.
-    """
+    """Send each body and answer what came of it."""
     with starting:
         if group not in producers:
             producer = Producer(group)
@@ -80,9 +75,7 @@ def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0,
 
 
 class Teller(MessageListenerConcurrently):
-    """
-    A listener that reports each message.
-    """
+    """A listener that reports each message."""
 
     def __init__(self, number):
         self.number = number
@@ -105,9 +98,7 @@ class Teller(MessageListenerConcurrently):
 
 
 def consume(number, name, namesrv, group, topic, tags="*", **_):
-    """
-    Tell each message, until stopped.
-    """
+    """Tell each message, until stopped."""
     with starting:
         consumer = PushConsumer(group)
         prepare(consumer, namesrv)

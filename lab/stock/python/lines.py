@@ -1,5 +1,4 @@
-"""
-Commands and answers, one JSON object a line: the side of the Python clients, which run in an
+"""Commands and answers, one JSON object a line: the side of the Python clients, which run in an
 environment of their own, each command in a thread.
 """
 
@@ -12,9 +11,7 @@ _lock = threading.Lock()
 
 
 def say(**content):
-    """
-    Write one line to the parent.
-    """
+    """Write one line to the parent."""
     with _lock:
         sys.stdout.write(json.dumps(content) + "\n")
         sys.stdout.flush()
@@ -31,8 +28,7 @@ def _answer(commands, asked):
 
 
 def serve(commands):
-    """
-    Serve until stdin ends.
+    """Serve until stdin ends.
 
     @param commands: What to do for each command, by name: called with the command's number
         and content; what it returns is the answer.
@@ -44,17 +40,13 @@ def serve(commands):
 
 
 class Consumers:
-    """
-    The consumers that run, by name.
-    """
+    """The consumers that run, by name."""
 
     def __init__(self):
         self._running = {}
 
     def run(self, name, number, consumer):
-        """
-        Say that a consumer runs, and wait until it is stopped by its name.
-        """
+        """Say that a consumer runs, and wait until it is stopped by its name."""
         stopped = threading.Event()
         self._running[name] = consumer, stopped
         say(number=number, started=True)
@@ -62,9 +54,7 @@ class Consumers:
         return "stopped"
 
     def stop(self, number, name, **_):
-        """
-        Stop the consumer of a name.
-        """
+        """Stop the consumer of a name."""
         consumer, stopped = self._running.pop(name)
         consumer.shutdown()
         stopped.set()

@@ -1,3 +1,1 @@
-"""
-Access control: who may ask what of a broker.
-"""
+"""Access control: who may ask what of a broker."""

@@ -1,5 +1,5 @@
-"""
-Whether a request may be worked at: from where it comes, who signed it, and what the account may do.
+"""Whether a request may be worked at: from where it comes, who signed it, and what the account may
+do.
 
 Source: docs/protocol/remoting.md, Access control.
 """
@@ -32,8 +32,7 @@ _NO_ACCOUNT = token_hex()
 
 @define(eq=False, kw_only=True)
 class AccessControl:
-    """
-    Decides about requests.
+    """Decides about requests.
 
     @ivar table: The accounts that are in force.
     @ivar refused: How many requests were refused.
@@ -43,14 +42,11 @@ class AccessControl:
     refused: int = field(default=0, init=False)
 
     def trusts(self, host: str) -> bool:
-        """
-        Whether everything is taken from an address.
-        """
+        """Whether everything is taken from an address."""
         return self.table().white.contain(host)
 
     def permits(self, host: str, name: str, wanted: Wanted) -> bool:
-        """
-        Whether a client may be told what only some accounts may know, by the accounts of now.
+        """Whether a client may be told what only some accounts may know, by the accounts of now.
 
         @param host: Where it is.
         @param name: The account that its last heartbeat was signed by.
@@ -59,8 +55,7 @@ class AccessControl:
         return self.trusts(host) or (account is not None and account.may(*wanted))
 
     def check(self, host: str, command: Command, need: AccountNeed) -> None:
-        """
-        Let a request pass, or not.
+        """Let a request pass, or not.
 
         @param host: Where it comes from.
         @param need: What it needs.
@@ -108,18 +103,14 @@ def _check_permissions(account: Account, command: Command, need: AccountNeed) ->
 
 
 def _shown(resource: str) -> str:
-    """
-    A topic or a group in words.
-    """
+    """A topic or a group in words."""
     name = resource.removeprefix(RETRY_PREFIX)
     kind = "group" if resource.startswith(RETRY_PREFIX) else "topic"
     return f"{kind} {name}" if name else f"what is told of all {kind}s"
 
 
 def _signed(command: Command, secret_key: str) -> bool:
-    """
-    Whether a request was signed with a key; it takes as long if not.
-    """
+    """Whether a request was signed with a key; it takes as long if not."""
     given = command.ext.get(SIGNATURE, "").encode(errors="replace")
     ext, body = command.ext, command.body
     right = hmac.compare_digest(given, signature(ext, body, secret_key).encode())

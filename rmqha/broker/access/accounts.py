@@ -1,5 +1,4 @@
-"""
-What C{plain_acl.yml} says: accounts, what each may do, and who needs none.
+"""What C{plain_acl.yml} says: accounts, what each may do, and who needs none.
 
 Only what would be understood in one way is taken.  A stock broker reads a permission that it does
 not know as C{DENY}, and so do we; but a list that is none, an account that is there twice or a
@@ -27,9 +26,7 @@ LEAST_KEY = 7
 
 
 class Grant(IntFlag):
-    """
-    What somebody may do with a topic, or with a group; C{DENY} is none of it.
-    """
+    """What somebody may do with a topic, or with a group; C{DENY} is none of it."""
 
     DENY = 0
     PUB = 1
@@ -46,16 +43,13 @@ _WORDS = {
 
 
 def permission(text: str) -> Grant:
-    """
-    Read a permission.  What is none of the known ones is C{DENY}, as in stock.
-    """
+    """Read a permission.  What is none of the known ones is C{DENY}, as in stock."""
     return _WORDS.get(text.strip(), Grant.DENY)
 
 
 @frozen(kw_only=True)
 class Account:
-    """
-    One account.
+    """One account.
 
     @ivar row: As the file has it, for when the file is written.
     @ivar admin: Whether it may administer.
@@ -74,8 +68,7 @@ class Account:
 
     @classmethod
     def read(cls, row: Any, place: str) -> Self:
-        """
-        Read one row of the file.
+        """Read one row of the file.
 
         @param place: Which one, for messages.
         @raise AclInvalid: If it is none.
@@ -107,9 +100,7 @@ class Account:
 
     @property
     def shown(self) -> PlainAccessConfig:
-        """
-        What an administrator is shown: all but the secret key.
-        """
+        """What an administrator is shown: all but the secret key."""
         place = f"account {self.access_key!r}"
         return PlainAccessConfig(
             access_key=self.access_key,
@@ -122,8 +113,7 @@ class Account:
         )
 
     def may(self, resource: str, wanted: Grant) -> bool:
-        """
-        Whether any of the wanted things is permitted.
+        """Whether any of the wanted things is permitted.
 
         @param resource: A topic, or the retry topic of a group.
         """
@@ -134,9 +124,7 @@ class Account:
 
 
 def _text(row: Mapping[str, Any], name: str, place: str) -> str:
-    """
-    @raise AclInvalid: If it is anything else than a text.
-    """
+    """@raise AclInvalid: If it is anything else than a text."""
     value = row.get(name)
     if value is None:
         return ""
@@ -166,8 +154,7 @@ def _permissions(row: Mapping[str, Any], name: str, place: str) -> dict[str, Gra
 
 @frozen(kw_only=True)
 class AccessTable:
-    """
-    All that the file says; a change makes another one.
+    """All that the file says; a change makes another one.
 
     @ivar accounts: By access key.
     @ivar white: From where everything is taken, whoever sends it.
@@ -182,8 +169,7 @@ class AccessTable:
 
     @classmethod
     def read(cls, content: Any) -> Self:
-        """
-        Read what YAML made of the file.
+        """Read what YAML made of the file.
 
         @raise AclInvalid: If that is not all understood.
         """
@@ -207,9 +193,7 @@ class AccessTable:
         )
 
     def content(self) -> dict[str, Any]:
-        """
-        The same as it stands in the file.
-        """
+        """The same as it stands in the file."""
         return {
             "globalWhiteRemoteAddresses": list(self.white_texts),
             "accounts": [dict(account.row) for account in self.accounts.values()],
@@ -217,8 +201,7 @@ class AccessTable:
         }
 
     def with_account(self, row: Mapping[str, Any], now_ms: int) -> Self:
-        """
-        The table with an account more, or with one changed: what the row does not say stays.
+        """The table with an account more, or with one changed: what the row does not say stays.
 
         @raise AclInvalid: If that makes no account.
         """
@@ -232,8 +215,7 @@ class AccessTable:
         )
 
     def without_account(self, access_key: str, now_ms: int) -> Self:
-        """
-        The table with an account less.
+        """The table with an account less.
 
         @raise AclInvalid: If there is none of that key.
         """
@@ -243,8 +225,7 @@ class AccessTable:
         return evolve(self, accounts=accounts, version=self.version.changed(now_ms))
 
     def with_white(self, texts: tuple[str, ...], now_ms: int) -> Self:
-        """
-        The table with other addresses from where everything is taken.
+        """The table with other addresses from where everything is taken.
 
         @raise AclInvalid: If one is none.
         """
@@ -254,9 +235,7 @@ class AccessTable:
 
 
 def _version(written: Any) -> DataVersion:
-    """
-    The file's version; one that cannot be read is that of a new file.
-    """
+    """The file's version; one that cannot be read is that of a new file."""
     first = written[0] if isinstance(written, list) and written else None
     if not isinstance(first, dict):
         return DataVersion()

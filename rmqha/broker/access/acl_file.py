@@ -1,5 +1,4 @@
-"""
-The file of accounts: read at the start, again when somebody has changed it, and written where an
+"""The file of accounts: read at the start, again when somebody has changed it, and written where an
 administrator asks for it.
 
 A file that cannot be used any more changes nothing: the accounts that were read last stay in force,
@@ -54,8 +53,7 @@ Change = Callable[[AccessTable], AccessTable]
 
 @define(eq=False, kw_only=True)
 class AclFile:
-    """
-    C{plain_acl.yml}, and what it says.
+    """C{plain_acl.yml}, and what it says.
 
     @ivar in_thread: Runs what blocks, one thing at a time, in a thread that nobody waits for.
     @ivar table: What is in force.  A thread replaces it, so whoever looks twice keeps it.
@@ -77,8 +75,7 @@ class AclFile:
         self._looking = Periodic("reading changed accounts", self.clock, self._look)
 
     def start(self) -> None:
-        """
-        Read it now, and again whenever it has changed.
+        """Read it now, and again whenever it has changed.
 
         @raise KeyFileInvalid: If it cannot be used.
         """
@@ -96,14 +93,11 @@ class AclFile:
         self._looking.start(LOOK_EVERY)
 
     def stop(self) -> None:
-        """
-        Look no more.  A look that is under way is not waited for: it may never end.
-        """
+        """Look no more.  A look that is under way is not waited for: it may never end."""
         self._looking.stop()
 
     def change(self, change: Change) -> Deferred[None]:
-        """
-        Change it, on the disk and in force.
+        """Change it, on the disk and in force.
 
         @return: Fires when that is done.  Fails with L{KeyFileInvalid}, or C{OSError} if it cannot
             be written.
@@ -113,24 +107,18 @@ class AclFile:
         return self.in_thread(self._change, change)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A file that cannot be used as it is, or that a thread does not come back from.
-        """
+        """A file that cannot be used as it is, or that a thread does not come back from."""
         fault = f"{self.path}: {self._hangs}" if self._hangs else self.fault
         if fault:
             yield HealthReason("accounts", f"{fault}; those read before are in force")
 
     @property
     def _hangs(self) -> str:
-        """
-        That the file is being read for too long; empty if it is not.
-        """
+        """That the file is being read for too long; empty if it is not."""
         took = 0.0 if self._begun is None else self.clock.seconds() - self._begun
         return f"this has not been read for {took:.0f} s" if took >= LONGEST_READ else ""
 
@@ -162,16 +150,12 @@ class AclFile:
         return result
 
     def _tried(self) -> None:
-        """
-        Read it, if it has changed; what is wrong with it is kept in L{fault}.
-        """
+        """Read it, if it has changed; what is wrong with it is kept in L{fault}."""
         with suppress(KeyFileInvalid):
             self._read()
 
     def _read(self) -> None:
-        """
-        @raise KeyFileInvalid: If it cannot be used.
-        """
+        """@raise KeyFileInvalid: If it cannot be used."""
         try:
             _refuse_others(self.path)
             raw = read_regular(self.path)
@@ -191,8 +175,7 @@ class AclFile:
 
 
 def read_accounts(path: Path) -> AccessTable:
-    """
-    What such a file says now.
+    """What such a file says now.
 
     @raise KeyFileInvalid: If it cannot be used.
     """
@@ -201,9 +184,7 @@ def read_accounts(path: Path) -> AccessTable:
 
 
 def _refuse_others(path: Path) -> None:
-    """
-    @raise AclInvalid: If there are more files of accounts, or if that cannot be seen.
-    """
+    """@raise AclInvalid: If there are more files of accounts, or if that cannot be seen."""
     folder = path.parent / FOLDER
     with understood(folder):
         found = sorted(str(each.relative_to(folder)) for each in _accounts_below(folder))
@@ -213,9 +194,7 @@ def _refuse_others(path: Path) -> None:
 
 
 def _accounts_below(folder: Path) -> Iterator[Path]:
-    """
-    @raise AclInvalid: If a folder cannot be listed.
-    """
+    """@raise AclInvalid: If a folder cannot be listed."""
     seen: set[str] = set()
     for where, folders, names in os.walk(folder, onerror=_not_listed, followlinks=True):
         real = os.path.realpath(where)
@@ -232,9 +211,7 @@ def _not_listed(error: OSError) -> None:
 
 
 def _table(raw: bytes, path: Path) -> AccessTable:
-    """
-    @raise KeyFileInvalid: If that is no file of accounts.
-    """
+    """@raise KeyFileInvalid: If that is no file of accounts."""
     with understood(path):
         try:
             return AccessTable.read(texts_in(raw, path))
@@ -243,9 +220,7 @@ def _table(raw: bytes, path: Path) -> AccessTable:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """
-    Write a file anew, with the permissions and the owner that it had; durable on return.
-    """
+    """Write a file anew, with the permissions and the owner that it had; durable on return."""
     before = path.stat()
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)

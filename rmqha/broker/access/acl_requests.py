@@ -1,5 +1,4 @@
-"""
-Accounts as administrators see them and change them: 50 to 54; and what those of RocketMQ 5 are
+"""Accounts as administrators see them and change them: 50 to 54; and what those of RocketMQ 5 are
 told, which has users and ACLs in their place.
 
 Source: docs/protocol/remoting.md, Access control.
@@ -46,8 +45,7 @@ _LISTS = ("topicPerms", "groupPerms")
 
 @define(eq=False, kw_only=True)
 class AclRequests:
-    """
-    Answers them.
+    """Answers them.
 
     @ivar file: The accounts; C{None} where there is no access control.
     @ivar broker_name: This broker's name.
@@ -74,9 +72,7 @@ class AclRequests:
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        50: make an account, or change what is said of one.
-        """
+        """50: make an account, or change what is said of one."""
         header = command.custom(AclConfigRequest)
         # Whether it is an administrator's is always said, the rest only where it is to change.
         row: dict[str, Any] = {
@@ -92,9 +88,7 @@ class AclRequests:
         )
 
     def delete(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        51: remove an account.
-        """
+        """51: remove an account."""
         name = command.custom(AccessKeyRequest).access_key
         return self._changed(
             lambda table: table.without_account(name, self.now_ms()),
@@ -104,9 +98,7 @@ class AclRequests:
         )
 
     def update_white(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        53: say anew from where everything is taken.
-        """
+        """53: say anew from where everything is taken."""
         failed = ResponseCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
         header = command.custom(GlobalWhiteAddressesRequest)
         other = header.acl_file_full_path
@@ -121,9 +113,7 @@ class AclRequests:
         )
 
     def version(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        52: which state of the file is in force.
-        """
+        """52: which state of the file is in force."""
         file = self._in_force(ResponseCode.SYSTEM_ERROR)
         version = json_body.to_json(file.table.version)
         return command.answer(
@@ -137,18 +127,14 @@ class AclRequests:
         )
 
     def show(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        54: all accounts, without their secret keys.
-        """
+        """54: all accounts, without their secret keys."""
         table = self._in_force(ResponseCode.SYSTEM_ERROR).table
         rows = tuple(account.shown for account in table.accounts.values())
         shown = AclConfig(global_white_addrs=table.white_texts, plain_access_configs=rows)
         return command.answer(body=json_body.write(shown))
 
     def of_5(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        3001 to 3010: there is nothing like it here.
-        """
+        """3001 to 3010: there is nothing like it here."""
         return command.answer(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {command.code} not supported: this broker has no users and ACLs as "
@@ -167,8 +153,7 @@ class AclRequests:
         connection: RemotingProtocol,
         what: str,
     ) -> Deferred[Answer]:
-        """
-        Change the file.
+        """Change the file.
 
         @param failed: The answer's code if that is impossible.
         @param what: What was done, for the log.

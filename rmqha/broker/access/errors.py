@@ -1,6 +1,4 @@
-"""
-What is wrong with a file of accounts.
-"""
+"""What is wrong with a file of accounts."""
 
 from __future__ import annotations
 
@@ -11,6 +9,4 @@ from rmqha.net.key_file import KeyFileInvalid
 
 @frozen
 class AclInvalid(KeyFileInvalid):
-    """
-    Accounts cannot be used as they are written.
-    """
+    """Accounts cannot be used as they are written."""

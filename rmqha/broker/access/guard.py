@@ -1,6 +1,4 @@
-"""
-Where access control stands: before the handlers, and before the short way of messages.
-"""
+"""Where access control stands: before the handlers, and before the short way of messages."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from rmqha.wire.remoting.command import Command
 
 
 def checked(access: AccessControl, need: AccountNeed, handler: Handler) -> Handler:
-    """
-    A handler that works at what access control lets pass.
-    """
+    """A handler that works at what access control lets pass."""
 
     def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         access.check(connection.host, command, need)
@@ -28,26 +24,20 @@ def checked(access: AccessControl, need: AccountNeed, handler: Handler) -> Handl
 
 @define(eq=False)
 class TrustedLane:
-    """
-    A lane for those from whom everything is taken; it does not see signatures.
-    """
+    """A lane for those from whom everything is taken; it does not see signatures."""
 
     lane: Lane
     access: AccessControl
 
     @property
     def code(self) -> int:
-        """
-        The code of the run that was served last.
-        """
+        """The code of the run that was served last."""
         return self.lane.code
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
-        """
-        Serve frames in one go, or leave them all to the handlers.
-        """
+        """Serve frames in one go, or leave them all to the handlers."""
         if not self.access.trusts(connection.host):
             return 0, at
         return self.lane.serve_run(connection, data, at, stop)

@@ -1,5 +1,4 @@
-"""
-What a request needs of the account that sends it: topics and groups, or an administrator's.
+"""What a request needs of the account that sends it: topics and groups, or an administrator's.
 
 The parts of the broker state it with these words beside their handlers.  Under access control a
 request of which nothing is stated is refused.
@@ -31,8 +30,7 @@ PUB, SUB, EITHER = Grant.PUB, Grant.SUB, Grant.EITHER
 
 @frozen(kw_only=True)
 class AccountNeed(Need):
-    """
-    What is needed where there are accounts.
+    """What is needed where there are accounts.
 
     @ivar wants: Gives what a request wants of topics and groups; C{None} where nobody has stated
         it.  It may raise what says that the request is none of its kind.
@@ -50,16 +48,12 @@ Stated = tuple[AccountNeed, Handler]
 
 
 def of(said: str, wants: Callable[[Command], Iterable[Wanted]]) -> AccountNeed:
-    """
-    Something of some topics and groups.
-    """
+    """Something of some topics and groups."""
     return AccountNeed(said=said, wants=wants, listed=False)
 
 
 def nothing(command: Command) -> Iterable[Wanted]:
-    """
-    No topic and no group.
-    """
+    """No topic and no group."""
     return ()
 
 
@@ -83,22 +77,17 @@ CHANGES_TABLES = evolve(CHANGES, master=True)
 
 
 def in_group(name: str) -> Wanted:
-    """
-    To consume in a group.
-    """
+    """To consume in a group."""
     return RETRY_PREFIX + name, SUB
 
 
 def sent(topic: str) -> Wanted:
-    """
-    To send to a topic: who sends to a retry topic acts for the group.
-    """
+    """To send to a topic: who sends to a retry topic acts for the group."""
     return topic, SUB if topic.startswith(RETRY_PREFIX) else PUB
 
 
 def sends(field: str) -> AccountNeed:
-    """
-    A message.
+    """A message.
 
     @param field: Where its topic stands.
     """
@@ -106,8 +95,7 @@ def sends(field: str) -> AccountNeed:
 
 
 def reads(*, groups: str = "", topics: str = "", topic_needs: Grant = SUB) -> AccountNeed:
-    """
-    A group, a topic or both, named by fields.
+    """A group, a topic or both, named by fields.
 
     @param groups: The field of the group; a request without it has none.
     @param topics: The field of the topic, which each request has.
@@ -131,9 +119,7 @@ KNOWS = reads(topics="topic", topic_needs=EITHER)
 
 
 def reads_all(*, topics: bool = False, groups: bool = False) -> AccountNeed:
-    """
-    What is told of all topics, all groups or both.
-    """
+    """What is told of all topics, all groups or both."""
     wanted = [("", SUB)] * topics + [in_group("")] * groups
     words = ["all topics"] * topics + ["all groups"] * groups
     return of(f"SUB: {', '.join(words)}", lambda command: wanted)

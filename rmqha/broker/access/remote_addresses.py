@@ -1,5 +1,4 @@
-"""
-White remote addresses: from where requests are taken without a signature.
+"""White remote addresses: from where requests are taken without a signature.
 
 A pattern is one address whose parts behind the first may be C{*}, a range C{1-9} or, as the last
 one, a choice C{{1,2}}; of IPv6 parts behind a C{*} may be left out.  Several have commas between,
@@ -28,16 +27,13 @@ _Part = Callable[[int], bool]
 
 
 def patterns(text: str) -> tuple[str, ...]:
-    """
-    The patterns that have commas between.
-    """
+    """The patterns that have commas between."""
     return tuple(part.strip() for part in _COMMAS.split(text) if part.strip())
 
 
 @frozen
 class RemoteAddresses:
-    """
-    Some addresses.
+    """Some addresses.
 
     @ivar text: As they were written.
     """
@@ -47,8 +43,7 @@ class RemoteAddresses:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """
-        Read patterns; an empty text is nobody.
+        """Read patterns; an empty text is nobody.
 
         @raise AclInvalid: If one is none.
         """
@@ -56,16 +51,14 @@ class RemoteAddresses:
 
     @classmethod
     def all_of(cls, texts: Iterable[str]) -> Self:
-        """
-        Read several texts.
+        """Read several texts.
 
         @raise AclInvalid: As L{parse}.
         """
         return cls.parse(",".join(texts))
 
     def contain(self, host: str) -> bool:
-        """
-        Whether a peer's address is among them.
+        """Whether a peer's address is among them.
 
         @param host: An IPv4 or IPv6 address as text; other text is nowhere.
         """
@@ -86,9 +79,7 @@ class RemoteAddresses:
 
 
 def _pattern(text: str) -> tuple[int, tuple[_Part, ...]]:
-    """
-    @return: The version of IP, 0 for both, and what the first numbers of an address must be.
-    """
+    """@return: The version of IP, 0 for both, and what the first numbers of an address must be."""
     if text in _EVERYBODY:
         return 0, ()
     version, mark, base, count = (6, ":", 16, 8) if ":" in text else (4, ".", 10, 4)
@@ -108,9 +99,7 @@ def _pattern(text: str) -> tuple[int, tuple[_Part, ...]]:
 
 
 def _words(text: str, mark: str, count: int) -> list[str]:
-    """
-    The parts of a pattern; those that C{::} stands for are zeros.
-    """
+    """The parts of a pattern; those that C{::} stands for are zeros."""
     before, double, after = text.partition("::")
     if mark != ":" or not double:
         return text.split(mark)
@@ -119,8 +108,7 @@ def _words(text: str, mark: str, count: int) -> list[str]:
 
 
 def _part(word: str, base: int, most: int) -> _Part:
-    """
-    What one part of a pattern says of a number.
+    """What one part of a pattern says of a number.
 
     @raise ValueError: If it is no part.
     """

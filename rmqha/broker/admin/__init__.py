@@ -1,3 +1,1 @@
-"""
-What administrators ask of a broker, and who may.
-"""
+"""What administrators ask of a broker, and who may."""

@@ -1,5 +1,4 @@
-"""
-Deleting old files on request: 306, 316 and 329.
+"""Deleting old files on request: 306, 316 and 329.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -20,9 +19,7 @@ from rmqha.wire.remoting.command import Command
 
 @define(eq=False)
 class Cleaning:
-    """
-    Has files deleted that would be deleted later.
-    """
+    """Has files deleted that would be deleted later."""
 
     store: Store
 
@@ -34,16 +31,13 @@ class Cleaning:
         }
 
     def queues(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        306 and 316: delete queue files whose messages are gone.  A topic that is deleted has none
-        from then on.
+        """306 and 316: delete queue files whose messages are gone.  A topic that is deleted has
+        none from then on.
         """
         self.store.trimmer.follow(self.store.log.min_offset)
         return None
 
     def log(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        329: delete log files that are old enough, whatever the hour.
-        """
+        """329: delete log files that are old enough, whatever the hour."""
         self.store.retention.demand()
         return None

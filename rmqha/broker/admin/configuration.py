@@ -1,5 +1,4 @@
-"""
-The configuration as administrators see it, and change it while the broker runs.
+"""The configuration as administrators see it, and change it while the broker runs.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -42,9 +41,7 @@ USE_TLS = "useTLS"
 
 @define(eq=False)
 class BrokerConfiguration:
-    """
-    Answers requests 25 and 26.
-    """
+    """Answers requests 25 and 26."""
 
     current: CurrentSettings
     topics: Topics
@@ -58,9 +55,7 @@ class BrokerConfiguration:
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        25: change some keys until the next start.
-        """
+        """25: change some keys until the next start."""
         texts = config_changes.asked(command)
         settings = self.current.settings
         lists = LISTS.intersection(texts)
@@ -82,9 +77,7 @@ class BrokerConfiguration:
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        26: all keys as they are.
-        """
+        """26: all keys as they are."""
         texts = {row.key: row.value for row in describe(self.current.settings)} | FOR_TOOLS
         texts[USE_TLS] = texts["tlsEnable"]
         body = "".join(f"{key}={text}\n" for key, text in texts.items()).encode()

@@ -1,5 +1,4 @@
-"""
-Questions that clients answer: 307, 309 and 223 are passed on to them.
+"""Questions that clients answer: 307, 309 and 223 are passed on to them.
 
 Source: docs/protocol/remoting.md, Requests to clients.
 """
@@ -40,8 +39,7 @@ STATUS_PATIENCE = 5.0
 
 @define(eq=False)
 class Forwarding:
-    """
-    Passes questions on.
+    """Passes questions on.
 
     @ivar name: The broker's.
     """
@@ -58,16 +56,12 @@ class Forwarding:
         }
 
     def running_info(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        307: what a consumer is doing.
-        """
+        """307: what a consumer is doing."""
         header = from_ext(RunningInfoRequest, command.ext)
         return self._pass(command, header.consumer_group, header.client_id, dict(command.ext), b"")
 
     def consume(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        309: have a consumer take one message now, and say how it went.
-        """
+        """309: have a consumer take one message now, and say how it went."""
         header = from_ext(ConsumeDirectlyRequest, command.ext)
         text = header.msg_id or ""
         record = self.lookup.claimed(offset_in(text))
@@ -80,9 +74,7 @@ class Forwarding:
     def _pass(
         self, command: Command, group: str, client_id: str, ext: dict[str, str], body: bytes
     ) -> Deferred[Answer]:
-        """
-        Pass a question on, and the client's answer back as it is.
-        """
+        """Pass a question on, and the client's answer back as it is."""
         who = f"<{group[:256]}> <{client_id[:256]}>"
         member = next(iter(self._members(group, client_id)), None)
         if member is None:
@@ -105,9 +97,7 @@ class Forwarding:
         return member.connection.request(request, PATIENCE).addCallbacks(answered, failed)
 
     def status(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        223: the offsets each consumer of a group stands at.
-        """
+        """223: the offsets each consumer of a group stands at."""
         header = from_ext(ConsumerStatusRequest, command.ext)
         members = self._members(header.group, header.client_addr or "")
         if not members:
@@ -135,9 +125,7 @@ class Forwarding:
         return DeferredList(asked, consumeErrors=True).addCallback(answered)
 
     def _members(self, group: str, client_id: str) -> list[Member]:
-        """
-        The members of a group, or the one of that id; the newest first.
-        """
+        """The members of a group, or the one of that id; the newest first."""
         found = self.consumers.group(group)
         members = [] if found is None else reversed(list(found.members.values()))
         return [

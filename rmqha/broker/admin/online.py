@@ -1,5 +1,4 @@
-"""
-Who is connected: requests 203, 204 and 328.
+"""Who is connected: requests 203, 204 and 328.
 
 Source: docs/protocol/remoting.md, Clients.
 """
@@ -32,8 +31,7 @@ from rmqha.wire.remoting.headers.clients import ConsumerGroupRequest, ProducerGr
 
 @define(eq=False)
 class Online:
-    """
-    Answers about clients.
+    """Answers about clients.
 
     @ivar now_ms: Milliseconds since 1970.
     """
@@ -54,9 +52,7 @@ class Online:
         }
 
     def consumer_group(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        203: a group's consumers, and what they want.
-        """
+        """203: a group's consumers, and what they want."""
         name = from_ext(ConsumerGroupRequest, command.ext).consumer_group
         group = self.consumers.group(name)
         if group is None:
@@ -73,9 +69,7 @@ class Online:
         return command.answer(body=json_body.write(body))
 
     def producer_group(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        204: the connections of a producer group.
-        """
+        """204: the connections of a producer group."""
         name = from_ext(ProducerGroupRequest, command.ext).producer_group
         group = self.producers.group(name)
         if group is None:
@@ -86,9 +80,7 @@ class Online:
         return command.answer(body=json_body.write(body))
 
     def all_producers(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        328: all producers by group.
-        """
+        """328: all producers by group."""
         data = {
             group.name: tuple(self._info(member) for member in group.members.values())
             for group in self.producers

@@ -1,5 +1,4 @@
-"""
-Who may send which request: what a slave does not do, and what only some peers may.
+"""Who may send which request: what a slave does not do, and what only some peers may.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -27,8 +26,7 @@ SLAVE_REFUSES = (
 def guarded(
     stated: Stated, *, allowed: Allowed, master: bool, access: AccessControl | None = None
 ) -> Handler:
-    """
-    A handler with its guards.
+    """A handler with its guards.
 
     @param allowed: Who may administer.
     @param master: Whether this broker is one.

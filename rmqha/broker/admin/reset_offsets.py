@@ -1,5 +1,4 @@
-"""
-Moving a group to another time: request 222 from an administrator, 220 to the consumers.
+"""Moving a group to another time: request 222 from an administrator, 220 to the consumers.
 
 The broker only works out where to; its consumers stop, move and commit.  If none is there, 4.9's
 tool commits itself, of a group that has consumed something, while 5.x's leaves it to the broker;
@@ -37,8 +36,7 @@ TO_END = -1
 
 @define(eq=False, kw_only=True)
 class Resets:
-    """
-    Works out offsets and tells consumers.
+    """Works out offsets and tells consumers.
 
     @ivar name: The broker's.
     """
@@ -54,9 +52,7 @@ class Resets:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (CHANGES, self.reset)}
 
     def reset(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        222: have a group's consumers move.
-        """
+        """222: have a group's consumers move."""
         header = from_ext(ResetOffsetRequest, command.ext)
         table = ResetOffsets(
             offset_table={
@@ -98,9 +94,7 @@ class Resets:
         return range(header.queue_id, header.queue_id + 1)
 
     def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
-        """
-        Where the group goes on in a queue.
-        """
+        """Where the group goes on in a queue."""
         topic = header.topic
         now = self.offsets.get(header.group, topic, queue_id)
         first, end = self.lookup.bounds(topic, queue_id) or (0, 0)
@@ -111,9 +105,7 @@ class Resets:
         return target if now is None or header.is_force or target < now else now
 
     def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:
-        """
-        220: tell all consumers, each in the form it reads.
-        """
+        """220: tell all consumers, each in the form it reads."""
         if not members:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE,

@@ -1,5 +1,4 @@
-"""
-How the broker is doing: requests 28 and 907.
+"""How the broker is doing: requests 28 and 907.
 
 A slave of ours asks its master request 28 before it says a word to its log, so the log's bounds
 and the time of the start must be true at any moment.  What stock brokers tell of thread pools and
@@ -69,8 +68,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 @define(eq=False, kw_only=True)
 class Runtime:
-    """
-    Answers about the broker itself.
+    """Answers about the broker itself.
 
     @ivar first: Where the log ended when this began, in bytes.
     @ivar puts: What sees all writes; C{None} on a slave.
@@ -100,9 +98,7 @@ class Runtime:
         }
 
     def info(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        28: a table of everything.  A broker of ours that asks tells which master it knows.
-        """
+        """28: a table of everything.  A broker of ours that asks tells which master it knows."""
         if command.ext:
             self._hear(connection.host, command)
         table = (
@@ -124,9 +120,7 @@ class Runtime:
             self.claimed(host, claim)
 
     def ha_status(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        907: the replicas of a master, or the master of a slave.
-        """
+        """907: the replicas of a master, or the master of a slave."""
         return command.answer(body=json_body.write(self.ha()))
 
     def _self(self) -> dict[str, str]:
@@ -143,9 +137,7 @@ class Runtime:
         }
 
     def _identity(self) -> dict[str, str]:
-        """
-        Who this is; stock brokers do not tell.
-        """
+        """Who this is; stock brokers do not tell."""
         broker, journal = self.current.settings.broker, self.epochs.journal
         return {
             "brokerName": broker.name,
@@ -215,9 +207,7 @@ class Runtime:
         }
 
     def _levels(self) -> dict[str, str]:
-        """
-        Of each delay level that has messages, how far it is and where it ends.
-        """
+        """Of each delay level that has messages, how far it is and where it ends."""
         done = self.delays().offset_table
         return {
             f"scheduleMessageOffset_{queue.queue_id + 1}": (
@@ -232,9 +222,7 @@ def _rates(*meters: Flow) -> str:
 
 
 def _size(count: float) -> str:
-    """
-    A number of bytes for people.
-    """
+    """A number of bytes for people."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024

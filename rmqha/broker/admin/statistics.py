@@ -1,5 +1,4 @@
-"""
-How far topics and groups are: requests 202, 208, 303, 315, 317 and 321.
+"""How far topics and groups are: requests 202, 208, 303, 315, 317 and 321.
 
 Source: docs/protocol/remoting.md, Statistics.
 """
@@ -67,8 +66,7 @@ MOST_UNITS = 1024
 
 @define(eq=False, kw_only=True)
 class Statistics:
-    """
-    Answers about queues.
+    """Answers about queues.
 
     @ivar name: The broker's, which is part of each queue's.
     @ivar address: Where clients find it.
@@ -103,9 +101,7 @@ class Statistics:
         }
 
     def topic_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        202: the range of each queue that is written to.
-        """
+        """202: the range of each queue that is written to."""
         config = self._topic(from_ext(TopicRequest, command.ext).topic)
         table = {}
         for queue_id in range(config.write_queue_nums):
@@ -122,9 +118,7 @@ class Statistics:
         return command.answer(body=json_body.write(stats))
 
     def consume_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        208: how far a group is in all its topics, or in some.
-        """
+        """208: how far a group is in all its topics, or in some."""
         header = from_ext(ConsumeStatsRequest, command.ext)
         group = header.consumer_group
         table: dict[MessageQueue, GroupOffset] = {}
@@ -133,9 +127,7 @@ class Statistics:
         return command.answer(body=json_body.write(self._consume_stats(group, table)))
 
     def all_consume_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        317: the same of all groups.
-        """
+        """317: the same of all groups."""
         ordered = from_ext(AllConsumeStatsRequest, command.ext).is_order
         rows: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = 0
@@ -164,8 +156,7 @@ class Statistics:
         return ConsumeStats(offset_table=table, consume_tps=float(tps))
 
     def _progress(self, group: str, topic: str) -> dict[MessageQueue, GroupOffset]:
-        """
-        How far a group is in the queues of a topic it reads.
+        """How far a group is in the queues of a topic it reads.
 
         @return: Nothing for a topic that is gone, or that the group, being online, does not
             subscribe any more.
@@ -187,9 +178,7 @@ class Statistics:
         return table
 
     def time_span(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        303: the store times of each queue, and of where a group is in it.
-        """
+        """303: the store times of each queue, and of where a group is in it."""
         header = from_ext(TopicGroupRequest, command.ext)
         config = self._topic(header.topic)
         spans = tuple(
@@ -213,9 +202,7 @@ class Statistics:
         )
 
     def counted(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        315: one statistic over the last minute, hour and day.
-        """
+        """315: one statistic over the last minute, hour and day."""
         header = from_ext(BrokerStatsRequest, command.ext)
         meter = self.counts.meter(header.stats_name, header.stats_key)
         if meter is None:
@@ -224,9 +211,7 @@ class Statistics:
         return command.answer(body=json_body.write(meter.stats()))
 
     def units(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        321: the units of a queue from some index on, and whether a group gets them.
-        """
+        """321: the units of a queue from some index on, and whether a group gets them."""
         header = from_ext(QueryConsumeQueueRequest, command.ext)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         where = f"{queue_id}@{topic[:256]}"
@@ -272,17 +257,13 @@ class Statistics:
         return self.lookup.bounds(topic, queue_id) or (0, 0)
 
     def _stored(self, topic: str, queue_id: int, offset: int) -> int:
-        """
-        When a message was stored; 0 if there is none.
-        """
+        """When a message was stored; 0 if there is none."""
         record = self.lookup.by_queue_offset(topic, queue_id, offset)
         return 0 if record is None else record.store_timestamp
 
 
 def _named(command: Command) -> Iterator[Wanted]:
-    """
-    What 208 needs.
-    """
+    """What 208 needs."""
     header = from_ext(ConsumeStatsRequest, command.ext)
     yield in_group(header.consumer_group)
     for topic in _topics(header):
@@ -290,8 +271,8 @@ def _named(command: Command) -> Iterator[Wanted]:
 
 
 def _keyed(command: Command) -> Iterator[Wanted]:
-    """
-    What 315 needs: its key is a topic, C{topic@queue}, C{topic@group} or C{topic@queue@group}.
+    """What 315 needs: its key is a topic, C{topic@queue}, C{topic@group} or
+    C{topic@queue@group}.
     """
     header = from_ext(BrokerStatsRequest, command.ext)
     topic, *more = header.stats_key.split("@")
@@ -301,17 +282,13 @@ def _keyed(command: Command) -> Iterator[Wanted]:
 
 
 def _topics(header: ConsumeStatsRequest) -> list[str]:
-    """
-    The topics that 208 asks about; none is all that the group reads.
-    """
+    """The topics that 208 asks about; none is all that the group reads."""
     wanted = [header.topic] if header.topic else (header.topic_list or "").split(";")
     return [name for name in wanted if name]
 
 
 def _filter_data(group: str | None, topic: str, *, online: bool) -> str | None:
-    """
-    What tools show of a group's SQL filter: here none has one.
-    """
+    """What tools show of a group's SQL filter: here none has one."""
     if group is None:
         return None
     return "null" if online else f"{group}@{topic} is not online!"

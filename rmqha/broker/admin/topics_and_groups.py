@@ -1,5 +1,4 @@
-"""
-Topics and groups as administrators make, change, list and delete them.
+"""Topics and groups as administrators make, change, list and delete them.
 
 Stock brokers take any number; here a topic has queues and a permission that mean something,
 and a group a name that fits its retry topic.
@@ -75,8 +74,7 @@ _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 @define(eq=False, kw_only=True)
 class Administration:
-    """
-    Answers what administrators ask of the tables.
+    """Answers what administrators ask of the tables.
 
     @ivar published: Waits until the name servers know what was changed.
     @ivar deleted_topics: Those whose records the log has still.
@@ -120,9 +118,7 @@ class Administration:
     # --- topics -------------------------------------------------------------------------
 
     def put_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        17: make a topic, or change it.  Its maker will look for its route.
-        """
+        """17: make a topic, or change it.  Its maker will look for its route."""
         header = from_ext(CreateTopicRequest, command.ext)
         before = self.topics.get(header.topic)
         config = evolve(
@@ -140,9 +136,7 @@ class Administration:
         return self.published()
 
     def put_topics(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        18: several of them, all or none.  What is not known of one is left out.
-        """
+        """18: several of them, all or none.  What is not known of one is left out."""
         asked = json_body.read(TopicConfigList, command.body).topic_config_list
         configs = [
             evolve(config, attributes=self._attributes(config), extra={}) for config in asked
@@ -177,8 +171,7 @@ class Administration:
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
     def delete_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        215: delete a topic, its queues and all groups' offsets in it.  Its records go with the
+        """215: delete a topic, its queues and all groups' offsets in it.  Its records go with the
         log's files; nothing finds them any more.
 
         @return: Fires when it stays deleted whatever happens.
@@ -203,9 +196,8 @@ class Administration:
         return None
 
     def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        21: the whole table of topics, which slaves copy too; one of ours tells its HA port, and is
-        told what was deleted.
+        """21: the whole table of topics, which slaves copy too; one of ours tells its HA port, and
+        is told what was deleted.
         """
         port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
         text = self.topics.text()
@@ -215,9 +207,7 @@ class Administration:
         return command.answer(body=text)
 
     def topic(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        351: one topic; 5.x wants to see attributes.
-        """
+        """351: one topic; 5.x wants to see attributes."""
         name = from_ext(TopicConfigRequest, command.ext).topic
         found = self.topics.get(name)
         if found is None:
@@ -229,27 +219,21 @@ class Administration:
         )
 
     def system_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        305: the names that are not a user's.
-        """
+        """305: the names that are not a user's."""
         names = tuple(sorted(self.topics.system))
         return command.answer(body=json_body.write(TopicList(topic_list=names)))
 
     # --- groups -------------------------------------------------------------------------
 
     def put_group(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        200: make a group, or replace it.  What is not known of it is left out.
-        """
+        """200: make a group, or replace it.  What is not known of it is left out."""
         config = evolve(json_body.read(GroupConfig, command.body), extra={})
         _check_group(config)
         self.groups.put(config)
         return None
 
     def put_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        225: several of them, all or none.
-        """
+        """225: several of them, all or none."""
         asked = json_body.read(GroupConfigList, command.body).group_config_list
         configs = [evolve(config, extra={}) for config in asked]
         for config in configs:
@@ -259,9 +243,7 @@ class Administration:
         return None
 
     def delete_group(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        207: forget a group, and its offsets if that is asked for.
-        """
+        """207: forget a group, and its offsets if that is asked for."""
         header = from_ext(DeleteGroupRequest, command.ext)
         self.groups.delete(header.group_name)
         if header.with_offsets:
@@ -270,14 +252,11 @@ class Administration:
         return None
 
     def all_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        201: the whole table of groups, which slaves copy too.
-        """
+        """201: the whole table of groups, which slaves copy too."""
         return command.answer(body=self.groups.text())
 
     def group(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        352: the settings of one group, which is made where clients may make one: 5.x's proxy
+        """352: the settings of one group, which is made where clients may make one: 5.x's proxy
         asks before a group's first consumer is heard of.
         """
         name = from_ext(GroupRequest, command.ext).group
@@ -292,25 +271,19 @@ class Administration:
     # --- who consumes what ----------------------------------------------------------------
 
     def consumed_by(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        300: the groups that subscribe a topic, or did.
-        """
+        """300: the groups that subscribe a topic, or did."""
         topic = from_ext(TopicRequest, command.ext).topic
         online = {group.name for group in self.consumers if topic in group.subscriptions()}
         groups = sorted(online | self.offsets.groups_of(topic))
         return command.answer(body=json_body.write(GroupList(group_list=tuple(groups))))
 
     def consumes(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        343: the topics in which a group has offsets.
-        """
+        """343: the topics in which a group has offsets."""
         topics = self.offsets.topics_of(from_ext(GroupRequest, command.ext).group)
         return command.answer(body=json_body.write(TopicList(topic_list=tuple(sorted(topics)))))
 
     def subscription(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        345: what a group wants of a topic; nothing if it is not online.
-        """
+        """345: what a group wants of a topic; nothing if it is not online."""
         header = from_ext(TopicGroupRequest, command.ext)
         group = self.consumers.group(header.group)
         found = None if group is None else group.subscriptions().get(header.topic)
@@ -323,8 +296,7 @@ class Administration:
 
 
 def _with_deleted(text: bytes, topics: Mapping[str, DeletedTopic]) -> bytes:
-    """
-    The text of the table of topics with those that were deleted.  The table, which may be large,
+    """The text of the table of topics with those that were deleted.  The table, which may be large,
     is not written anew for that.
     """
     if not topics:

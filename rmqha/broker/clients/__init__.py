@@ -1,3 +1,1 @@
-"""
-Who is connected, and what it produces and consumes.
-"""
+"""Who is connected, and what it produces and consumes."""

@@ -1,5 +1,4 @@
-"""
-What clients say about themselves, and ask about each other.
+"""What clients say about themselves, and ask about each other.
 
 Source: docs/protocol/remoting.md, Clients.
 """
@@ -55,9 +54,7 @@ _CHECKED = of("SUB: topic, group", _checked)
 
 
 class Heartbeats:
-    """
-    Keeps the tables of clients.
-    """
+    """Keeps the tables of clients."""
 
     _log = Logger()
 
@@ -72,8 +69,7 @@ class Heartbeats:
         notify: bool = True,
         filters: Callable[[], bool] = lambda: False,
     ) -> None:
-        """
-        @param clock: Its C{seconds} must not jump: give it a monotonic one.
+        """@param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param notify: Whether consumers are told when their group changes.
         @param filters: Whether they may filter by properties.
         """
@@ -95,24 +91,19 @@ class Heartbeats:
         }
 
     def lost(self, connection: RemotingProtocol) -> None:
-        """
-        A connection has ended: its client is gone from all groups.
-        """
+        """A connection has ended: its client is gone from all groups."""
         self._producers.lost(connection)
         for group in self._consumers.lost(connection):
             self._changed(group.name)
 
     def forget_ended(self) -> None:
-        """
-        Forget clients whose connections ended while the broker was not serving.
-        """
+        """Forget clients whose connections ended while the broker was not serving."""
         for connection in {*self._producers.connections(), *self._consumers.connections()}:
             if not connection.opened:
                 self.lost(connection)
 
     def sweep(self) -> None:
-        """
-        Forget clients that have not been heard of for long.  Their connections are left to
+        """Forget clients that have not been heard of for long.  Their connections are left to
         the idle limit: another group of the same client may be well.
         """
         now = self._clock.seconds()
@@ -142,9 +133,7 @@ class Heartbeats:
         )
 
     def _consumes(self, data: ConsumerData, member: Member, *, keep: bool) -> None:
-        """
-        @param keep: Whether the subscriptions are those of the last heartbeat.
-        """
+        """@param keep: Whether the subscriptions are those of the last heartbeat."""
         name = data.group_name
         config = self._groups.find(name)
         if config is not None and config.retry_queue_nums > 0:
@@ -189,9 +178,7 @@ class Heartbeats:
             self._consumers.notify(group)
 
     def _unregister(self, connection: RemotingProtocol, command: Command) -> None:
-        """
-        The connection counts, not the client id, which another client could send too.
-        """
+        """The connection counts, not the client id, which another client could send too."""
         request = from_ext(UnregisterClientRequest, command.ext)
         if request.producer_group:
             self._producers.leave(request.producer_group, connection)

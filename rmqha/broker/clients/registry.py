@@ -1,5 +1,4 @@
-"""
-Who is there: the producers and consumers that sent a heartbeat.
+"""Who is there: the producers and consumers that sent a heartbeat.
 
 Each member of a group keeps its own subscriptions.  Stock brokers keep one table a group, which
 the last heartbeat overwrites: members that differ then fail each other's pulls.
@@ -27,8 +26,7 @@ EXPIRY = 120.0
 
 @define(eq=False, kw_only=True)
 class Member:
-    """
-    One client in one group, on one connection.
+    """One client in one group, on one connection.
 
     @ivar client_id: By its own word; several connections may have the same.
     @ivar version: Of the client, see L{CURRENT_VERSION<rmqha.wire.remoting.codes.CURRENT_VERSION>}.
@@ -48,8 +46,7 @@ class Member:
 
 @define(eq=False)
 class Group:
-    """
-    Members by connection.
+    """Members by connection.
 
     @ivar name: The group's name.
     """
@@ -60,13 +57,10 @@ class Group:
 
 @define(eq=False)
 class ProducerGroup(Group):
-    """
-    The producers of a group.
-    """
+    """The producers of a group."""
 
     def next(self, may: Callable[[Member], bool]) -> Member | None:
-        """
-        A member, each in its turn; C{None} if there is none.
+        """A member, each in its turn; C{None} if there is none.
 
         @param may: Whether it may be asked.
         """
@@ -80,18 +74,14 @@ class ProducerGroup(Group):
 
 @define(eq=False)
 class ConsumerGroup(Group):
-    """
-    The consumers of a group; its ways are those of the last heartbeat.
-    """
+    """The consumers of a group; its ways are those of the last heartbeat."""
 
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
     def subscriptions(self) -> dict[str, Subscription]:
-        """
-        What any member wants, the newest of each topic.
-        """
+        """What any member wants, the newest of each topic."""
         found: dict[str, Subscription] = {}
         for member in self.members.values():
             for topic, subscription in member.subscriptions.items():
@@ -101,17 +91,13 @@ class ConsumerGroup(Group):
         return found
 
     def subscription(self, topic: str, connection: RemotingProtocol) -> Subscription | None:
-        """
-        A member's subscription to a topic; if it has none, another member's.
-        """
+        """A member's subscription to a topic; if it has none, another member's."""
         member = self.members.get(connection)
         own = None if member is None else member.subscriptions.get(topic)
         return own or self.subscriptions().get(topic)
 
     def client_ids(self) -> tuple[str, ...]:
-        """
-        The members, each once: one that reconnects is there twice for a while.
-        """
+        """The members, each once: one that reconnects is there twice for a while."""
         return tuple(dict.fromkeys(member.client_id for member in self.members.values()))
 
 
@@ -119,9 +105,7 @@ G = TypeVar("G", bound=Group)
 
 
 class _Groups(Generic[G]):
-    """
-    Groups that are there as long as they have members.
-    """
+    """Groups that are there as long as they have members."""
 
     def __init__(self, cls: type[G]) -> None:
         self._cls = cls
@@ -133,27 +117,19 @@ class _Groups(Generic[G]):
         return iter(tuple(self._groups.values()))
 
     def group(self, name: str) -> G | None:
-        """
-        A group, if it has members.
-        """
+        """A group, if it has members."""
         return self._groups.get(name)
 
     def connections(self) -> Iterable[RemotingProtocol]:
-        """
-        The connections of all members.
-        """
+        """The connections of all members."""
         return tuple(self._of)
 
     def names(self) -> Iterable[str]:
-        """
-        The groups that have members.
-        """
+        """The groups that have members."""
         return tuple(self._groups)
 
     def _join(self, name: str, member: Member) -> tuple[G, Member | None]:
-        """
-        @return: The group, and the member that was there on this connection before.
-        """
+        """@return: The group, and the member that was there on this connection before."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = self._cls(name)
@@ -163,9 +139,7 @@ class _Groups(Generic[G]):
         return group, before
 
     def _leave(self, name: str, connection: RemotingProtocol) -> G | None:
-        """
-        @return: The group, if it has lost a member.
-        """
+        """@return: The group, if it has lost a member."""
         group = self._groups.get(name)
         if group is None or group.members.pop(connection, None) is None:
             return None
@@ -190,23 +164,18 @@ class _Groups(Generic[G]):
 
 
 class Producers(_Groups[ProducerGroup]):
-    """
-    The producers, by group and by client.
-    """
+    """The producers, by group and by client."""
 
     def __init__(self) -> None:
         super().__init__(ProducerGroup)
         self._clients: dict[str, Member] = {}
 
     def client(self, client_id: str) -> Member | None:
-        """
-        A client, as it was last heard of.
-        """
+        """A client, as it was last heard of."""
         return self._clients.get(client_id)
 
     def heard(self, name: str, member: Member) -> None:
-        """
-        A producer said that it is there.  A client id that another account's open connection has
+        """A producer said that it is there.  A client id that another account's open connection has
         stays with that.
         """
         _, before = self._join(name, member)
@@ -217,9 +186,7 @@ class Producers(_Groups[ProducerGroup]):
             self._clients[member.client_id] = member
 
     def leave(self, name: str, connection: RemotingProtocol) -> None:
-        """
-        A producer leaves a group.
-        """
+        """A producer leaves a group."""
         group = self.group(name)
         member = None if group is None else group.members.get(connection)
         self._leave(name, connection)
@@ -227,16 +194,12 @@ class Producers(_Groups[ProducerGroup]):
             self._forget(member)
 
     def lost(self, connection: RemotingProtocol) -> None:
-        """
-        Forget a connection that has ended, in all groups.
-        """
+        """Forget a connection that has ended, in all groups."""
         for name in self._groups_of(connection):
             self.leave(name, connection)
 
     def expire(self, now: float) -> None:
-        """
-        Forget who has not been heard of for long.
-        """
+        """Forget who has not been heard of for long."""
         for name, connection in self._expired(now - EXPIRY):
             self.leave(name, connection)
 
@@ -247,23 +210,20 @@ class Producers(_Groups[ProducerGroup]):
 
 
 class Consumers(_Groups[ConsumerGroup]):
-    """
-    Consumer groups: members, subscriptions, and how they consume.
-    """
+    """Consumer groups: members, subscriptions, and how they consume."""
 
     def __init__(self) -> None:
         super().__init__(ConsumerGroup)
 
     def broadcasts(self, name: str) -> bool:
-        """
-        Whether each member of a group gets all messages, so that no broker knows how far they are.
+        """Whether each member of a group gets all messages, so that no broker knows how far they
+        are.
         """
         group = self.group(name)
         return group is not None and group.message_model is MessageModel.BROADCASTING
 
     def heard(self, name: str, member: Member) -> tuple[ConsumerGroup, bool]:
-        """
-        A consumer said that it is there, and what it wants.
+        """A consumer said that it is there, and what it wants.
 
         @return: Its group, and whether that is not as it was: a member is new, or topics are.
         """
@@ -273,16 +233,14 @@ class Consumers(_Groups[ConsumerGroup]):
         return group, before.subscriptions.keys() != member.subscriptions.keys()
 
     def leave(self, name: str, connection: RemotingProtocol) -> ConsumerGroup | None:
-        """
-        A consumer leaves a group.
+        """A consumer leaves a group.
 
         @return: The group, if it has lost a member.
         """
         return self._leave(name, connection)
 
     def lost(self, connection: RemotingProtocol) -> list[ConsumerGroup]:
-        """
-        A connection has ended.
+        """A connection has ended.
 
         @return: The groups that have lost a member.
         """
@@ -290,8 +248,7 @@ class Consumers(_Groups[ConsumerGroup]):
         return [group for group in left if group is not None]
 
     def expire(self, now: float) -> list[ConsumerGroup]:
-        """
-        Forget who has not been heard of for long.
+        """Forget who has not been heard of for long.
 
         @return: The groups that have lost a member.
         """
@@ -299,9 +256,7 @@ class Consumers(_Groups[ConsumerGroup]):
         return list({id(group): group for group in left if group is not None}.values())
 
     def notify(self, name: str) -> None:
-        """
-        Tell all members of a group that it has changed, so that they share its queues anew.
-        """
+        """Tell all members of a group that it has changed, so that they share its queues anew."""
         group = self.group(name)
         for connection in () if group is None else tuple(group.members):
             connection.oneway(
@@ -314,8 +269,7 @@ class Consumers(_Groups[ConsumerGroup]):
 
 @define(eq=False)
 class Present:
-    """
-    All who are there.  They stay when a slave's repair makes a new broker: they say what they
+    """All who are there.  They stay when a slave's repair makes a new broker: they say what they
     want every half minute, and would get nothing meanwhile.
     """
 

@@ -1,5 +1,4 @@
-"""
-What a consumer wants of a topic: everything, messages with certain tags, or those that an SQL92
+"""What a consumer wants of a topic: everything, messages with certain tags, or those that an SQL92
 filter lets by.
 
 Only the hashes of tags are compared here, which lets a few foreign messages through; clients
@@ -28,8 +27,7 @@ ALL = "*"
 
 @frozen(kw_only=True)
 class Subscription:
-    """
-    A consumer's wish, ready to be compared with queue units.
+    """A consumer's wish, ready to be compared with queue units.
 
     @ivar topic: Of which topic.
     @ivar version: The client's; it grows with every change.
@@ -51,15 +49,12 @@ class Subscription:
 
     @property
     def is_all(self) -> bool:
-        """
-        Whether it is everything that is wanted.
-        """
+        """Whether it is everything that is wanted."""
         return self.kind == TAG and self.codes is None
 
 
 def subscribe(data: SubscriptionData) -> Subscription:
-    """
-    Understand a subscription.
+    """Understand a subscription.
 
     @raise RequestRefused: If its expression names no tag.
     """
@@ -78,8 +73,7 @@ def subscribe(data: SubscriptionData) -> Subscription:
 
 
 def parse(topic: str, expression: str | None, kind: str | None, version: int = 0) -> Subscription:
-    """
-    Understand what came with a pull.
+    """Understand what came with a pull.
 
     @raise RequestRefused: If the expression names no tag.
     """
@@ -99,8 +93,7 @@ def require_understood(
     filters: bool,
     code: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
 ) -> None:
-    """
-    Refuse what cannot be applied: to send everything instead would be wrong, as the client
+    """Refuse what cannot be applied: to send everything instead would be wrong, as the client
     does not look at such messages again.
 
     @param filters: Whether consumers may filter by properties.
@@ -120,8 +113,7 @@ def require_understood(
 
 
 def _filtering(data: SubscriptionData) -> Subscription:
-    """
-    A subscription with a filter, which may be none: a heartbeat is not refused for it, and who
+    """A subscription with a filter, which may be none: a heartbeat is not refused for it, and who
     pulls is told.
     """
     fault = None

@@ -1,3 +1,1 @@
-"""
-A broker among others: registration, ids, and a slave's copies of its master's tables.
-"""
+"""A broker among others: registration, ids, and a slave's copies of its master's tables."""

@@ -1,5 +1,4 @@
-"""
-The brokers of our name, as name servers know them.
+"""The brokers of our name, as name servers know them.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -19,13 +18,10 @@ from rmqha.wire.remoting.command import Command
 
 
 class Members:
-    """
-    Asks name servers who else has a broker's name.
-    """
+    """Asks name servers who else has a broker's name."""
 
     def __init__(self, client: RemotingClient, name: str, cluster: str) -> None:
-        """
-        @param name: The brokers' name.
+        """@param name: The brokers' name.
         @param cluster: Their cluster; others of that name are none of ours.
         """
         self._client = client
@@ -35,8 +31,7 @@ class Members:
     def ask(
         self, servers: Iterable[str], timeout: float
     ) -> Deferred[list[tuple[str, dict[int, str]]]]:
-        """
-        Ask some name servers at the same time.
+        """Ask some name servers at the same time.
 
         @param timeout: Seconds.
         @return: Of each that answered, its address, and the brokers' by id.

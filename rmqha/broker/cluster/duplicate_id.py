@@ -1,5 +1,4 @@
-"""
-A slave's look at the other brokers of its name: is its id its own?
+"""A slave's look at the other brokers of its name: is its id its own?
 
 Two brokers of one name and id take each other's place in the name servers' tables, again and
 again; clients then read now from one, now from the other, and nothing tells them.
@@ -33,8 +32,7 @@ TIMEOUT = 3.0
 
 @define(eq=False)
 class DuplicateIdCheck:
-    """
-    Finds another broker that has our name and id.
+    """Finds another broker that has our name and id.
 
     @ivar id: Ours.
     @ivar twin: What is wrong, in words; C{""} if nothing is known to be.
@@ -58,22 +56,16 @@ class DuplicateIdCheck:
         )
 
     def start(self) -> None:
-        """
-        Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask.
-        """
+        """Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask."""
         if self.registration.servers:
             self._looking.start(PERIOD)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._looking
 
     def stop(self) -> None:
-        """
-        Look no more.
-        """
+        """Look no more."""
         self._looking.stop()
 
     def _look(self) -> Deferred[None]:

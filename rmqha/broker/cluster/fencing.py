@@ -1,5 +1,4 @@
-"""
-A master that meets one with a higher master epoch takes no more writes.
+"""A master that meets one with a higher master epoch takes no more writes.
 
 What it would acknowledge from then on is on no replica that anybody follows, and one of the two
 histories has to be cut off.  Reads go on, its slaves keep what they are fed, and the name servers
@@ -38,8 +37,7 @@ somebody else chose."""
 
 @define(eq=False, kw_only=True)
 class Fencing:
-    """
-    Stops the writes of one master.
+    """Stops the writes of one master.
 
     @ivar name: Its C{brokerName}.
     @ivar replicas: C{haAllowedPeers}; C{None} if every host may be one.
@@ -64,17 +62,13 @@ class Fencing:
     _log = Logger()
 
     def start(self) -> None:
-        """
-        Take no writes if one that was met before is still the higher one.
-        """
+        """Take no writes if one that was met before is still the higher one."""
         higher = self.epochs.journal.fenced_by
         if higher is not None:
             self._fence(higher)
 
     def met(self, higher: HigherMaster) -> None:
-        """
-        There is another master, which may be a higher one.
-        """
+        """There is another master, which may be a higher one."""
         if higher.epoch <= self.epochs.number:
             return
         before = self.epochs.journal
@@ -83,8 +77,7 @@ class Fencing:
             self._fence(higher)
 
     def claimed(self, host: str, claim: EpochClaim) -> None:
-        """
-        A broker of our name tells which master it knows.
+        """A broker of our name tells which master it knows.
 
         @param host: Where that broker is.
         """
@@ -105,9 +98,7 @@ class Fencing:
         )
 
     async def _check(self, host: str, claim: EpochClaim) -> None:
-        """
-        Ask the master that somebody named.
-        """
+        """Ask the master that somebody named."""
         address = claim.master_addr
         try:
             identity = (await self.ask(address)).identity
@@ -150,7 +141,5 @@ class Fencing:
         self.stop_writes(reason)
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         return {"doubtedClaim": self.doubted}

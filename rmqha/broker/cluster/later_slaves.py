@@ -1,5 +1,4 @@
-"""
-What slaves of 5.x ask besides the tables: 60, 61, 402 and 906.
+"""What slaves of 5.x ask besides the tables: 60, 61, 402 and 906.
 
 There are neither timer messages nor POP here, and nothing to copy; but a slave that is told so by
 "not supported" writes a stack trace every three seconds, in which its other troubles are lost.
@@ -25,8 +24,7 @@ from rmqha.wire.remoting.headers.slave import HaInfo
 
 @define(eq=False, kw_only=True)
 class LaterSlaves:
-    """
-    Answers as a broker whose timers and modes are all unused.
+    """Answers as a broker whose timers and modes are all unused.
 
     @ivar address: Where clients find this broker.
     @ivar ha_address: Where its slaves do.
@@ -50,27 +48,20 @@ class LaterSlaves:
         }
 
     def timers_done(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        60: every timer message up to now is delivered, as none ever came.
-        """
+        """60: every timer message up to now is delivered, as none ever came."""
         return command.answer(body=TimerCheckpoint(last_read_time=self.now_ms()).encode())
 
     def timers_waiting(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        61: and none waits.
-        """
+        """61: and none waits."""
         return command.answer(body=json_body.write(TimerMetrics()))
 
     def modes(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        402: all groups pull.
-        """
+        """402: all groups pull."""
         return command.answer(body=json_body.write(RequestModes()))
 
     def ha_info(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        906: where a master's slaves connect, and what is on its disk.  What another broker says of
-        itself here is not taken over: our slaves hear of their master from name servers.
+        """906: where a master's slaves connect, and what is on its disk.  What another broker says
+        of itself here is not taken over: our slaves hear of their master from name servers.
         """
         if not self.master:
             return command.answer(header=HaInfo())

@@ -1,5 +1,4 @@
-"""
-A master's look for another one of its name: at the start, and while it runs.
+"""A master's look for another one of its name: at the start, and while it runs.
 
 Name servers say who has the id 0.  That alone proves little, as they may know an address that is
 dead, or an older one of ours; so whoever lives there is asked, by request 28, which any broker
@@ -38,8 +37,7 @@ MASTER_ID = 0
 
 @frozen(kw_only=True)
 class LiveMaster:
-    """
-    Another master of our name that answers.
+    """Another master of our name that answers.
 
     @ivar address: Its client port.
     @ivar epoch: Its master epoch.
@@ -51,8 +49,7 @@ class LiveMaster:
 
 @define(eq=False, kw_only=True)
 class TwinSearch:
-    """
-    Finds the live masters of one name besides a broker.
+    """Finds the live masters of one name besides a broker.
 
     @ivar members: Asks name servers who has the name.
     @ivar name: The C{brokerName}.
@@ -68,8 +65,7 @@ class TwinSearch:
     ask: Callable[[str], Deferred[MasterBounds]]
 
     async def look(self, servers: Iterable[str], known: Iterable[str] = ()) -> list[LiveMaster]:
-        """
-        Look once.
+        """Look once.
 
         @param servers: The name servers.
         @param known: Client ports where one was before: of two with one epoch a name server lists
@@ -97,8 +93,7 @@ class TwinSearch:
 
 @define(eq=False, kw_only=True)
 class MasterTwinCheck:
-    """
-    Looks again and again.
+    """Looks again and again.
 
     @ivar servers: The name servers.
     @ivar met: Told of a higher master.
@@ -123,28 +118,20 @@ class MasterTwinCheck:
         )
 
     def start(self) -> None:
-        """
-        Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask.
-        """
+        """Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask."""
         if self.servers:
             self._looking.start(PERIOD)
 
     def stop(self) -> None:
-        """
-        Look no more.
-        """
+        """Look no more."""
         self._looking.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Another master with the same epoch: nobody but an operator can say which is wanted.
-        """
+        """Another master with the same epoch: nobody but an operator can say which is wanted."""
         if self._equal:
             yield HealthReason("twin", self.twin, told=True)
 
@@ -175,9 +162,7 @@ class MasterTwinCheck:
 
 
 def _compared(theirs: int, ours: int) -> str:
-    """
-    An epoch beside our own, in words.
-    """
+    """An epoch beside our own, in words."""
     if theirs == ours:
         return f"the same master epoch {ours}"
     kind = "higher" if theirs > ours else "lower"

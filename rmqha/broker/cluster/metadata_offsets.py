@@ -1,5 +1,4 @@
-"""
-Consumers' offsets between a slave and its master: a slave takes the higher ones, and follows the
+"""Consumers' offsets between a slave and its master: a slave takes the higher ones, and follows the
 master where it was told to go back.
 
 A master that lost its newest offsets, and one whose administrator set a group back, show the same
@@ -35,8 +34,7 @@ Table = Mapping[str, Mapping[int, int]]
 
 @frozen
 class Change:
-    """
-    What a master took back between two of its tables.
+    """What a master took back between two of its tables.
 
     @ivar back: The offsets that are lower now.
     @ivar gone: The keys that are there no more.
@@ -47,9 +45,7 @@ class Change:
 
 
 def taken_back(before: Table, after: Table) -> Change:
-    """
-    Compare two tables of one master.
-    """
+    """Compare two tables of one master."""
     back, gone = [], []
     for key, queues in before.items():
         now = after.get(key)
@@ -67,8 +63,7 @@ def taken_back(before: Table, after: Table) -> Change:
 async def merge(
     offsets: ConsumerOffsetTable, items: Iterable[tuple[str, dict[int, int]]], clock: IReactorTime
 ) -> int:
-    """
-    Take the higher offsets of a table's items, some in each turn of the reactor.
+    """Take the higher offsets of a table's items, some in each turn of the reactor.
 
     @return: How many offsets moved.
     """
@@ -81,8 +76,7 @@ async def merge(
 
 @define(eq=False)
 class OffsetSync:
-    """
-    A slave's offsets and its master's.
+    """A slave's offsets and its master's.
 
     @ivar known: Whether the master has a topic and a group, by names.
     @ivar owed: What is not to be given back any more when the master is set back.
@@ -108,20 +102,15 @@ class OffsetSync:
 
     @property
     def holds_some(self) -> bool:
-        """
-        Whether the master gave any offsets.
-        """
+        """Whether the master gave any offsets."""
         return self._last is not None and bool(self._last.offset_table)
 
     def moved(self) -> None:
-        """
-        The master is another one: what the one before gave tells nothing of this one's.
-        """
+        """The master is another one: what the one before gave tells nothing of this one's."""
         self._last = self._boot = None
 
     def same(self, boot: int | None) -> None:
-        """
-        The master gave the same table again.
+        """The master gave the same table again.
 
         @param boot: As in L{adopt}.
         """
@@ -129,8 +118,7 @@ class OffsetSync:
             self._boot = boot
 
     async def adopt(self, table: OffsetTable, boot: int | None, master: str) -> int:
-        """
-        Take over the master's offsets.
+        """Take over the master's offsets.
 
         @param boot: When the process that gave the table was started, in milliseconds since
             1970; C{None} if it did not say.
@@ -154,14 +142,11 @@ class OffsetSync:
 
     @property
     def given(self) -> OffsetTable:
-        """
-        The table that the master gave last, with what changed since.
-        """
+        """The table that the master gave last, with what changed since."""
         return self._last or OffsetTable()
 
     async def adopt_changes(self, table: OffsetTable, master: str) -> int:
-        """
-        Take over what changed since L{adopt}, in the same life of the master's process.
+        """Take over what changed since L{adopt}, in the same life of the master's process.
 
         @param table: The offsets that changed.
         @param master: Its address, for the log.
@@ -177,9 +162,7 @@ class OffsetSync:
         return moved
 
     def _follow(self, change: Change, master: str) -> int:
-        """
-        Within one life of a master's process nothing is lost: it was told to go back.
-        """
+        """Within one life of a master's process nothing is lost: it was told to go back."""
         for step in change.back:
             topic, _, group = step.key.partition("@")
             self.offsets.reset(group, topic, step.queue_id, step.after)
@@ -208,9 +191,7 @@ class OffsetSync:
         return len(change.back) + len(removed)
 
     def _refuse(self, change: Change, boot: int | None, master: str) -> None:
-        """
-        A master that was started anew and knows less has lost something.
-        """
+        """A master that was started anew and knows less has lost something."""
         if boot is not None:
             self.regressions += len(change.back)
         self._quiet.warn(
@@ -228,9 +209,7 @@ class OffsetSync:
 
 
 def _older(table: OffsetTable, last: OffsetTable) -> bool:
-    """
-    Whether a master's table says itself that it is not the newer one; those of 4.9 do not.
-    """
+    """Whether a master's table says itself that it is not the newer one; those of 4.9 do not."""
     if table.data_version is None or last.data_version is None:
         return False
     return table.data_version.age < last.data_version.age

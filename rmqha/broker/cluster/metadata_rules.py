@@ -1,5 +1,4 @@
-"""
-When a table of the master is believed.
+"""When a table of the master is believed.
 
 A master that comes back with an empty disk, an old copy of its tables or half an answer must not
 take a slave's tables with it: what is refused here leaves them as they were.  All of this is
@@ -35,8 +34,7 @@ B = TypeVar("B", bound=AttrsInstance)
 
 @frozen(kw_only=True)
 class Last:
-    """
-    What was adopted last of one table from one master.
+    """What was adopted last of one table from one master.
 
     @ivar version: Its version; C{None} if nothing was.
     @ivar names: What was in it; C{None} if that is not known any more.
@@ -48,8 +46,7 @@ class Last:
 
 @frozen(kw_only=True)
 class TableChecks:
-    """
-    What a table is held against.
+    """What a table is held against.
 
     @ivar last: What this master gave last.
     @ivar own: The names in our table that are not there from the start.
@@ -60,8 +57,7 @@ class TableChecks:
 
 
 def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTable:
-    """
-    The table of an answer to request 21.
+    """The table of an answer to request 21.
 
     @param broker: Our broker's name: each broker has a topic of its name and one of its
         cluster's, so their absence tells another broker.
@@ -88,8 +84,7 @@ def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTa
 
 
 def take_deleted(table: TopicTable) -> dict[str, DeletedTopic]:
-    """
-    Take out of a table of topics those that were deleted; only masters of ours tell.
+    """Take out of a table of topics those that were deleted; only masters of ours tell.
 
     @raise MetadataRefused: If they make no sense.
     """
@@ -106,8 +101,7 @@ def take_deleted(table: TopicTable) -> dict[str, DeletedTopic]:
 
 
 def groups(body: bytes, held: TableChecks) -> GroupTable:
-    """
-    The table of an answer to request 201.
+    """The table of an answer to request 201.
 
     @raise MetadataRefused: If it is not believed.
     """
@@ -123,8 +117,7 @@ def groups(body: bytes, held: TableChecks) -> GroupTable:
 
 
 def offsets(body: bytes, holds_some: bool) -> ConsumerOffsets:
-    """
-    The table of an answer to request 43, without what cannot be an offset: stock brokers keep
+    """The table of an answer to request 43, without what cannot be an offset: stock brokers keep
     whatever a client commits.
 
     Its version is no reason to refuse it: each offset is merged by itself.
@@ -146,8 +139,7 @@ def offsets(body: bytes, holds_some: bool) -> ConsumerOffsets:
 
 
 def take_ends(table: ConsumerOffsets) -> list[tuple[str, int, int]]:
-    """
-    Take out of a table of offsets where queues go on that have no message left: topic, queue id
+    """Take out of a table of offsets where queues go on that have no message left: topic, queue id
     and queue offset; only brokers of ours tell.
 
     @raise MetadataRefused: If that makes no sense.
@@ -164,8 +156,7 @@ def take_ends(table: ConsumerOffsets) -> list[tuple[str, int, int]]:
 
 
 def delays(body: bytes, holds_some: bool) -> DelayOffsets:
-    """
-    The table of an answer to request 45.
+    """The table of an answer to request 45.
 
     @param holds_some: Whether this master gave some before.
     @raise MetadataRefused: If it is not believed.
@@ -180,9 +171,7 @@ def delays(body: bytes, holds_some: bool) -> DelayOffsets:
 
 
 def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
-    """
-    Read a body that has to have a certain table in it.
-    """
+    """Read a body that has to have a certain table in it."""
     try:
         value = fastjson.loads(body)
         if not isinstance(value, dict) or not isinstance(value.get(member), dict):
@@ -195,8 +184,7 @@ def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
 
 
 def _judge(what: str, found: Collection[str], version: DataVersion, held: TableChecks) -> None:
-    """
-    Refuse what is older than what the same master gave before, and what lost more entries than
+    """Refuse what is older than what the same master gave before, and what lost more entries than
     its version counts changes.
     """
     last = held.last
@@ -218,9 +206,7 @@ def _judge(what: str, found: Collection[str], version: DataVersion, held: TableC
 
 
 def names_of(names: Collection[str]) -> str:
-    """
-    Some names, and how many more there are.
-    """
+    """Some names, and how many more there are."""
     shown = ", ".join(sorted(names)[:SHOWN])
     return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
 

@@ -1,5 +1,4 @@
-"""
-A slave's copies of its master's tables: what becomes of each answer, and what is kept of it.
+"""A slave's copies of its master's tables: what becomes of each answer, and what is kept of it.
 
 Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.rst, Metadata.
 """
@@ -40,9 +39,7 @@ RECORD_INTERVAL = 5.0
 
 
 class TableState(StrEnum):
-    """
-    How the last try with one table went.
-    """
+    """How the last try with one table went."""
 
     WAITING = "waiting"
     ADOPTED = "adopted"
@@ -52,8 +49,7 @@ class TableState(StrEnum):
 
 @define(eq=False, kw_only=True)
 class SyncedTable:
-    """
-    One table's synchronization.
+    """One table's synchronization.
 
     @ivar reason: Why it is not adopted.
     @ivar adopted: When the master's state was last known here, in milliseconds since 1970.
@@ -72,15 +68,12 @@ class SyncedTable:
     epoch: int | None = None
 
     def keep(self, body: bytes, version: DataVersion | None, names: Iterable[str]) -> None:
-        """
-        Note what was adopted, to judge the master's next answer by.
-        """
+        """Note what was adopted, to judge the master's next answer by."""
         self.last, self.body = Last(version=version, names=frozenset(names)), body
 
     def status(self) -> dict[str, Any]:
-        """
-        One table of C{metadata} in the status: how it is, what its last version was, and how often
-        it changed.
+        """One table of C{metadata} in the status: how it is, what its last version was, and how
+        often it changed.
         """
         version = self.last.version
         shown = None
@@ -101,8 +94,7 @@ class SyncedTable:
 
 @frozen(kw_only=True)
 class SyncRecord:
-    """
-    What outlives the process.
+    """What outlives the process.
 
     @ivar master: The client address the versions are from.
     @ivar epoch: The master epoch in which the topics were the master's.
@@ -122,16 +114,13 @@ more.  Asked after it gave a table, that says whether the table was a master's."
 
 
 async def never_elected() -> int:
-    """
-    The epoch of a master that nobody elects: it is the same for ever.
-    """
+    """The epoch of a master that nobody elects: it is the same for ever."""
     return NEVER_ELECTED
 
 
 @define(eq=False, kw_only=True)
 class Copies:
-    """
-    The tables of one master, at one address, and ours.
+    """The tables of one master, at one address, and ours.
 
     @ivar tables: The store's files of tables.
     @ivar name: Our broker's name.
@@ -178,14 +167,12 @@ class Copies:
 
     @property
     def owed(self) -> Owed:
-        """
-        What the master is still to be told.
-        """
+        """What the master is still to be told."""
         return self.offsets.owed
 
     def load(self) -> None:
-        """
-        Read what was given before this process; what cannot be read is no reason not to start.
+        """Read what was given before this process; what cannot be read is no reason not to
+        start.
         """
         try:
             record = from_json(SyncRecord, self._file.load() or {})
@@ -203,8 +190,7 @@ class Copies:
         self.owed.committed.update(record.committed)
 
     def recall(self, by_clients: Mapping[str, Mapping[int, int]]) -> None:
-        """
-        Owe the master what clients committed here shortly before a crash: that is in the journal
+        """Owe the master what clients committed here shortly before a crash: that is in the journal
         of offsets before it is in the record.
 
         @param by_clients: Offsets by queue id by C{topic@group}.
@@ -215,17 +201,14 @@ class Copies:
             self._file.dirty()
 
     def stop(self) -> Deferred[None]:
-        """
-        Write what is to be kept.
+        """Write what is to be kept.
 
         @return: Fires when that is done, well or not.
         """
         return self._file.stop()
 
     def moved(self, master: str) -> None:
-        """
-        The master is another one, or elsewhere.
-        """
+        """The master is another one, or elsewhere."""
         self.master = master
         self._new_parts()
         self.offsets.moved()
@@ -233,21 +216,15 @@ class Copies:
 
     @property
     def recognized(self) -> bool:
-        """
-        Whether this master gave a table of topics that is our broker's.
-        """
+        """Whether this master gave a table of topics that is our broker's."""
         return self.parts[TOPICS].last.version is not None
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._file.job
 
     def status(self) -> dict[str, Any]:
-        """
-        C{metadata} of the status: whose tables they are, and each of them.
-        """
+        """C{metadata} of the status: whose tables they are, and each of them."""
         offsets = self.offsets
         return {
             "master": self.master or None,
@@ -261,8 +238,7 @@ class Copies:
     # --- adopting -------------------------------------------------------------------------
 
     async def adopt_topics(self, body: bytes) -> bool:
-        """
-        Take over the answer to request 21.
+        """Take over the answer to request 21.
 
         @return: Whether that changed anything.
         @raise MetadataRefused: If it is not believed.
@@ -300,9 +276,7 @@ class Copies:
         return changed
 
     async def adopt_groups(self, body: bytes) -> bool:
-        """
-        Take over the answer to request 201, as L{adopt_topics} does.
-        """
+        """Take over the answer to request 201, as L{adopt_topics} does."""
         part = self.parts[GROUPS]
         if body == part.body:
             return False
@@ -315,9 +289,7 @@ class Copies:
         return changed
 
     async def adopt_delays(self, body: bytes) -> bool:
-        """
-        Take over the answer to request 45, as L{adopt_topics} does.
-        """
+        """Take over the answer to request 45, as L{adopt_topics} does."""
         part = self.parts[DELAYS]
         table = await self.in_thread(metadata_rules.delays, body, bool(part.last.names))
         self.delays(table)
@@ -326,8 +298,7 @@ class Copies:
         return changed
 
     async def adopt_offsets(self, body: bytes, boot: int | None, ask: SendRequest) -> bool:
-        """
-        Take over the answer to request 43, as L{adopt_topics} does, and give back what the
+        """Take over the answer to request 43, as L{adopt_topics} does, and give back what the
         master does not know.
 
         @param boot: When its process was started, as in L{OffsetSync.adopt}.
@@ -352,8 +323,7 @@ class Copies:
         return bool(moved)
 
     async def adopt_offset_changes(self, body: bytes) -> bool:
-        """
-        Take over what changed in the table of L{adopt_offsets} since.
+        """Take over what changed in the table of L{adopt_offsets} since.
 
         @param body: An answer to request 43 that has only that.
         @return: Whether that changed anything.
@@ -366,15 +336,14 @@ class Copies:
         return bool(moved)
 
     async def give_back(self, ask: SendRequest) -> None:
-        """
-        Tell the master of what was committed here, in a round that does not fetch its offsets.
+        """Tell the master of what was committed here, in a round that does not fetch its
+        offsets.
         """
         if self.owed.committed:
             await self.owed.give_back(self.offsets.given, ask, self.master)
 
     async def forget_deleted(self, end: int) -> None:
-        """
-        Delete the queues of topics that were deleted.  A master of ours says up to where, and so
+        """Delete the queues of topics that were deleted.  A master of ours says up to where, and so
         they wait for the log to be here; of others it is up to where the log was.
 
         @param end: Where it was, before the master was asked.
@@ -393,8 +362,7 @@ class Copies:
             raise
 
     async def _in_one_reign(self, part: SyncedTable) -> bool:
-        """
-        Whether what was just given, and what was given before, are one master's that led all the
+        """Whether what was just given, and what was given before, are one master's that led all the
         time: only then what is missing or lower was deleted or set back there.  A member that was
         replaced goes on to answer, with the tables of its own master.
         """
@@ -402,8 +370,7 @@ class Copies:
         return part.epoch is not None and part.epoch == before
 
     def _given(self, part: SyncedTable, own: frozenset[str]) -> frozenset[str]:
-        """
-        The topics that the master gave last.  After a start that is what we have, if it is still
+        """The topics that the master gave last.  After a start that is what we have, if it is still
         what the master gave: what was made since, by us as the master or out of the log, it may
         never have had.
         """

@@ -1,5 +1,4 @@
-"""
-A slave's view of its master's consumer offsets between two rounds: what changed, when it did.
+"""A slave's view of its master's consumer offsets between two rounds: what changed, when it did.
 
 A round fetches the whole table, and a master of ours says which version that is.  From then on the
 slave asks on the same connection what changed since, and the master answers when something did.
@@ -38,8 +37,7 @@ PAUSE = 0.05
 
 @define(eq=False)
 class OffsetFeed:
-    """
-    Asks one master, on one connection.
+    """Asks one master, on one connection.
 
     @ivar adopt: Takes over the offsets in an answer.
     @ivar ended: Called when it ends otherwise than by L{stop}: the whole table has to be fetched.
@@ -59,8 +57,7 @@ class OffsetFeed:
         self.job = Job("following the master's consumer offsets", self.clock)
 
     def start(self, connection: RemotingProtocol, version: str) -> None:
-        """
-        Follow a table.
+        """Follow a table.
 
         @param connection: Where it came from.
         @param version: Of it, in the master's words.
@@ -71,31 +68,23 @@ class OffsetFeed:
         following.addBoth(self._over, following)
 
     def stop(self) -> None:
-        """
-        Follow no more.
-        """
+        """Follow no more."""
         self.live = False
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         if self.live:
             yield self.job
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         return {"live": self.live, "answers": self.answers}
 
     async def _follow(self, connection: RemotingProtocol, version: str) -> None:
-        """
-        Ask until the answer is something else than changes.
-        """
+        """Ask until the answer is something else than changes."""
         while True:
             self.job.begun()
             request = ConsumerOffsetsRequest(offsets_since=version, wait_millis=int(WAIT * 1000))

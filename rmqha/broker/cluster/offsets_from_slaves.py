@@ -1,5 +1,4 @@
-"""
-What a master asks its slaves before it serves: where consumers have come to while it was away.
+"""What a master asks its slaves before it serves: where consumers have come to while it was away.
 
 A master that was away knows the offsets of before.  Consumers that went on at a slave committed
 there; they must not find that they are further back.
@@ -35,8 +34,7 @@ WITHIN = 3.0
 
 @define(eq=False, kw_only=True)
 class Return:
-    """
-    Takes over the higher offsets of a master's slaves.
+    """Takes over the higher offsets of a master's slaves.
 
     @ivar servers: The name servers, who know the slaves.
     @ivar known: Whether there is a topic here, by its name.
@@ -56,8 +54,7 @@ class Return:
     _log = Logger()
 
     def gather(self) -> Deferred[None]:
-        """
-        Ask all slaves there are.
+        """Ask all slaves there are.
 
         @return: Fires when that is done, well or not, after L{WITHIN} at the latest.
         """
@@ -85,8 +82,7 @@ class Return:
         )
 
     async def _gather_by(self, server: str, heard: set[str]) -> None:
-        """
-        Ask the slaves that one name server knows; another may take its time.
+        """Ask the slaves that one name server knows; another may take its time.
 
         @param heard: Those that are asked already, for another one's word.
         """
@@ -125,8 +121,7 @@ class Return:
             )
 
     def _possible(self, table: OffsetTable) -> Iterator[tuple[str, dict[int, int]]]:
-        """
-        The part of a table that can be true here: consumers may have read messages there that
+        """The part of a table that can be true here: consumers may have read messages there that
         this log has lost, and in topics that were deleted here.
         """
         for key, queues in table.offset_table.items():

@@ -1,5 +1,4 @@
-"""
-Offsets that consumers committed at a slave: their master is owed them.
+"""Offsets that consumers committed at a slave: their master is owed them.
 
 It is told by the request consumers themselves use, so stock masters take them too.
 
@@ -41,8 +40,7 @@ SendRequest = Callable[[Command], "Deferred[Command]"]
 
 @frozen
 class OffsetMove:
-    """
-    One offset that moved, or is to.
+    """One offset that moved, or is to.
 
     @ivar key: C{topic@group}.
     """
@@ -59,8 +57,7 @@ class OffsetMove:
 
 @define(eq=False)
 class Owed:
-    """
-    What consumers committed here and the master may not know.
+    """What consumers committed here and the master may not know.
 
     @ivar queue_end: Just past the last message of a queue held here.
     @ivar committed: Offsets by queue id by C{topic@group}.
@@ -82,15 +79,12 @@ class Owed:
         self._quiet = RateLimitedLog(self._log, self.clock)
 
     def note(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """
-        A consumer committed an offset here.
-        """
+        """A consumer committed an offset here."""
         self.committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.changed()
 
     async def give_back(self, table: OffsetTable, ask: SendRequest, master: str) -> int:
-        """
-        Tell the master of what consumers committed here and it does not know.
+        """Tell the master of what consumers committed here and it does not know.
 
         What is beyond the queue as it is held here is kept for later.
 
@@ -151,8 +145,7 @@ class Owed:
         )
 
     def forget(self, key: str, queue_id: int) -> None:
-        """
-        The master needs not be told any more.
+        """The master needs not be told any more.
 
         @param key: C{topic@group}.
         """
@@ -165,9 +158,7 @@ class Owed:
         self.changed()
 
     def forget_all(self, key: str) -> None:
-        """
-        The same of all queues.
-        """
+        """The same of all queues."""
         for queue_id in tuple(self.committed.get(key, ())):
             self.forget(key, queue_id)
 
@@ -181,8 +172,6 @@ def _commit(step: OffsetMove) -> Command:
 
 
 def told(steps: Sequence[OffsetMove]) -> str:
-    """
-    Some of them, and how many more there are.
-    """
+    """Some of them, and how many more there are."""
     shown = "; ".join(str(step) for step in steps[:SHOWN])
     return shown if len(steps) <= SHOWN else f"{shown}; and {len(steps) - SHOWN} more"

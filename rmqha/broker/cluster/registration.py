@@ -1,5 +1,4 @@
-"""
-Telling the name servers of this broker and its topics, and hearing from them of its master.
+"""Telling the name servers of this broker and its topics, and hearing from them of its master.
 
 All name servers are told at once, each on its own: at the start, when topics change, again and
 again, and at the end.  Of their answers the one with the highest master epoch is believed, and of
@@ -71,8 +70,7 @@ REFUSED = "refused"
 
 @define(eq=False)
 class Registration:
-    """
-    Keeps the name servers informed.
+    """Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
     @ivar in_thread: Runs long work in a thread.
@@ -127,32 +125,24 @@ class Registration:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """
-        The name servers, C{host:port} each.
-        """
+        """The name servers, C{host:port} each."""
         return tuple(filter(None, self.current.settings.broker.namesrv.split(";")))
 
     @property
     def address(self) -> str:
-        """
-        Where clients find this broker.
-        """
+        """Where clients find this broker."""
         broker = self.current.settings.broker
         return f"{broker.ip1}:{broker.listen_port}"
 
     @property
     def ha_address(self) -> str:
-        """
-        Where its slaves do.
-        """
+        """Where its slaves do."""
         settings = self.current.settings
         port = settings.ha.listen_port or settings.broker.listen_port + HA_PORT_STEP
         return f"{settings.broker.ip2}:{port}"
 
     def start(self) -> None:
-        """
-        Register, and go on doing so.
-        """
+        """Register, and go on doing so."""
         if not self.servers:
             return
         self._running = True
@@ -163,8 +153,7 @@ class Registration:
         self._begin(now=True)
 
     def stop(self) -> Deferred[None]:
-        """
-        Take leave of all name servers.
+        """Take leave of all name servers.
 
         @return: Fires when they know it, or had their time.
         """
@@ -186,16 +175,14 @@ class Registration:
         return DeferredList(leaving, consumeErrors=True).addCallback(lambda _: None)
 
     def suspend(self, reason: str) -> None:
-        """
-        Tell them nothing more, for the rest of this broker's life.
+        """Tell them nothing more, for the rest of this broker's life.
 
         @param reason: Why, for the status.
         """
         self.suspended = reason
 
     def published(self) -> Deferred[None]:
-        """
-        Wait until what was changed up to now is known to the name servers.
+        """Wait until what was changed up to now is known to the name servers.
 
         @return: Fires then, or after L{PATIENCE}.
         """
@@ -206,17 +193,13 @@ class Registration:
         return waiting.addTimeout(PATIENCE, self.clock, lambda result, _: None)
 
     def status(self) -> dict[str, str]:
-        """
-        Each name server, and how the last registration there went.
-        """
+        """Each name server, and how the last registration there went."""
         if self.suspended:
             return dict.fromkeys(self.servers, f"not registered: {self.suspended}")
         return {server: self._known.get(server, "not yet") for server in self.servers}
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Name servers that do not agree, or none of which lists this broker.
-        """
+        """Name servers that do not agree, or none of which lists this broker."""
         if self.disagreement:
             yield HealthReason("name-servers-disagree", self.disagreement)
         if not self._running or self.suspended or self._unlisted is None:
@@ -231,9 +214,7 @@ class Registration:
             )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._timed
 
     # --- when -----------------------------------------------------------------------------
@@ -252,8 +233,8 @@ class Registration:
                 self.topics.touch()
 
     def _due(self) -> Deferred[None]:
-        """
-        @return: Fires when what they are told is made; fails if it cannot be.  A name server that
+        """@return: Fires when what they are told is made; fails if it cannot be.  A name server
+        that
             cannot be reached is no failure of ours.
         """
         self._quiet.sweep()
@@ -263,9 +244,7 @@ class Registration:
         return made
 
     def _changed(self, _: TopicConfig | None) -> None:
-        """
-        Tell them soon: many changes in one turn are one registration.
-        """
+        """Tell them soon: many changes in one turn are one registration."""
         if self._busy:
             self._stale = True
             return
@@ -292,18 +271,15 @@ class Registration:
             self._settle()
 
     def _settle(self) -> None:
-        """
-        Look whether all know it that can be expected to: one that did not answer the last time is
-        not waited for.
+        """Look whether all know it that can be expected to: one that did not answer the last time
+        is not waited for.
         """
         if not self._busy and self._telling <= self._silent:
             self._plan()
             self._release()
 
     def _plan(self) -> None:
-        """
-        Try again soon, if what a broker cannot do without is not known.
-        """
+        """Try again soon, if what a broker cannot do without is not known."""
         planned = self._sooner is not None and self._sooner.active()
         if not self._running or self.suspended or not self._lacks():
             self._tries = 0
@@ -332,9 +308,7 @@ class Registration:
     # --- what -----------------------------------------------------------------------------
 
     async def _register(self) -> None:
-        """
-        Tell all of them once, each on its own.
-        """
+        """Tell all of them once, each on its own."""
         if not self._running or self.suspended:
             return
         table = self.topics.table()
@@ -343,9 +317,7 @@ class Registration:
             self._tell_one(server)
 
     def _tell_one(self, server: str) -> None:
-        """
-        Tell one, or once more when it has answered: one that is slow delays no other.
-        """
+        """Tell one, or once more when it has answered: one that is slow delays no other."""
         if server in self._telling:
             self._again.add(server)
             return
@@ -366,8 +338,7 @@ class Registration:
         self._settle()
 
     async def _body(self, table: TopicTable) -> bytes:
-        """
-        What name servers are told of the topics, made when they are others than before; in a
+        """What name servers are told of the topics, made when they are others than before; in a
         thread, as there may be very many.
         """
         settings = self.current.settings
@@ -380,9 +351,7 @@ class Registration:
         return body
 
     def _heard(self, answer: Command | None, server: str) -> None:
-        """
-        Take note of what one says, beside what the others said last.
-        """
+        """Take note of what one says, beside what the others said last."""
         self._said.pop(server, None)
         if answer is None or not self._running:
             return
@@ -398,9 +367,7 @@ class Registration:
             self._order(json_body.read(KvTable, answer.body).table)
 
     def _compare(self, masters: dict[str, RegisterBrokerAnswer]) -> None:
-        """
-        Name servers do not talk to each other: see whether they know the same master.
-        """
+        """Name servers do not talk to each other: see whether they know the same master."""
         said = [
             f"{server} says {master.master_addr or 'none'} (HA {master.ha_server_addr or '-'})"
             for server, master in masters.items()
@@ -417,9 +384,7 @@ class Registration:
             )
 
     async def _tell(self, server: str, version: DataVersion, body: bytes) -> Command | None:
-        """
-        @return: What the name server said; C{None} if nothing, or if it knew everything.
-        """
+        """@return: What the name server said; C{None} if nothing, or if it knew everything."""
         settings = self.current.settings
         try:
             # A slave asks for more than to be known: where its master is.
@@ -459,9 +424,7 @@ class Registration:
             self._unlisted = self.clock.seconds()
 
     def _outcome(self, answer: Command) -> str:
-        """
-        What became of a registration: a master of ours is told when another is in the routes.
-        """
+        """What became of a registration: a master of ours is told when another is in the routes."""
         if not self.current.settings.broker.role.is_master:
             return REGISTERED
         said = from_ext(RegisterBrokerAnswer, answer.ext)
@@ -480,10 +443,9 @@ class Registration:
             return True
 
     async def _acting(self, server: str) -> bool | None:
-        """
-        Whether the slaves of this name let the first of them act for a master that is away: stock
-        brokers of 5.x do.  A stock name server takes whatever the last of them says for all, and
-        no word for no; so what it knows is said again.
+        """Whether the slaves of this name let the first of them act for a master that is away:
+        stock brokers of 5.x do.  A stock name server takes whatever the last of them says for all,
+        and no word for no; so what it knows is said again.
         """
         try:
             answer = await self._ask(server, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
@@ -523,9 +485,7 @@ class Registration:
         )
 
     def _order(self, table: dict[str, str]) -> None:
-        """
-        Name servers say which topics are ordered.
-        """
+        """Name servers say which topics are ordered."""
         for name in self.topics.names():
             topic = self.topics.get(name)
             if topic is not None and topic.order != (name in table):
@@ -533,8 +493,7 @@ class Registration:
 
 
 def _written(table: TopicTable, permission: int, *, compressed: bool) -> bytes:
-    """
-    The topics as the name servers are to know them: what the broker does not permit, none of its
+    """The topics as the name servers are to know them: what the broker does not permit, none of its
     topics does.  Blocking.
     """
     if permission != READ_WRITE:

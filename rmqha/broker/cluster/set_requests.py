@@ -1,5 +1,4 @@
-"""
-What a member of a set whose master is elected is asked and told: 1007 and 1008.
+"""What a member of a set whose master is elected is asked and told: 1007 and 1008.
 
 Source: docs/protocol/controller.rst, Requests.
 """
@@ -23,8 +22,7 @@ from rmqha.wire.remoting.json_body import write
 
 @define(eq=False)
 class SetRequests:
-    """
-    Answers for one member.
+    """Answers for one member.
 
     @ivar labels: The labels of its log.
     @ivar changed: Called when a controller tells of an election: it is only a reason to ask.
@@ -42,14 +40,10 @@ class SetRequests:
         }
 
     def epochs(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        1007: under which labels the log's bytes are filed.
-        """
+        """1007: under which labels the log's bytes are filed."""
         return command.answer(body=write(self.labels()))
 
     def role_changed(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        1008: who is master.  Anybody can say so, and so nothing is done but to ask.
-        """
+        """1008: who is master.  Anybody can say so, and so nothing is done but to ask."""
         self.changed(command.custom(RoleChangedRequest))
         return command.answer()

@@ -1,5 +1,4 @@
-"""
-A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
+"""A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
 
 They are asked for at once and every ten seconds, each by a request of its own: one that fails
 leaves the others.  Consumers' offsets of a master of ours come between, as they change
@@ -73,8 +72,7 @@ Outcome = tuple[Command | Failure]
 
 @define(eq=False, kw_only=True)
 class MetadataSync:
-    """
-    Keeps a slave's tables like its master's.
+    """Keeps a slave's tables like its master's.
 
     @ivar copies: The tables.
     @ivar log_end: Up to where the log is the master's, as far as it is here.
@@ -110,9 +108,7 @@ class MetadataSync:
     # --- life -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Begin: at once, if the master is known.
-        """
+        """Begin: at once, if the master is known."""
         self.copies.load()
         offsets = self.copies.offsets.offsets
         if offsets.read is not None:
@@ -122,8 +118,7 @@ class MetadataSync:
         self._timed.start(PERIOD, now=True)
 
     def stop(self) -> Deferred[None]:
-        """
-        End, and write what is to be kept.
+        """End, and write what is to be kept.
 
         @return: Fires when that is done, well or not.
         """
@@ -140,8 +135,7 @@ class MetadataSync:
         return closed.addCallback(lambda _: self.copies.stop())
 
     def follow(self, address: str, epoch: AskEpoch = never_elected) -> None:
-        """
-        The master's clients connect there.
+        """The master's clients connect there.
 
         @param epoch: Asks in which master epoch it leads.
         """
@@ -162,9 +156,7 @@ class MetadataSync:
         self.hurry()
 
     def hurry(self) -> None:
-        """
-        Ask soon: something happened, or the time has come.
-        """
+        """Ask soon: something happened, or the time has come."""
         if not self._timed.running or not self.copies.master:
             return
         if self._round is not None:
@@ -174,9 +166,7 @@ class MetadataSync:
             self._soon = self.clock.callLater(wait, self._go)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._timed
         if self._timed.running:
             yield from self.copies.jobs()
@@ -185,16 +175,16 @@ class MetadataSync:
             yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        C{metadata} of the status: the tables, and how consumer offsets come between two rounds.
+        """C{metadata} of the status: the tables, and how consumer offsets come between two
+        rounds.
         """
         return {**self.copies.status(), "offsetFeed": self._feed.status()}
 
     # --- a round ------------------------------------------------------------------------
 
     def _due(self) -> Deferred[None] | None:
-        """
-        @return: Fires when the next round is over, and fails as it does.  A master that cannot be
+        """@return: Fires when the next round is over, and fails as it does.  A master that cannot
+        be
             asked is no failure of ours.
         """
         self.hurry()
@@ -221,9 +211,7 @@ class MetadataSync:
             self.hurry()
 
     def _tell(self, wrong: Failure | None) -> None:
-        """
-        Whoever waits for the round knows how it went.
-        """
+        """Whoever waits for the round knows how it went."""
         waiting, self._waiting = self._waiting, []
         for over in waiting:
             if wrong is None:
@@ -232,9 +220,7 @@ class MetadataSync:
                 over.errback(wrong)
 
     async def _ask_all(self) -> None:
-        """
-        One round.  All is asked on one connection: its answers are of one process.
-        """
+        """One round.  All is asked on one connection: its answers are of one process."""
         end, master = self.log_end(), self.copies.master
         assert self._client is not None, "a round begins after the start"
         try:
@@ -280,9 +266,7 @@ class MetadataSync:
     async def _take_offsets(
         self, connection: RemotingProtocol, outcome: Outcome, boot: int | None
     ) -> None:
-        """
-        Take the whole table over, and follow it if the master names its version.
-        """
+        """Take the whole table over, and follow it if the master names its version."""
 
         def adopt(body: bytes) -> Awaitable[bool]:
             return self.copies.adopt_offsets(
@@ -301,17 +285,13 @@ class MetadataSync:
             self._note(OFFSETS, TableState.UNREACHABLE, str(error) or type(error).__name__)
 
     async def _changed(self, body: bytes) -> None:
-        """
-        The master tells of offsets that changed.
-        """
+        """The master tells of offsets that changed."""
         self._adopted(OFFSETS, await self.copies.adopt_offset_changes(body))
 
     async def _take(
         self, name: str, asked: Deferred[Outcome], adopt: Callable[[bytes], Awaitable[bool]]
     ) -> None:
-        """
-        Wait for one table, and take it over or say why not.
-        """
+        """Wait for one table, and take it over or say why not."""
         try:
             body = _body(await asked)
             if name != TOPICS and (self._stranger or not self.copies.recognized):
@@ -344,9 +324,7 @@ class MetadataSync:
     # --- how it went --------------------------------------------------------------------
 
     def _unreachable(self, reason: str) -> None:
-        """
-        Nothing can be asked at all: that is one line in the log, not one per table.
-        """
+        """Nothing can be asked at all: that is one line in the log, not one per table."""
         parts = self.copies.parts.values()
         if any((part.state, part.reason) != (TableState.UNREACHABLE, reason) for part in parts):
             self._quiet.warn(
@@ -387,9 +365,7 @@ class MetadataSync:
 
 
 def _boot_in(outcome: Outcome) -> int | None:
-    """
-    When the master's process was started; C{None} if it does not say.
-    """
+    """When the master's process was started; C{None} if it does not say."""
     try:
         return MasterBounds.of_runtime(_body(outcome)).boot_timestamp
     except UNREACHED:
@@ -397,9 +373,7 @@ def _boot_in(outcome: Outcome) -> int | None:
 
 
 def _version_in(outcome: Outcome) -> str | None:
-    """
-    The version of a table of offsets; C{None} if the master names none.
-    """
+    """The version of a table of offsets; C{None} if the master names none."""
     (answer,) = outcome
     if isinstance(answer, Failure) or answer.code != ResponseCode.SUCCESS:
         return None

@@ -1,3 +1,1 @@
-"""
-From a pull to pieces of the log: queue readers, long polling, progress, locks, look-ups.
-"""
+"""From a pull to pieces of the log: queue readers, long polling, progress, locks, look-ups."""

@@ -1,6 +1,5 @@
-"""
-Which units of a queue a reading takes: all, those with certain tags, or those whose messages pass a
-filter.
+"""Which units of a queue a reading takes: all, those with certain tags, or those whose messages
+pass a filter.
 
 Tags are compared by the codes in the units.  A filter asks for properties, which are in the log:
 its work is counted, so that no filter holds the reactor, however few messages it lets by.
@@ -44,8 +43,7 @@ _Place = tuple[int, int, int]
 
 
 class ChosenUnits(NamedTuple):
-    """
-    What a reading takes of a queue's units.
+    """What a reading takes of a queue's units.
 
     @ivar done: How many units are done with.
     @ivar runs: Pieces of the log.
@@ -64,8 +62,7 @@ class ChosenUnits(NamedTuple):
 
 
 def choose(raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None) -> ChosenUnits:
-    """
-    Choose from a queue's units.
+    """Choose from a queue's units.
 
     @param raw: Whole units.
     @param most: How many messages are wanted.
@@ -94,9 +91,8 @@ def choose(raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None)
 def choose_passing(
     raw: bytes, offset: int, most: int, most_bytes: int, wanted: Filter, served: ServedRecords
 ) -> ChosenUnits:
-    """
-    Choose those whose messages pass a filter, as far as L{WORK} goes.  A message that is not what
-    its unit says is chosen, so that who reads it finds out.
+    """Choose those whose messages pass a filter, as far as L{WORK} goes.  A message that is not
+    what its unit says is chosen, so that who reads it finds out.
 
     @param raw: Whole units.
     @param offset: Of the first of them, in messages.
@@ -126,9 +122,7 @@ def choose_passing(
 
 
 def _properties(served: ServedRecords, start: int, size: int, number: int) -> bytes | None:
-    """
-    The property string of a message; C{None} if it is not what its unit says.
-    """
+    """The property string of a message; C{None} if it is not what its unit says."""
     log = served.log
     if not log.min_offset <= start <= log.end or served.doubted(start, start + size):
         return None
@@ -141,8 +135,7 @@ def _properties(served: ServedRecords, start: int, size: int, number: int) -> by
 def _taken(
     wanted: Iterator[_Place], most: int, most_bytes: int, end: Callable[[], int]
 ) -> ChosenUnits:
-    """
-    Take what an answer has room for.
+    """Take what an answer has room for.
 
     @param wanted: Where wanted messages are; each is looked for when it is asked for.
     @param end: How many units are done with when there is no other.
@@ -166,8 +159,7 @@ def _taken(
 
 
 def _joined(places: list[Run]) -> tuple[list[Run], list[int]]:
-    """
-    Make one piece of records that stand side by side.
+    """Make one piece of records that stand side by side.
 
     @return: The pieces, and how many records each has.
     """
@@ -190,16 +182,12 @@ def _joined(places: list[Run]) -> tuple[list[Run], list[int]]:
 
 
 def matches(raw: bytes, codes: frozenset[int]) -> bool:
-    """
-    Whether any unit is of a message with one of these tags codes.
-    """
+    """Whether any unit is of a message with one of these tags codes."""
     return bool(choose(raw, 1, 0, codes).runs)
 
 
 def _candidates(raw: bytes, total: int, codes: frozenset[int] | None) -> Sequence[int]:
-    """
-    Where it is worth to look.
-    """
+    """Where it is worth to look."""
     if codes is None or total <= _FEW or len(codes) > _FEW:
         return range(total)
     tags = np.frombuffer(raw, UNIT_TYPE)["tags"].astype(np.int64)
@@ -212,7 +200,5 @@ def _candidates(raw: bytes, total: int, codes: frozenset[int] | None) -> Sequenc
 
 @lru_cache(maxsize=1024)
 def _places(count: int) -> Struct:
-    """
-    Reads offsets and sizes of units, and passes over their tags codes.
-    """
+    """Reads offsets and sizes of units, and passes over their tags codes."""
     return Struct(">" + "qi8x" * count)

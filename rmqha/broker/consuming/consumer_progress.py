@@ -1,5 +1,4 @@
-"""
-How far a group is: asked (14), said (15), and how far delayed messages are, for a slave (45).
+"""How far a group is: asked (14), said (15), and how far delayed messages are, for a slave (45).
 
 Source: docs/protocol/remoting.md, Offsets.
 """
@@ -32,9 +31,7 @@ NONE_YET = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
 class Progress:
-    """
-    Answers about the offsets of groups.
-    """
+    """Answers about the offsets of groups."""
 
     def __init__(
         self,
@@ -47,8 +44,7 @@ class Progress:
         delays: Callable[[], DelayOffsets] = DelayOffsets,
         slave: bool = False,
     ) -> None:
-        """
-        @param delays: How far the delivery of delayed messages is.
+        """@param delays: How far the delivery of delayed messages is.
         @param slave: Whether the queues may be behind another broker's.
         """
         self._offsets = offsets
@@ -76,8 +72,7 @@ class Progress:
         return command.answer(header=OffsetAnswer(offset=offset))
 
     def _young(self, topic: str, queue_id: int) -> int | None:
-        """
-        Where a new group starts in a queue that has all its messages, and not many: at the
+        """Where a new group starts in a queue that has all its messages, and not many: at the
         first one, whatever its consumers are set to.  Else they decide.
         """
         queue, begin = (
@@ -99,8 +94,7 @@ class Progress:
         self._offsets.commit(group, topic, queue_id, request.commit_offset, connection.address)
 
     def _check(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """
-        Refuse what no consumer can have reached: it would stay in the table for ever.  Stock
+        """Refuse what no consumer can have reached: it would stay in the table for ever.  Stock
         brokers take anything.
         """
         if self._slave and offset >= 0 and self._reader.holds(topic, queue_id):

@@ -1,5 +1,4 @@
-"""
-Pulls that wait for a message: long polling.
+"""Pulls that wait for a message: long polling.
 
 A hold ends at its very deadline, when dispatch brings a message that is wanted, when its
 client pulls the same again, or with its connection.
@@ -43,8 +42,7 @@ PassedOver: TypeAlias = Callable[[int], int]
 
 @define(eq=False)
 class _Hold:
-    """
-    @ivar answer: Gives the answer as it is then.
+    """@ivar answer: Gives the answer as it is then.
     @ivar passed_over: Says of a queue offset how far nothing is wanted from there on; C{None} if
         C{codes} say all.
     @ivar seen: The queue offset from which on nothing was compared with what is wanted yet.
@@ -62,16 +60,13 @@ class _Hold:
 
 
 class LongPolling:
-    """
-    All pulls that wait.
+    """All pulls that wait.
 
     @ivar count: How many there are.
     """
 
     def __init__(self, clock: IReactorTime, queues: ConsumeQueues, dispatcher: Dispatcher) -> None:
-        """
-        @param dispatcher: Tells what comes.
-        """
+        """@param dispatcher: Tells what comes."""
         self._clock = clock
         self._queues = queues
         self._held: dict[Place, dict[Hashable, _Hold]] = {}
@@ -92,8 +87,7 @@ class LongPolling:
         answer: Callable[[], Answer],
         passed_over: PassedOver | None = None,
     ) -> Deferred[Answer] | None:
-        """
-        Let a pull wait.
+        """Let a pull wait.
 
         @param place: Topic and queue id.
         @param who: Whose pull it is: an older one of the same is answered now.
@@ -118,9 +112,7 @@ class LongPolling:
         return waiting
 
     def stop(self) -> None:
-        """
-        Refuse all that wait: the store is about to close, or its next broker to be made.
-        """
+        """Refuse all that wait: the store is about to close, or its next broker to be made."""
         if self._units in self._dispatcher.on_units:
             self._dispatcher.on_units.remove(self._units)
             self._dispatcher.on_pause.remove(self._wake)
@@ -136,9 +128,7 @@ class LongPolling:
             self._came[topic, queue_id] = None
 
     def _wake(self) -> None:
-        """
-        Dispatch has paused: answer all at once who wanted what came.
-        """
+        """Dispatch has paused: answer all at once who wanted what came."""
         if not self._came:
             return
         came, self._came = self._came, {}

@@ -1,5 +1,4 @@
-"""
-Finding messages and places in queues: codes 12, 29 to 33.
+"""Finding messages and places in queues: codes 12, 29 to 33.
 
 Source: docs/protocol/remoting.md, Offsets, and Pulling.
 """
@@ -41,15 +40,12 @@ LOWER = "lower"
 
 
 class Lookups:
-    """
-    Answers about single messages and places.
-    """
+    """Answers about single messages and places."""
 
     def __init__(
         self, lookup: Lookup, served: ServedRecords, settings: PullSettings, most: int
     ) -> None:
-        """
-        @param served: Judges what is sent.
+        """@param served: Judges what is sent.
         @param most: Most messages of one answer.
         """
         self._lookup = lookup
@@ -68,8 +64,7 @@ class Lookups:
         }
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, lower: bool) -> int:
-        """
-        The place of a time in a queue.
+        """The place of a time in a queue.
 
         @param timestamp: Milliseconds since 1970.
         @param lower: Whether the first message at or after it is wanted, not the nearest.
@@ -129,16 +124,13 @@ class Lookups:
         return command.answer(body=self._lookup.log.read(offset, record.size))
 
     def _knows(self, record: Record) -> bool:
-        """
-        Whether a record's queue has it.
-        """
+        """Whether a record's queue has it."""
         queue = self._lookup.queues.get(record.topic, record.queue_id)
         unit = None if queue is None else queue.unit(record.queue_offset)
         return unit is not None and unit[:2] == (record.offset, record.size)
 
     def _sound(self, found: ByKey) -> list[Record]:
-        """
-        Those that may be sent.
+        """Those that may be sent.
 
         @raise RequestRefused: If there are some, and none may be.
         """
@@ -186,9 +178,7 @@ class Lookups:
 
 
 def _fitting(found: list[Record]) -> list[Record]:
-    """
-    The newest of them that an answer has room for, one at least.
-    """
+    """The newest of them that an answer has room for, one at least."""
     size = 0
     for count, record in enumerate(reversed(found)):
         size += record.size

@@ -1,5 +1,5 @@
-"""
-All offsets of all groups, for a slave (43); or, for one of ours, what changed since it last asked.
+"""All offsets of all groups, for a slave (43); or, for one of ours, what changed since it last
+asked.
 
 A stock slave asks for the whole table, which it is given with a version, as 5.x wants it.  One of
 ours names the version of the table that it has, and is answered when something newer is durable
@@ -43,9 +43,7 @@ LONGEST = 30.0
 
 @define(eq=False)
 class _Waiting:
-    """
-    A request that is answered when something changes.
-    """
+    """A request that is answered when something changes."""
 
     command: Command
     version: int
@@ -55,9 +53,7 @@ class _Waiting:
 
 @define(eq=False)
 class OffsetChanges:
-    """
-    Tells slaves of offsets.
-    """
+    """Tells slaves of offsets."""
 
     offsets: ConsumerOffsetTable
     queues: ConsumeQueues
@@ -73,9 +69,7 @@ class OffsetChanges:
         return {RequestCode.GET_ALL_CONSUMER_OFFSET: (need, self.ask)}
 
     def ask(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        43: the whole table, or what changed.
-        """
+        """43: the whole table, or what changed."""
         request = from_ext(ConsumerOffsetsRequest, command.ext)
         journal = self.offsets.journal
         if request.offsets_since is None or not journal.active:
@@ -90,9 +84,7 @@ class OffsetChanges:
         return self._wait(command, version, wait)
 
     def stop(self) -> None:
-        """
-        Refuse all that wait: the store is about to close.
-        """
+        """Refuse all that wait: the store is about to close."""
         for waiting in tuple(self._waiting):
             self._drop(waiting)
             waiting.answer.errback(
@@ -109,9 +101,7 @@ class OffsetChanges:
         return answer
 
     def _wake(self) -> None:
-        """
-        Something is durable that was not.
-        """
+        """Something is durable that was not."""
         for waiting in tuple(self._waiting):
             self._finish(waiting)
 
@@ -137,18 +127,14 @@ class OffsetChanges:
         return f"{journal.life}-{journal.version}"
 
     def _version_in(self, text: str) -> int | None:
-        """
-        The version that a slave has; C{None} if it is not one of this life of the table.
-        """
+        """The version that a slave has; C{None} if it is not one of this life of the table."""
         life, _, version = text.rpartition("-")
         if life != self.offsets.journal.life or not version.isdigit():
             return None
         return int(version)
 
     def _whole(self, command: Command, version: str | None = None) -> Deferred[Answer]:
-        """
-        The answer with the whole table as it is now, which is made in a thread as well.
-        """
+        """The answer with the whole table as it is now, which is made in a thread as well."""
         header = None if version is None else ConsumerOffsetsAnswer(offsets_version=version)
         table = self.offsets.table()
         if version is None and table.data_version is None:
@@ -161,17 +147,15 @@ class OffsetChanges:
         return made
 
     def _table(self, table: ConsumerOffsets, *, ours: bool) -> bytes:
-        """
-        A whole table, for a broker of ours with where queues go on of which its log has nothing.
+        """A whole table, for a broker of ours with where queues go on of which its log has
+        nothing.
         """
         if ours:
             table = evolve(table, extra=table.extra | {QUEUE_ENDS: self.queues.idle_ends()})
         return write(table, numeric_keys="bare")
 
     def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:
-        """
-        The answer with what changed, which is made in a thread: it may be much.
-        """
+        """The answer with what changed, which is made in a thread: it may be much."""
         header = ConsumerOffsetsAnswer(
             offsets_version=self._now(),
             changes_only=True,
@@ -187,9 +171,7 @@ class OffsetChanges:
 
 
 def _settle(result: Answer | Failure, answer: Deferred[Answer]) -> None:
-    """
-    Answer, if the slave is still there.
-    """
+    """Answer, if the slave is still there."""
     if answer.called:
         return
     if isinstance(result, Failure):

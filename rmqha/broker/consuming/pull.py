@@ -1,5 +1,4 @@
-"""
-Pulls: codes 11 and 361.
+"""Pulls: codes 11 and 361.
 
 Source: docs/protocol/remoting.md, Pulling.
 """
@@ -61,8 +60,7 @@ first, the offset has moved."""
 
 
 def suggested(settings: PullSettings, group: GroupConfig | None, *, lagging: bool) -> int:
-    """
-    The id of the broker to pull from next time.
+    """The id of the broker to pull from next time.
 
     @param group: Whose pull it is.
     @param lagging: Whether it is behind what memory holds.
@@ -78,9 +76,7 @@ and the bytes of messages in it."""
 
 
 class Pulls:
-    """
-    Answers pulls, now or when there is something.
-    """
+    """Answers pulls, now or when there is something."""
 
     def __init__(
         self,
@@ -97,8 +93,7 @@ class Pulls:
         went: Went = lambda group, topic, queue_id, begin, end, size: None,
         took: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        """
-        @param permission: The broker's: 4 read, 2 write.
+        """@param permission: The broker's: 4 read, 2 write.
         @param slave: Whether the log may be behind another's.
         @param went: Told of each answer: group, topic, queue id, the offset asked for and the one
             to ask for next, bytes sent.
@@ -121,9 +116,7 @@ class Pulls:
         )
 
     def apply(self, settings: PullSettings, permission: int) -> None:
-        """
-        Answer by other settings from now on.
-        """
+        """Answer by other settings from now on."""
         self._settings = settings
         self._permission = permission
         self._reader.apply(settings)
@@ -151,9 +144,7 @@ class Pulls:
     # --- checks ---------------------------------------------------------------
 
     def _check(self, connection: RemotingProtocol, request: PullMessageRequest) -> None:
-        """
-        See whether it may be read at all, in the order of stock brokers.
-        """
+        """See whether it may be read at all, in the order of stock brokers."""
         group, topic = request.consumer_group, request.topic
         if not self._permission & READ:
             raise RequestRefused(
@@ -189,9 +180,7 @@ class Pulls:
     def _subscription(
         self, connection: RemotingProtocol, request: PullMessageRequest
     ) -> Subscription:
-        """
-        What is wanted: as the pull says, or the last heartbeat.
-        """
+        """What is wanted: as the pull says, or the last heartbeat."""
         filters = self._settings.property_filter
         if request.sys_flag & INLINE:
             subscription = parse(
@@ -236,8 +225,7 @@ class Pulls:
     # --- work -----------------------------------------------------------------
 
     def _commit(self, request: PullMessageRequest, reading: ReadResult) -> None:
-        """
-        Note how far the consumer is.  This never lowers an offset: a pull may be older than
+        """Note how far the consumer is.  This never lowers an offset: a pull may be older than
         what another client committed, and a client that means to go back says so.
         """
         offset = request.commit_offset
@@ -266,9 +254,7 @@ class Pulls:
         return code
 
     def _uncertain(self, code: ResponseCode) -> bool:
-        """
-        Whether an offset has moved in the eyes of a slave, which may only be behind.
-        """
+        """Whether an offset has moved in the eyes of a slave, which may only be behind."""
         return (
             code is ResponseCode.PULL_OFFSET_MOVED
             and self._slave
@@ -276,8 +262,7 @@ class Pulls:
         )
 
     def _asked_again(self, connection: RemotingProtocol, request: PullMessageRequest) -> bool:
-        """
-        Whether a consumer that was just sent home is here again with the same question, because
+        """Whether a consumer that was just sent home is here again with the same question, because
         no member is there: it would ask as fast as it is answered.  One that has got something
         from the master meanwhile, and was sent here as it lags, must not wait.
         """

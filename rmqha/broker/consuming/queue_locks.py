@@ -1,5 +1,4 @@
-"""
-Locks on queues, for consumers that take messages in their order.
+"""Locks on queues, for consumers that take messages in their order.
 
 A lock is a lease of a client in a group; it is not tied to the client's connection, and it is
 in memory alone.  Clients ask for theirs again every 20 s and give one up that they could not
@@ -41,13 +40,10 @@ _LOCKS = of("SUB: group, each topic", _locks)
 
 
 class Locks:
-    """
-    Who may consume which queue.
-    """
+    """Who may consume which queue."""
 
     def __init__(self, clock: IReactorTime, has_queue: Callable[[str, int], bool]) -> None:
-        """
-        @param clock: Its C{seconds} must not jump: give it a monotonic one.
+        """@param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param has_queue: Whether there is such a topic with such a queue.
         """
         self._clock = clock
@@ -64,8 +60,7 @@ class Locks:
     def lock(
         self, group: str, client_id: str, queues: tuple[MessageQueue, ...]
     ) -> tuple[MessageQueue, ...]:
-        """
-        Take locks, or prolong them.
+        """Take locks, or prolong them.
 
         @return: The queues that are the client's now.
         """
@@ -84,9 +79,7 @@ class Locks:
         return tuple(granted)
 
     def unlock(self, group: str, client_id: str, queues: tuple[MessageQueue, ...]) -> None:
-        """
-        Give locks back; other clients' stay.
-        """
+        """Give locks back; other clients' stay."""
         leases = self._groups.get(group, {})
         for queue in queues:
             if leases.get(queue, ("", 0.0))[0] == client_id:
@@ -95,9 +88,7 @@ class Locks:
             self._groups.pop(group, None)
 
     def sweep(self) -> None:
-        """
-        Forget leases that ended; without it groups that are gone would stay for ever.
-        """
+        """Forget leases that ended; without it groups that are gone would stay for ever."""
         now = self._clock.seconds()
         for group, leases in list(self._groups.items()):
             for queue, (_, until) in list(leases.items()):

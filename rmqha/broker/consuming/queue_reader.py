@@ -1,5 +1,4 @@
-"""
-What a queue holds from an offset on, as pieces of the log.
+"""What a queue holds from an offset on, as pieces of the log.
 
 Messages of a queue that stand side by side in the log are one piece: nothing is copied.  Where the
 lane is compiled, units are chosen and records looked at in one pass
@@ -42,9 +41,7 @@ Found = tuple[int, int, Sequence[memoryview]]
 
 
 class ReadStatus(StrEnum):
-    """
-    How a reading went; the names are known to clients.
-    """
+    """How a reading went; the names are known to clients."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -57,8 +54,7 @@ class ReadStatus(StrEnum):
 
 @frozen
 class ReadResult:
-    """
-    What was found.
+    """What was found.
 
     @ivar next_offset: Where to go on, in messages.
     @ivar min_offset: The queue's first message.
@@ -76,9 +72,7 @@ class ReadResult:
 
 
 def physical_memory() -> int:
-    """
-    This machine's memory, in bytes.
-    """
+    """This machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -87,9 +81,7 @@ Choice = Callable[[int], ChosenUnits]
 
 
 class QueueReader:
-    """
-    Reads queues within the limits of an answer.
-    """
+    """Reads queues within the limits of an answer."""
 
     def __init__(
         self,
@@ -101,8 +93,7 @@ class QueueReader:
         slave: bool = False,
         next_offset: Callable[[str, int], int] | None = None,
     ) -> None:
-        """
-        @param served: Judges what is read of the log.
+        """@param served: Judges what is read of the log.
         @param memory: The machine's memory, in bytes.
         @param slave: Whether the log may be behind another's.
         @param next_offset: Just past the last message of a queue that the log has, whether readers
@@ -115,9 +106,7 @@ class QueueReader:
         self.apply(settings)
 
     def apply(self, settings: PullSettings) -> None:
-        """
-        Read by other settings from now on.
-        """
+        """Read by other settings from now on."""
         self._limits = settings
         ratio = settings.memory_ratio - (SLAVE_RATIO if self._slave else 0.0)
         self._memory = settings.memory_size or int(self._machine * ratio)
@@ -133,8 +122,7 @@ class QueueReader:
         most_bytes: int | None = None,
         passing: str | None = None,
     ) -> ReadResult:
-        """
-        Read messages.
+        """Read messages.
 
         @param offset: The first one wanted, in messages.
         @param most: How many are wanted, at least 1.
@@ -157,16 +145,14 @@ class QueueReader:
         return ReadResult(status, corrected if self._correct else offset, low, high)
 
     def _is_ahead(self, topic: str, queue_id: int, high: int, offset: int) -> bool:
-        """
-        Whether a message is in the log that readers of a master do not see yet, or is the next: who
-        wants it has seen those before it, and must not be sent back.
+        """Whether a message is in the log that readers of a master do not see yet, or is the next:
+        who wants it has seen those before it, and must not be sent back.
         """
         return not self._slave and high < offset <= self.next_offset(topic, queue_id)
 
     def passed_over(self, topic: str, queue_id: int, passing: str, offset: int) -> int:
-        """
-        How far a consumer may go on without a look: up to the first message that a filter lets by,
-        the queue's end, or where the work for one reading ends.
+        """How far a consumer may go on without a look: up to the first message that a filter lets
+        by, the queue's end, or where the work for one reading ends.
 
         @param offset: Where it is, in messages, which must be in the queue.
         """
@@ -176,15 +162,12 @@ class QueueReader:
         return offset + (chosen.rows[0] if chosen.rows else chosen.done)
 
     def holds(self, topic: str, queue_id: int) -> bool:
-        """
-        Whether a queue has, or had, messages here.
-        """
+        """Whether a queue has, or had, messages here."""
         queue = self._queues.get(topic, queue_id)
         return queue is not None and queue.max_offset > 0
 
     def on_disk(self, offset: int) -> bool:
-        """
-        Whether a record is so far behind the log's end that memory may not hold it.
+        """Whether a record is so far behind the log's end that memory may not hold it.
 
         @param offset: Physical.
         """
@@ -242,8 +225,7 @@ class QueueReader:
         codes: frozenset[int] | None,
         first: int,
     ) -> Found | None:
-        """
-        Choose and judge in one pass, where that is compiled.
+        """Choose and judge in one pass, where that is compiled.
 
         @param first: Physical offset of the first unit's record.
         @return: C{None} if anything is not sound, in doubt, or goes on in another file.
@@ -269,9 +251,7 @@ class QueueReader:
         codes: frozenset[int] | None,
         passing: str | None,
     ) -> Choice:
-        """
-        What chooses of units.
-        """
+        """What chooses of units."""
         if passing is None:
             return lambda most: choose(raw, most, room, codes)
         wanted = read_filter(passing)
@@ -280,8 +260,7 @@ class QueueReader:
     def _step_by_step(
         self, queue: ConsumeQueue, raw: bytes, offset: int, most: int, choice: Choice
     ) -> Found:
-        """
-        Choose, then judge.
+        """Choose, then judge.
 
         @raise RequestRefused: If the first message is not what its unit says.
         """
@@ -295,8 +274,7 @@ class QueueReader:
     def _sound(
         self, queue: ConsumeQueue, offset: int, choice: Choice, chosen: ChosenUnits
     ) -> tuple[ChosenUnits, list[memoryview]]:
-        """
-        The pieces of the log, up to the first record that is not what its unit says.
+        """The pieces of the log, up to the first record that is not what its unit says.
 
         @raise RequestRefused: If that is the first one.
         """
@@ -315,8 +293,7 @@ class QueueReader:
         raise self._served.refusal(chosen.starts[0], chosen.sizes[0], what)
 
     def _good(self, chosen: ChosenUnits, views: list[memoryview], offset: int) -> int:
-        """
-        How many of the records may be sent.
+        """How many of the records may be sent.
 
         @param views: Of the pieces, as far as the log has them.
         """
@@ -334,8 +311,7 @@ class QueueReader:
         return row
 
     def _views(self, runs: list[Run]) -> list[memoryview]:
-        """
-        Pieces of the log.  They are cut out of one that holds them all, as far as a file goes.
+        """Pieces of the log.  They are cut out of one that holds them all, as far as a file goes.
 
         @return: Those before the first that the log does not hold.
         """
@@ -354,8 +330,7 @@ class QueueReader:
 
 
 def _numbers(rows: Sequence[int], offset: int) -> Sequence[int]:
-    """
-    Queue offsets of units.
+    """Queue offsets of units.
 
     @param offset: That of the first unit that was read.
     """

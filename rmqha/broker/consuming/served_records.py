@@ -1,5 +1,4 @@
-"""
-What is sent to clients is looked at first: a disk may have lost what it once had.
+"""What is sent to clients is looked at first: a disk may have lost what it once had.
 
 A consumer that is sent what is no record reads on from wherever its first four bytes say, and one
 that is sent another record than it asked for loses a message.  So each record of an answer must be
@@ -42,17 +41,14 @@ Doubt = Callable[[int, int], str]
 
 
 def trusted(start: int, end: int) -> str:
-    """
-    Doubt nothing.
-    """
+    """Doubt nothing."""
     return ""
 
 
 def first_wrong(
     view: memoryview, starts: Sequence[int], sizes: Sequence[int], queue_offsets: Sequence[int]
 ) -> int:
-    """
-    Hold records against their queue units.
+    """Hold records against their queue units.
 
     @param view: The log from C{starts[0]} on, without a gap up to the end of the last record.
     @param starts: Their physical offsets.
@@ -91,17 +87,14 @@ def _one_by_one(
 
 @lru_cache(maxsize=256)
 def _heads(size: int, count: int) -> Struct:
-    """
-    Reads the heads of records of one size that stand side by side.
-    """
+    """Reads the heads of records of one size that stand side by side."""
     head = _HEAD.format
     return Struct(head + f"{size - _HEAD.size}x{head[1:]}" * (count - 1))
 
 
 @define(eq=False)
 class ServedRecords:
-    """
-    Judges what is about to be sent, and counts what was not.
+    """Judges what is about to be sent, and counts what was not.
 
     @ivar log: The log it comes from.
     @ivar damage: Where damage is known already.
@@ -118,14 +111,11 @@ class ServedRecords:
     _log = Logger()
 
     def doubted(self, start: int, end: int) -> str:
-        """
-        Why bytes must not be sent, before they are looked at.
-        """
+        """Why bytes must not be sent, before they are looked at."""
         return self.damage(start, end) or self.doubt(start, end)
 
     def refusal(self, offset: int, size: int, what: str) -> RequestRefused:
-        """
-        The answer instead of a record that is not sent.
+        """The answer instead of a record that is not sent.
 
         @param offset: Where it should be, physical.
         @param size: How long it should be, in bytes.
@@ -147,9 +137,7 @@ class ServedRecords:
         return RequestRefused(ResponseCode.SYSTEM_ERROR, text)
 
     def _wrong(self, offset: int, size: int) -> str:
-        """
-        What is wrong with a record, in words.
-        """
+        """What is wrong with a record, in words."""
         wanted = f"{size} bytes are to be there"
         try:
             found = judge(self.log, offset)
@@ -160,9 +148,7 @@ class ServedRecords:
         return f"{wanted}, but a record of {found} bytes, or of another message, is"
 
     def path_of(self, offset: int) -> str:
-        """
-        The log file of a byte; the folder, if none holds it.
-        """
+        """The log file of a byte; the folder, if none holds it."""
         try:
             return str(self.log.folder.at(offset).path)
         except ValueError:

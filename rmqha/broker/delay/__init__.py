@@ -1,3 +1,1 @@
-"""
-Delayed messages: levels, their schedule, and how far each is delivered.
-"""
+"""Delayed messages: levels, their schedule, and how far each is delivered."""

@@ -1,5 +1,4 @@
-"""
-One delay level: its messages in their order, each at the millisecond it is due.
+"""One delay level: its messages in their order, each at the millisecond it is due.
 
 A level's messages have the same delay, so they are due in the order of its queue, and only the
 first one has to be waited for.  What is due is stored again in the queue it was sent to; many may
@@ -45,8 +44,7 @@ GRAIN = 0.01
 
 @define(eq=False, kw_only=True)
 class Delivery:
-    """
-    What all levels share.
+    """What all levels share.
 
     @ivar clock: Monotonic; when a message is due is told by the store's wall clock.
     @ivar delivered: Told of a level and its new offset.
@@ -72,8 +70,7 @@ class Delivery:
 
 @define(eq=False)
 class _Flight:
-    """
-    A message that is stored and waits.
+    """A message that is stored and waits.
 
     @ivar end: The queue offset behind it.
     """
@@ -84,8 +81,7 @@ class _Flight:
 
 @define(eq=False)
 class DelayLevel:
-    """
-    Delivers the messages of one level.
+    """Delivers the messages of one level.
 
     @ivar number: From 1.
     @ivar delay: In seconds.
@@ -106,21 +102,16 @@ class DelayLevel:
 
     @property
     def _queue(self) -> ConsumeQueue | None:
-        """
-        Where its messages wait; C{None} if there never was one.
-        """
+        """Where its messages wait; C{None} if there never was one."""
         return self.shared.store.queues.get(SCHEDULE_TOPIC, self.number - 1)
 
     @property
     def flying(self) -> int:
-        """
-        How many messages are stored, and wait for replicas or the disk.
-        """
+        """How many messages are stored, and wait for replicas or the disk."""
         return len(self._flying)
 
     def step(self) -> float | None:
-        """
-        Deliver the next message if it is due.
+        """Deliver the next message if it is due.
 
         @return: Seconds after which this is worth calling again; C{None} if only after a message
             came, or one was delivered.
@@ -149,9 +140,7 @@ class DelayLevel:
         return 0.0
 
     def came(self) -> None:
-        """
-        Messages came whose store time is still to come: the wall clock is behind the log.
-        """
+        """Messages came whose store time is still to come: the wall clock is behind the log."""
         queue, now = self._queue, self.shared.clock.seconds()
         if queue is None:
             return
@@ -160,8 +149,7 @@ class DelayLevel:
         self._seen.append((queue.max_offset, now))
 
     def _left(self, queue: ConsumeQueue, due: int) -> float:
-        """
-        Seconds until the next message is due.
+        """Seconds until the next message is due.
 
         A store time from the future would hold the whole level up; then what counts is the
         delay, from when the message was seen here.
@@ -187,9 +175,7 @@ class DelayLevel:
     # --- delivery ---------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        """
-        @raise NotWritable: If the store takes no writes now.
-        """
+        """@raise NotWritable: If the store takes no writes now."""
         shared = self.shared
         record = shared.lookup.by_queue_offset(SCHEDULE_TOPIC, self.number - 1, self._next)
         message = None if record is None else shared.messages.due(record)
@@ -218,9 +204,7 @@ class DelayLevel:
             self._moved(end)
 
     def _not_flushed(self, failure: Failure) -> None:
-        """
-        The disk failed: nothing more is stored until a restart, which begins at L{done}.
-        """
+        """The disk failed: nothing more is stored until a restart, which begins at L{done}."""
         failure.trap(FlushFailed, NotWritable)
         self._flying = deque()
         self._next = self.done

@@ -1,5 +1,4 @@
-"""
-How far the messages of each delay level are delivered: C{config/delayOffset.json}.
+"""How far the messages of each delay level are delivered: C{config/delayOffset.json}.
 
 An offset says that copies of all messages below it are in the log.  On a disk, or on a slave, it
 may say so only when that much of the log is there as well: else a power cut, or a master lost
@@ -40,9 +39,8 @@ written: what was delivered so shortly before a crash is delivered again."""
 
 @frozen
 class _Claim:
-    """
-    Offsets that count once the log is durable up to C{needs}, a physical offset; C{None} if nobody
-    says which.
+    """Offsets that count once the log is durable up to C{needs}, a physical offset; C{None} if
+    nobody says which.
     """
 
     needs: int | None
@@ -50,8 +48,7 @@ class _Claim:
 
 
 class LevelOffsets:
-    """
-    The table of offsets, in messages, by delay level (from 1).
+    """The table of offsets, in messages, by delay level (from 1).
 
     @ivar file: Its file.
     """
@@ -66,8 +63,7 @@ class LevelOffsets:
         clock: IReactorTime,
         in_thread: InThread,
     ) -> None:
-        """
-        @param tables: The store's.
+        """@param tables: The store's.
         @param store: It is open.
         @param lookup: Finds the copies in its log.
         """
@@ -82,8 +78,7 @@ class LevelOffsets:
         self._log_end: int | None = 0
 
     def load(self) -> None:
-        """
-        Read the file.  No offset is further than its queue: that lost its end in a crash, or
+        """Read the file.  No offset is further than its queue: that lost its end in a crash, or
         because the log was cut, and other messages come to those places.  A member's that is not
         master may lack what the set has not confirmed: it is looked at again when it leads.  Nor
         is one further than the copies in a log that is not surely as long as it has to be.
@@ -112,21 +107,16 @@ class LevelOffsets:
         self._store.log.flush_listeners.append(self._settle)
 
     def get(self, level: int) -> int:
-        """
-        The first message of a level that is not delivered.
-        """
+        """The first message of a level that is not delivered."""
         return self._now.get(level, 0)
 
     def delivered(self, level: int, offset: int) -> None:
-        """
-        All messages of a level below an offset are delivered, or gone.
-        """
+        """All messages of a level below an offset are delivered, or gone."""
         self._now[level] = offset
         self.file.dirty()
 
     def adopt(self, table: DelayOffsets) -> None:
-        """
-        Take over where a master is further, as soon as its copies are here.
+        """Take over where a master is further, as soon as its copies are here.
 
         @param table: Its answer to request 45.  A stock master does not say how far the log must
             be; its word is taken at once.
@@ -139,14 +129,11 @@ class LevelOffsets:
             self._ask()
 
     def table(self) -> DelayOffsets:
-        """
-        What request 45 is answered.
-        """
+        """What request 45 is answered."""
         return self._rest.at(self._store.log.confirmed, dict(self._now))
 
     def stop(self) -> Deferred[None]:
-        """
-        Write the file; the log is durable.
+        """Write the file; the log is durable.
 
         @return: Fires when that is done, well or not.
         """
@@ -155,23 +142,17 @@ class LevelOffsets:
         return self.file.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self.file.job
 
     def _ask(self) -> None:
-        """
-        Let the claim count, now or after a flush.
-        """
+        """Let the claim count, now or after a flush."""
         self._settle()
         if self._claim is not None:
             self._store.flusher.nudge()
 
     def _settle(self) -> None:
-        """
-        Let the claim count if the log is far enough.
-        """
+        """Let the claim count if the log is far enough."""
         claim, far, limit = self._claim, self._store.log.flushed, self._store.dispatcher.limit
         if claim is None or min(far, far if limit is None else limit) < (claim.needs or 0):
             return
@@ -184,9 +165,7 @@ class LevelOffsets:
                 self.file.dirty()
 
     def _counting(self) -> DelayOffsets:
-        """
-        The table as it may be written now.
-        """
+        """The table as it may be written now."""
         self._settle()
         if self._claim is None and self._durable != self._now:
             self._claim = _Claim(self._store.log.confirmed, dict(self._now))

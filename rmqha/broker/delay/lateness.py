@@ -1,6 +1,4 @@
-"""
-How late things happened that had their time: a histogram of a few numbers.
-"""
+"""How late things happened that had their time: a histogram of a few numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from attrs import define, field
 
 @define(eq=False)
 class Lateness:
-    """
-    How late messages were, of those that became due while this ran.
+    """How late messages were, of those that became due while this ran.
 
     @ivar counts: How many, by the bit length of their lateness in milliseconds.
     @ivar most: The latest, in milliseconds.
@@ -22,8 +19,7 @@ class Lateness:
     most: int = 0
 
     def note(self, late: int) -> None:
-        """
-        Count a message.
+        """Count a message.
 
         @param late: Milliseconds between its time and its delivery.
         """
@@ -31,9 +27,7 @@ class Lateness:
         self.most = max(self.most, late)
 
     def below(self, part: float) -> int:
-        """
-        Milliseconds that a part of all was late at most, rounded up to a power of two less 1.
-        """
+        """Milliseconds that a part of all was late at most, rounded up to a power of two less 1."""
         left = part * self.counts.total()
         for bits in sorted(self.counts):
             left -= self.counts[bits]

@@ -1,5 +1,4 @@
-"""
-The delivery of delayed messages, on a master.
+"""The delivery of delayed messages, on a master.
 
 Each level sleeps until its first message is due; dispatch wakes one that was empty.  Levels that
 are behind take turns, in slices short enough for other work.  Stock brokers look at each
@@ -39,8 +38,8 @@ AFTER_ERROR = 10.0
 
 
 class Schedule:
-    """
-    Delivers delayed messages when they are due: one L{DelayLevel} each, and one file of offsets.
+    """Delivers delayed messages when they are due: one L{DelayLevel} each, and one file of
+    offsets.
     """
 
     _log = Logger()
@@ -55,8 +54,7 @@ class Schedule:
         offsets: LevelOffsets,
         clock: IReactorTime,
     ) -> None:
-        """
-        @param store: It is open.
+        """@param store: It is open.
         @param writer: C{None} on a slave, which delivers nothing.
         @param offsets: How far the levels are; loaded.
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
@@ -92,9 +90,7 @@ class Schedule:
     # --- life -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Begin to deliver; on a master only.
-        """
+        """Begin to deliver; on a master only."""
         self._running = True
         self._began = self._store.now_ms()
         self._store.dispatcher.on_units.append(self._units)
@@ -103,8 +99,7 @@ class Schedule:
             self._wake(self._level(queue.queue_id + 1))
 
     def stop(self) -> Deferred[None]:
-        """
-        Deliver no more, and write the offsets.
+        """Deliver no more, and write the offsets.
 
         @return: Fires when no message waits and that is done, well or not.
         """
@@ -132,9 +127,7 @@ class Schedule:
         return any(level.flying for level in self._levels.values())
 
     def _not_flushed(self, failure: Failure) -> None:
-        """
-        What is not durable is delivered again.
-        """
+        """What is not durable is delivered again."""
         if not failure.check(FlushFailed):
             self._log.failure(
                 "Cannot flush delivered messages; they are delivered again after the restart",
@@ -144,29 +137,22 @@ class Schedule:
     # --- what others know -------------------------------------------------------------
 
     def offsets(self) -> DelayOffsets:
-        """
-        How far each level is: on a master delivered, on a slave known to be delivered.
-        """
+        """How far each level is: on a master delivered, on a slave known to be delivered."""
         return self._offsets.table()
 
     def adopt(self, table: DelayOffsets) -> None:
-        """
-        Take over how far the master is; on a slave only.
+        """Take over how far the master is; on a slave only.
 
         @param table: Its answer to request 45.
         """
         self._offsets.adopt(table)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield from self._offsets.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         offsets = self._offsets.table().offset_table
         levels = {}
         for queue in self._store.queues.of(SCHEDULE_TOPIC):
@@ -207,9 +193,7 @@ class Schedule:
             self._came.add(queue_id + 1)
 
     def _paused(self) -> None:
-        """
-        Dispatch has paused: wake the levels that messages came to.
-        """
+        """Dispatch has paused: wake the levels that messages came to."""
         if not self._came:
             return
         came, self._came = self._came, set()
@@ -221,9 +205,7 @@ class Schedule:
             self._wake(level)
 
     def _wake(self, level: DelayLevel) -> None:
-        """
-        Look at a level that waits for an event.
-        """
+        """Look at a level that waits for an event."""
         if self._running and level in self._idle:
             self._idle.remove(level)
             self._ready.append(level)
@@ -244,9 +226,7 @@ class Schedule:
         self._take_turns()
 
     def _take_turns(self) -> None:
-        """
-        Let the levels deliver, one message each, for a while.
-        """
+        """Let the levels deliver, one message each, for a while."""
         end = self._clock.seconds() + SLICE
         while self._ready:
             level = self._ready.popleft()

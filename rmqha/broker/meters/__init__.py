@@ -1,3 +1,1 @@
-"""
-How much a broker does, and how long it takes.
-"""
+"""How much a broker does, and how long it takes."""

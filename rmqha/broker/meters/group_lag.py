@@ -1,5 +1,4 @@
-"""
-How far groups are behind: in messages, and in time.
+"""How far groups are behind: in messages, and in time.
 
 The log is in the order of time, so of the messages that wait in the queues of a topic the one at
 the lowest offset of the log is the oldest: one record is read for all queues.  A queue in which a
@@ -44,8 +43,7 @@ SOON = 1.0
 
 @frozen
 class GroupLag:
-    """
-    How far a group is in a topic.
+    """How far a group is in a topic.
 
     @ivar messages: What it has not consumed.
     @ivar inflight: What of that it has pulled.
@@ -60,8 +58,7 @@ class GroupLag:
 
 @frozen
 class _Oldest:
-    """
-    What a group waited for when it was looked up.
+    """What a group waited for when it was looked up.
 
     @ivar places: By queue id, the queue offset of the first message.
     @ivar heads: By queue id, where that is in the log; C{None} where it cannot be read.
@@ -78,9 +75,7 @@ _NOTHING = _Oldest()
 
 @define(eq=False)
 class GroupLags:
-    """
-    Looks up how far groups are.
-    """
+    """Looks up how far groups are."""
 
     lookup: Lookup
     topics: Topics
@@ -97,14 +92,11 @@ class GroupLags:
         self._catching_up = Periodic("ages of consumer lag", self.clock, self._catch_up)
 
     def start(self) -> None:
-        """
-        Begin to look up those that were left out.
-        """
+        """Begin to look up those that were left out."""
         self._catching_up.start(SOON)
 
     def stop(self) -> Deferred[None]:
-        """
-        Look nothing up any more.
+        """Look nothing up any more.
 
         @return: Fires when nothing is being looked up.
         """
@@ -112,23 +104,18 @@ class GroupLags:
         return self._catching_up.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._catching_up
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """
-        Each topic and group to look up; it forgets what was known of others.
-        """
+        """Each topic and group to look up; it forgets what was known of others."""
         found = self.offsets.pairs()
         if len(self._seen) > len(found):
             self._seen = {pair: self._seen[pair] for pair in found if pair in self._seen}
         return found
 
     def each(self, without: Callable[[str], bool]) -> Iterator[tuple[str, str, GroupLag] | None]:
-        """
-        How far each group is in each topic that it consumes, as topic, group and lag; C{None}
+        """How far each group is in each topic that it consumes, as topic, group and lag; C{None}
         where a topic is gone, and in the midst of many queues.  Dead letters are not consumed.
 
         @param without: Groups that are left out.
@@ -157,8 +144,7 @@ class GroupLags:
     def _waiting(
         self, topic: str, group: str
     ) -> Generator[None, None, tuple[int, int, dict[int, int]] | None]:
-        """
-        How many messages wait for a group, how many of them it has pulled, and by queue id the
+        """How many messages wait for a group, how many of them it has pulled, and by queue id the
         queue offsets where they begin; C{None} if there is no such topic any more.
         """
         config = self.topics.get(topic)
@@ -186,9 +172,7 @@ class GroupLags:
     def _look_up(
         self, pair: tuple[str, str], places: dict[int, int]
     ) -> Generator[None, None, _Oldest]:
-        """
-        Find out when the oldest of some messages was stored, and remember it.
-        """
+        """Find out when the oldest of some messages was stored, and remember it."""
         known = self._seen.get(pair, _NOTHING)
         heads: dict[int, int | None] = {}
         for nth, (number, place) in enumerate(places.items(), 1):
@@ -217,8 +201,6 @@ class GroupLags:
 
 
 def _head(queue: ConsumeQueue | None, place: int) -> int | None:
-    """
-    Where in the log the message of a queue offset is; C{None} if there is none.
-    """
+    """Where in the log the message of a queue offset is; C{None} if there is none."""
     unit = None if queue is None else queue.unit(place)
     return None if unit is None or unit[1] == BLANK_SIZE else unit[0]

@@ -1,5 +1,4 @@
-"""
-How long writes take, and how they end.
+"""How long writes take, and how they end.
 
 Source: docs/protocol/remoting.md, Runtime information.
 """
@@ -25,8 +24,7 @@ ALONE = 0
 
 @define(eq=False)
 class PutTimes:
-    """
-    How long writes took until they were answered, and how they ended.
+    """How long writes took until they were answered, and how they ended.
 
     @ivar took: By the request code of a run, or L{ALONE}, and the status; without a status those
         that were not stored, or of which it is not known.
@@ -35,17 +33,14 @@ class PutTimes:
     took: dict[tuple[int, PutStatus | None], Durations] = field(factory=dict, init=False)
 
     def add(self, code: int, status: PutStatus | None, seconds: float, count: int = 1) -> None:
-        """
-        Writes ended.
-        """
+        """Writes ended."""
         took = self.took.get((code, status))
         if took is None:
             took = self.took[code, status] = Durations()
         took.add(seconds, count)
 
     def tick(self, now: float) -> None:
-        """
-        Begin a new span, if it is time.
+        """Begin a new span, if it is time.
 
         @param now: In the clock's seconds.
         """
@@ -53,15 +48,11 @@ class PutTimes:
             took.tick(now)
 
     def all(self) -> Durations:
-        """
-        How long writes took, however they ended.
-        """
+        """How long writes took, however they ended."""
         return Durations.merged(self.took.values())
 
     def results(self) -> Counter[PutStatus]:
-        """
-        How many were stored, by their status.
-        """
+        """How many were stored, by their status."""
         found: Counter[PutStatus] = Counter()
         for (_, status), took in self.took.items():
             if status is not None:
@@ -71,8 +62,7 @@ class PutTimes:
 
 @define(eq=False)
 class TimedPuts:
-    """
-    Passes writes on, and measures how they end.
+    """Passes writes on, and measures how they end.
 
     @ivar seconds: The clock's.
     @ivar times: Is told how long each took.
@@ -87,9 +77,7 @@ class TimedPuts:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store a message as the writer below does, and measure how long the answer took.
-        """
+        """Store a message as the writer below does, and measure how long the answer took."""
         begun = self.seconds()
         try:
             stored = self.writer.put(message, batch=batch, wait=wait)
@@ -105,8 +93,8 @@ class TimedPuts:
         )
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
-        """
-        Store the messages of a run as the writer below does, and measure how long the answers took.
+        """Store the messages of a run as the writer below does, and measure how long the answers
+        took.
         """
         begun, code, later = self.seconds(), run.code, 0
 

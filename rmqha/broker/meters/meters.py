@@ -1,5 +1,4 @@
-"""
-How much happens: messages in and out, of the last minute, hour and day.
+"""How much happens: messages in and out, of the last minute, hour and day.
 
 Messages in are counted where units are dispatched, and their bytes are summed up from the units
 when samples are taken, so sending pays nothing for it.
@@ -52,8 +51,7 @@ SIZES = tuple(1024 * size for size in (1, 4, 512, 1024, 2048, 4096))
 
 @define(eq=False)
 class Meter:
-    """
-    Something that is counted.
+    """Something that is counted.
 
     @ivar total: What was counted since the start.
     @ivar times: In how many steps.
@@ -68,8 +66,7 @@ class Meter:
     _samples: dict[float, deque[tuple[float, int, int]]] = field(factory=dict, init=False)
 
     def add(self, count: int) -> None:
-        """
-        Count what happened.
+        """Count what happened.
 
         @param count: How many messages, or bytes, that once.
         """
@@ -77,8 +74,7 @@ class Meter:
         self.times += 1
 
     def tick(self, now: float) -> None:
-        """
-        Take samples where it is time.
+        """Take samples where it is time.
 
         @param now: In the clock's seconds.
         """
@@ -90,15 +86,11 @@ class Meter:
                 samples.popleft()
 
     def midnight(self) -> None:
-        """
-        A day begins: what was counted until now is yesterday's.
-        """
+        """A day begins: what was counted until now is yesterday's."""
         self.yesterday, self.morning = self.morning, self.total
 
     def over(self, span: float) -> StatsItem:
-        """
-        What was counted in a span's samples.
-        """
+        """What was counted in a span's samples."""
         samples = self._samples.get(span)
         if not samples or len(samples) < 2:
             return StatsItem()
@@ -111,9 +103,7 @@ class Meter:
         )
 
     def stats(self) -> BrokerStats:
-        """
-        Of the last minute, hour and day.
-        """
+        """Of the last minute, hour and day."""
         return BrokerStats(
             stats_minute=self.over(MINUTE), stats_hour=self.over(HOUR), stats_day=self.over(DAY)
         )
@@ -121,15 +111,12 @@ class Meter:
 
 @define(eq=False)
 class Flow(Meter):
-    """
-    Something that is also looked at every second, for rates over a short time.
-    """
+    """Something that is also looked at every second, for rates over a short time."""
 
     _seconds: deque[tuple[float, int]] = field(factory=deque, init=False)
 
     def look(self, now: float) -> None:
-        """
-        Take a sample.
+        """Take a sample.
 
         @param now: In the clock's seconds.
         """
@@ -139,9 +126,7 @@ class Flow(Meter):
             seconds.popleft()
 
     def rate(self, seconds: float) -> float:
-        """
-        How much of it a second, over so many seconds, or all there were.
-        """
+        """How much of it a second, over so many seconds, or all there were."""
         if not self._seconds:
             return 0.0
         ended, last = self._seconds[-1]
@@ -151,8 +136,7 @@ class Flow(Meter):
 
 @define(eq=False)
 class Meters:
-    """
-    All that is counted on a broker.
+    """All that is counted on a broker.
 
     @ivar today: Which day it is where the operator is.
     @ivar puts: Messages that came.
@@ -201,30 +185,23 @@ class Meters:
         self._meters["BROKER_GET_NUMS"] = {self.cluster: self.got}
 
     def start(self) -> None:
-        """
-        Begin to sample: counts every L{TICK} seconds, the day's end every second.
-        """
+        """Begin to sample: counts every L{TICK} seconds, the day's end every second."""
         self._ticking.start(TICK, now=True)
         self._looking.start(1.0, now=True)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._ticking
         yield self._looking
 
     def watch(self, dispatcher: Dispatcher, queues: ConsumeQueues) -> None:
-        """
-        Count what is dispatched from now on: what was sent to a master, or came to a slave.
-        """
+        """Count what is dispatched from now on: what was sent to a master, or came to a slave."""
         self._queues = queues
         self._units = dispatcher.on_units
         self._units.append(self.came)
 
     def stop(self) -> Deferred[None]:
-        """
-        Count no more.
+        """Count no more.
 
         @return: Fires when no sample is being taken.
         """
@@ -235,9 +212,7 @@ class Meters:
         return self._ticking.stop()
 
     def tick(self) -> Deferred[None]:
-        """
-        Take one sample of every meter, in slices: each queue that was ever written has two.
-        """
+        """Take one sample of every meter, in slices: each queue that was ever written has two."""
         return Deferred.fromCoroutine(in_slices(self.clock, self._tick()))
 
     def _tick(self) -> Iterator[None]:
@@ -263,8 +238,7 @@ class Meters:
             flow.look(now)
 
     def came(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        """
-        A queue has grown.
+        """A queue has grown.
 
         @param before: Where it ended.
         @param end: Just past its last message now.
@@ -289,9 +263,7 @@ class Meters:
         return whole, self._meter("QUEUE_PUT_SIZE", f"{topic}@{queue_id}")
 
     def _weigh(self, key: tuple[str, int]) -> None:
-        """
-        Sum up the bytes of what came to a queue lately.
-        """
+        """Sum up the bytes of what came to a queue lately."""
         start, end = self._unsized.pop(key, (0, 0))
         queue = None if self._queues is None else self._queues.get(*key)
         while queue is not None and start < end:
@@ -309,8 +281,7 @@ class Meters:
             start += PIECE
 
     def went(self, group: str, topic: str, queue_id: int, begin: int, end: int, size: int) -> None:
-        """
-        A pull was answered.
+        """A pull was answered.
 
         @param begin: The queue offset it asked for.
         @param end: The one to ask for next.
@@ -329,25 +300,20 @@ class Meters:
         self._meter("QUEUE_GET_SIZE", f"{topic}@{queue_id}@{group}").add(size)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """
-        A consumer gave a message back.
+        """A consumer gave a message back.
 
         @param topic: Where it was sent first.
         """
         self._meter(SENT_BACK, f"{topic}@{group}").add(1)
 
     def forget_topic(self, topic: str) -> None:
-        """
-        Drop the meters of a deleted topic.
-        """
+        """Drop the meters of a deleted topic."""
         self._keep(lambda name, key: name.startswith("BROKER_") or key.split("@")[0] != topic)
         self.pulled = {key: end for key, end in self.pulled.items() if key[1] != topic}
         self._unsized = {key: span for key, span in self._unsized.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
-        """
-        Drop the meters of a deleted group.
-        """
+        """Drop the meters of a deleted group."""
         self._keep(
             lambda name, key: (
                 not key.endswith(f"@{group}") or ("_PUT_" in name and name != SENT_BACK)
@@ -362,15 +328,11 @@ class Meters:
         }
 
     def meter(self, name: str, key: str) -> Meter | None:
-        """
-        A statistic by its name in request 315, if anything of it was counted.
-        """
+        """A statistic by its name in request 315, if anything of it was counted."""
         return self._meters.get(name, {}).get(key)
 
     def each(self, name: str) -> tuple[tuple[str, Meter], ...]:
-        """
-        All there are now of a statistic, by key.
-        """
+        """All there are now of a statistic, by key."""
         return tuple(self._meters.get(name, {}).items())
 
     def _meter(self, name: str, key: str) -> Meter:

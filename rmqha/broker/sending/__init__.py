@@ -1,3 +1,1 @@
-"""
-From a send request to a record in the log, and the messages a broker writes by itself.
-"""
+"""From a send request to a record in the log, and the messages a broker writes by itself."""

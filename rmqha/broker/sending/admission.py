@@ -1,5 +1,4 @@
-"""
-Whether a message may be sent where its client wants it: topic, permissions, queue.
+"""Whether a message may be sent where its client wants it: topic, permissions, queue.
 
 The order is RocketMQ's, so that of several faults a client is told the same one.
 
@@ -28,8 +27,7 @@ HELP = "See http://rocketmq.apache.org/docs/faq/ for further details."
 
 @define(eq=False)
 class Admission:
-    """
-    The checks before a message is looked at.
+    """The checks before a message is looked at.
 
     @ivar now_ms: Milliseconds since 1970.
     """
@@ -43,22 +41,16 @@ class Admission:
         self._opens_at = self.settings.accept_sends_from * 1000
 
     def apply(self, settings: BrokerSettings) -> None:
-        """
-        Check by other settings from now on.
-        """
+        """Check by other settings from now on."""
         self.settings = settings
 
     @property
     def open(self) -> bool:
-        """
-        Whether C{startAcceptSendRequestTimeStamp} is over.
-        """
+        """Whether C{startAcceptSendRequestTimeStamp} is over."""
         return not self._opens_at or self.now_ms() >= self._opens_at
 
     def check_open(self) -> None:
-        """
-        Refuse what comes before C{startAcceptSendRequestTimeStamp}.
-        """
+        """Refuse what comes before C{startAcceptSendRequestTimeStamp}."""
         if not self.open:
             until = strftime("%Y-%m-%d %H:%M:%S", localtime(self._opens_at / 1000))
             raise RequestRefused(
@@ -66,9 +58,7 @@ class Admission:
             )
 
     def check_broker(self) -> None:
-        """
-        Refuse where the broker itself may not be written to.
-        """
+        """Refuse where the broker itself may not be written to."""
         if not self.settings.permission & WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION,
@@ -76,8 +66,7 @@ class Admission:
             )
 
     def topic(self, header: SendMessageRequest) -> TopicConfig:
-        """
-        The topic of a message; made if it may be.
+        """The topic of a message; made if it may be.
 
         @raise RequestRefused: If there is none, or it may not be sent to.
         """
@@ -119,8 +108,7 @@ class Admission:
 
     @staticmethod
     def queue(header: SendMessageRequest, config: TopicConfig, peer: str) -> int:
-        """
-        The queue of a message; any of them if its client does not mind.
+        """The queue of a message; any of them if its client does not mind.
 
         @param peer: C{ip:port} of the client.
         @raise RequestRefused: If there is none of that number to write to.
@@ -139,9 +127,7 @@ class Admission:
 
 
 def _shown(config: TopicConfig) -> str:
-    """
-    A topic as RocketMQ shows it.
-    """
+    """A topic as RocketMQ shows it."""
     return (
         f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums}, "
         f"writeQueueNums={config.write_queue_nums}, perm={perm_text(config.perm)}, "

@@ -1,5 +1,4 @@
-"""
-Which half messages are still open.
+"""Which half messages are still open.
 
 A half message is told by its offset in the half queue, and ended by a record of the op queue
 that names this offset; both are ordinary queues of the log.  How far both are done with is
@@ -29,8 +28,7 @@ TOPICS = (HALF_TOPIC, HALF_DONE_TOPIC)
 
 @define(eq=False)
 class HalfMessages:
-    """
-    The half queue and the op queue.
+    """The half queue and the op queue.
 
     @ivar first: The first half message that may be open; all before it are ended.
     """
@@ -47,8 +45,7 @@ class HalfMessages:
     _log = Logger()
 
     def begin(self) -> None:
-        """
-        Go on where the log was; it is dispatched.
+        """Go on where the log was; it is dispatched.
 
         The table may be newer, as it came from another node, or a crash cost the log its last
         records.  So what counts is what the last op says of it; where that is of a stock broker,
@@ -81,8 +78,7 @@ class HalfMessages:
             self.offsets.commit(TRANSACTION_GROUP, topic, QUEUE, after, "this broker")
 
     def is_open(self, offset: int) -> bool:
-        """
-        Whether a half message is neither committed nor rolled back.
+        """Whether a half message is neither committed nor rolled back.
 
         @param offset: Its offset in the half queue.
         """
@@ -90,9 +86,7 @@ class HalfMessages:
         return offset >= self.first and offset not in self._ended
 
     def count(self) -> int:
-        """
-        How many are open.
-        """
+        """How many are open."""
         bounds = self.lookup.bounds(HALF_TOPIC, QUEUE)
         if bounds is None:
             return 0
@@ -101,8 +95,7 @@ class HalfMessages:
         return max(0, bounds[1] - first - sum(offset >= first for offset in self._ended))
 
     def end(self, offset: int, op: int) -> None:
-        """
-        Note that one was ended.
+        """Note that one was ended.
 
         @param op: The offset of the op that says so.
         """
@@ -111,9 +104,7 @@ class HalfMessages:
         self._pass_ended()
 
     def each(self) -> Iterator[Record]:
-        """
-        The open ones, oldest first.  Others may be ended while this goes on.
-        """
+        """The open ones, oldest first.  Others may be ended while this goes on."""
         self._read_ops()
         bounds = self.lookup.bounds(HALF_TOPIC, QUEUE)
         if bounds is None:
@@ -130,9 +121,7 @@ class HalfMessages:
                 yield record
 
     def commit(self) -> None:
-        """
-        Say how far both queues are done with.
-        """
+        """Say how far both queues are done with."""
         self._pass_ended()
         self.offsets.advance(TRANSACTION_GROUP, HALF_TOPIC, QUEUE, self.first)
         self.offsets.advance(TRANSACTION_GROUP, HALF_DONE_TOPIC, QUEUE, self._op)
@@ -150,9 +139,7 @@ class HalfMessages:
             self._ended.add(offset)
 
     def _read_ops(self) -> None:
-        """
-        Read what others than this process wrote, before it was started.
-        """
+        """Read what others than this process wrote, before it was started."""
         bounds = self.lookup.bounds(HALF_DONE_TOPIC, QUEUE)
         if bounds is None or self._next_op >= bounds[1]:
             return

@@ -1,5 +1,4 @@
-"""
-What a broker makes of messages before they are stored: properties, and where they wait.
+"""What a broker makes of messages before they are stored: properties, and where they wait.
 
 Source: docs/protocol/remoting.md, Sending.
 """
@@ -27,8 +26,7 @@ _NAME_END, _PAIR_END = NAME_END.decode(), PAIR_END.decode()
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """
-    Read a request's property string: the last of equal names wins, what is empty is lost.
+    """Read a request's property string: the last of equal names wins, what is empty is lost.
 
     @raise RequestRefused: If a name has control characters: then a value was written with the
         separators in it, and what follows may be forged.
@@ -48,8 +46,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 @frozen
 class Messages:
-    """
-    Makes what is stored out of what was sent, or was stored before.
+    """Makes what is stored out of what was sent, or was stored before.
 
     @ivar host: What every record says about where it is stored: C{brokerIP1} and C{listenPort}.
     @ivar cluster: C{brokerClusterName}, a property of every message.
@@ -62,16 +59,13 @@ class Messages:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """
-        Make those of a broker with these settings.
-        """
+        """Make those of a broker with these settings."""
         broker = settings.broker
         levels = DelayLevels.parse(settings.store.delay_levels)
         return cls((broker.ip1, broker.listen_port), broker.cluster, levels)
 
     def place(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-        """
-        Where a message is stored: in its queue, or if it has a C{DELAY} with all of that level.
+        """Where a message is stored: in its queue, or if it has a C{DELAY} with all of that level.
 
         @param properties: Are told the real place then.
         @return: Topic and queue id.
@@ -84,8 +78,7 @@ class Messages:
         return SCHEDULE_TOPIC, self._moved(topic, queue_id, properties, level - 1)
 
     def half(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-        """
-        Where a message waits for the end of its transaction.
+        """Where a message waits for the end of its transaction.
 
         @param properties: Are told the real place.
         @return: Topic and queue id.
@@ -93,8 +86,7 @@ class Messages:
         return HALF_TOPIC, self._moved(topic, queue_id, properties, 0)
 
     def due(self, record: Record) -> Message | None:
-        """
-        What a delayed message becomes in the end: itself, in the queue it was sent to.  Its
+        """What a delayed message becomes in the end: itself, in the queue it was sent to.  Its
         properties still tell of the delay, as in RocketMQ.
 
         @return: C{None} if it does not say where that is, names a topic that takes no messages, or
@@ -123,8 +115,7 @@ class Messages:
     def from_record(
         self, record: Record, *, topic: str, queue_id: int, properties: bytes, **changes: Any
     ) -> Message:
-        """
-        A message like one that is stored, at another place.
+        """A message like one that is stored, at another place.
 
         @param properties: The new one's; L{encode <rmqha.wire.log.properties.encode>} writes them.
         @param changes: Other fields of L{Message}; the rest is the record's.

@@ -1,5 +1,4 @@
-"""
-What a client is told about a write.
+"""What a client is told about a write.
 
 Source: docs/protocol/remoting.md, Sending.
 """
@@ -26,8 +25,7 @@ outlives a failover cannot be told.
 
 
 def illegal(error: MessageIllegal, most: int) -> RequestRefused:
-    """
-    The store does not take such a message.
+    """The store does not take such a message.
 
     @param most: C{maxMessageSize}, in bytes.
     """
@@ -39,9 +37,7 @@ def illegal(error: MessageIllegal, most: int) -> RequestRefused:
 
 
 def unavailable(store: Store) -> RequestRefused:
-    """
-    No message is taken now.
-    """
+    """No message is taken now."""
     root = store.settings.root
     use = (
         f"CL: {_use(store, store.settings.commitlog)} CQ: {_use(store, root)}"

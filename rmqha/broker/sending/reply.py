@@ -1,5 +1,4 @@
-"""
-Replies to requests of one client by another: 324 and 325 from the one, 326 to the other.
+"""Replies to requests of one client by another: 324 and 325 from the one, 326 to the other.
 
 Source: docs/protocol/remoting.md, Request and reply.
 """
@@ -42,8 +41,7 @@ PATIENCE = 10.0
 
 @define(eq=False, kw_only=True)
 class Replies:
-    """
-    Brings replies to who waits for them.
+    """Brings replies to who waits for them.
 
     @ivar writer: C{None} on a slave, which keeps none.
     @ivar may_see: Whether a client's account permits something of a topic.
@@ -65,9 +63,7 @@ class Replies:
         }
 
     def reply(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        Bring a reply, and keep it.
-        """
+        """Bring a reply, and keep it."""
         return Deferred.fromCoroutine(self._reply(connection, command))
 
     async def _reply(self, connection: RemotingProtocol, command: Command) -> Command:
@@ -122,8 +118,7 @@ class Replies:
         queue_id: int,
         properties: dict[str, str],
     ) -> str:
-        """
-        326: give it to the client.
+        """326: give it to the client.
 
         @return: What went wrong, or C{""}.
         """

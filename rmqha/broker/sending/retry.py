@@ -1,5 +1,4 @@
-"""
-Messages that come again: a group's retry topic, and in the end its dead letters.
+"""Messages that come again: a group's retry topic, and in the end its dead letters.
 
 A consumer sends a message back by its place in the log (request 36), or sends a copy of its
 own to the retry topic.
@@ -47,8 +46,7 @@ MOST_TIMES = (1 << 31) - 1
 
 @define(eq=False, kw_only=True)
 class Retries:
-    """
-    Sends what could not be consumed around once more, or puts it aside.
+    """Sends what could not be consumed around once more, or puts it aside.
 
     @ivar writer: C{None} on a slave.
     @ivar sent_back: Told of each message that was given back: group, and topic it was sent to.
@@ -74,8 +72,7 @@ class Retries:
     def redirect(
         self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
     ) -> tuple[str, int]:
-        """
-        Where a message to a retry topic goes: there, or to the dead letters.
+        """Where a message to a retry topic goes: there, or to the dead letters.
 
         @param version: The client's.
         @param properties: Dead letters have no delay any more.
@@ -94,9 +91,7 @@ class Retries:
     def send_back(
         self, connection: RemotingProtocol, command: Command
     ) -> Answer | Deferred[Answer]:
-        """
-        Store a copy of a message for its group's next try.
-        """
+        """Store a copy of a message for its group's next try."""
         header = from_ext(SendBackRequest, command.ext)
         writer = self.writer
         if writer is None:
@@ -158,8 +153,7 @@ class Retries:
         return record
 
     def _wanted(self, command: Command) -> Iterator[Wanted]:
-        """
-        A message must be one that its consumer could have pulled: where it is, and of where it
+        """A message must be one that its consumer could have pulled: where it is, and of where it
         came from.
         """
         header = from_ext(SendBackRequest, command.ext)

@@ -1,5 +1,4 @@
-"""
-Sending: requests 10, 310 and 320.
+"""Sending: requests 10, 310 and 320.
 
 Source: docs/protocol/remoting.md, Sending.
 """
@@ -62,8 +61,7 @@ _FALSE = "false"
 
 @define(eq=False, kw_only=True)
 class Sending:
-    """
-    Takes messages.
+    """Takes messages.
 
     @ivar writer: C{None} on a slave.
     @ivar always: The fields that every answer has.
@@ -90,9 +88,7 @@ class Sending:
         }
 
     def send(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-        """
-        Store a message or a batch, and tell where it is.
-        """
+        """Store a message or a batch, and tell where it is."""
         old = command.code == RequestCode.SEND_MESSAGE
         try:
             header = from_ext(SendMessageRequest if old else SendMessageV2Request, command.ext)
@@ -139,9 +135,7 @@ class Sending:
     def _place(
         self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
     ) -> tuple[str, int]:
-        """
-        Where one message is stored.
-        """
+        """Where one message is stored."""
         topic = header.topic
         if not TIMER_PROPERTIES.isdisjoint(properties):
             raise _illegal("timer messages are not supported")
@@ -160,8 +154,7 @@ class Sending:
         return self.messages.place(topic, queue_id, properties)
 
     def _batch(self, header: SendMessageRequest, properties: dict[str, str]) -> str:
-        """
-        What a batch may not be.
+        """What a batch may not be.
 
         @return: Its topic.
         """
@@ -200,9 +193,7 @@ class Sending:
         return self.unavailable(command)
 
     def unavailable(self, command: Command) -> Answer:
-        """
-        Answer that no message is taken now, or that it is not known what became of one.
-        """
+        """Answer that no message is taken now, or that it is not known what became of one."""
         return self._refused(unavailable(self.store), command)
 
     def _refused(self, error: Exception, command: Command) -> Answer:

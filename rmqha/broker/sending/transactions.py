@@ -1,5 +1,4 @@
-"""
-Transactions: messages that consumers see only when their producer commits them.
+"""Transactions: messages that consumers see only when their producer commits them.
 
 Such a message is stored as a half one (L{rmqha.broker.sending.messages}).  Its producer ends it
 with request 37; if it does not, it is asked (request 39) until it does or was asked too often.
@@ -72,8 +71,7 @@ A_TURN = 64
 
 @define(eq=False, kw_only=True)
 class Transactions:
-    """
-    Ends half messages, and asks producers about those that stay open.
+    """Ends half messages, and asks producers about those that stay open.
 
     @ivar writer: C{None} on a slave, which ends none.
     @ivar may_see: Whether a client's account permits something of a topic.
@@ -116,21 +114,16 @@ class Transactions:
         }
 
     def start(self) -> None:
-        """
-        Start the checks of open half messages, at the interval that is configured now.
-        """
+        """Start the checks of open half messages, at the interval that is configured now."""
         self._begin()
         self.current.changed.append(self._retime)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._checking
 
     def stop(self) -> Deferred[None]:
-        """
-        Stop the checks.
+        """Stop the checks.
 
         @return: Fires when nothing is under way.
         """
@@ -147,8 +140,7 @@ class Transactions:
     # --- the producer's word ----------------------------------------------------------
 
     def end(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        37: make a half message a whole one, or nothing.
+        """37: make a half message a whole one, or nothing.
 
         Said twice is said once: a second commit stores no second message.
         """
@@ -194,15 +186,11 @@ class Transactions:
         return None
 
     def _outlived(self, half: Record) -> bool:
-        """
-        Whether there is nothing any more that a half message could become part of.
-        """
+        """Whether there is nothing any more that a half message could become part of."""
         return self.store.queues.outlived(_destination(half)[0], half.offset)
 
     def _half(self, header: EndTransactionRequest) -> Record | None:
-        """
-        The half message that a producer speaks of, if it is one.
-        """
+        """The half message that a producer speaks of, if it is one."""
         half = self.halves.lookup.claimed(header.commit_log_offset)
         return half if half and half.topic == HALF_TOPIC and half.queue_id == QUEUE else None
 
@@ -220,9 +208,7 @@ class Transactions:
             self.finished.setdefault(topic, Durations()).add(took)
 
     def resume(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        323: begin anew to count how often a half message was asked about.
-        """
+        """323: begin anew to count how often a half message was asked about."""
         text = from_ext(ResumeCheckRequest, command.ext).msg_id or ""
         if self.writer is None:
             raise _wrong("a slave does not check transactions")
@@ -233,8 +219,7 @@ class Transactions:
         return None
 
     def _whole(self, half: Record) -> Message:
-        """
-        The message its producer wanted, delayed if it was to be.  It keeps what made it a half
+        """The message its producer wanted, delayed if it was to be.  It keeps what made it a half
         one, as in RocketMQ.
         """
         told = half.properties | {}
@@ -249,8 +234,7 @@ class Transactions:
         )
 
     def _settle(self, half: Record) -> None:
-        """
-        Write down that a half message is ended, and before which one all are
+        """Write down that a half message is ended, and before which one all are
         (L{told_by_op<rmqha.store.derived.outcomes.told_by_op>}).
         """
         assert self.writer is not None, "only a master ends any"
@@ -270,8 +254,7 @@ class Transactions:
         self._seen.pop(half.queue_offset, None)
 
     def _put(self, message: Message) -> int:
-        """
-        Store without waiting for disk or replicas.
+        """Store without waiting for disk or replicas.
 
         @return: Its queue offset.
         """
@@ -283,9 +266,7 @@ class Transactions:
     # --- asking ---------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """
-        Look at all open half messages once.
-        """
+        """Look at all open half messages once."""
         limit = self.current.settings.transactions.timeout
         try:
             for number, half in enumerate(self.halves.each(), 1):
@@ -313,9 +294,7 @@ class Transactions:
         self.halves.commit()
 
     def _age(self, half: Record) -> float:
-        """
-        In seconds; of one that came while the clock was ahead, since it was seen here.
-        """
+        """In seconds; of one that came while the clock was ahead, since it was seen here."""
         if self._ahead(half):
             now = self.clock.seconds()
             return now - self._seen.setdefault(half.queue_offset, now)
@@ -365,9 +344,7 @@ class Transactions:
         self._settle(half)
 
     def _ask(self, half: Record, times: int) -> None:
-        """
-        39: ask one of its producers, the next one each time.
-        """
+        """39: ask one of its producers, the next one each time."""
         group = self.producers.group(half.properties.get(PRODUCER_GROUP, ""))
         if group is None:
             return
@@ -398,9 +375,7 @@ class Transactions:
         member.connection.oneway(request)
 
     def _shown(self, half: Record, times: int) -> bytes:
-        """
-        The message as its producer sent it, at the place of the half one.
-        """
+        """The message as its producer sent it, at the place of the half one."""
         topic, queue_id = _destination(half)
         raw = properties.encode(half.properties | {CHECK_TIMES: str(times)})
         message = self.messages.from_record(half, topic=topic, queue_id=queue_id, properties=raw)
@@ -415,9 +390,7 @@ class Transactions:
 
 
 def offset_in(message_id: str) -> int:
-    """
-    The physical offset an offset id tells, -1 if it is none.
-    """
+    """The physical offset an offset id tells, -1 if it is none."""
     try:
         return int(message_id[-16:], 16) if len(message_id) in (32, 56) else -1
     except ValueError:
@@ -429,9 +402,7 @@ def _destination(half: Record) -> tuple[str, int]:
 
 
 def _count(half: Record, name: str) -> int:
-    """
-    The number in a property, 0 if there is none: clients write what they like.
-    """
+    """The number in a property, 0 if there is none: clients write what they like."""
     text = half.properties.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 

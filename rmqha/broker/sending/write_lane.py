@@ -1,5 +1,4 @@
-"""
-The short way of a message: runs of what the usual producers send, from the socket's bytes to the
+"""The short way of a message: runs of what the usual producers send, from the socket's bytes to the
 log, and from the log to the answers, without a command, a header or a message made of them.
 
 What it may not decide it leaves to L{Sending<rmqha.broker.sending.send.Sending>}, frame by frame
@@ -46,8 +45,7 @@ MOST_ROUTES = 100_000
 
 @lru_cache(maxsize=4096)
 def _packed(host: Host) -> bytes:
-    """
-    An address and a port as a record has them; more than L{HOST_SIZE} bytes for IPv6, none where
+    """An address and a port as a record has them; more than L{HOST_SIZE} bytes for IPv6, none where
     there is no address.
     """
     try:
@@ -58,8 +56,7 @@ def _packed(host: Host) -> bytes:
 
 @define(eq=False, kw_only=True)
 class WriteLane:
-    """
-    Serves runs of requests 10 and 310.
+    """Serves runs of requests 10 and 310.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
@@ -83,8 +80,7 @@ class WriteLane:
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
-        """
-        Store the messages of the frames from a position on, and answer them when what was
+        """Store the messages of the frames from a position on, and answer them when what was
         promised is so.
 
         @return: How many, and where the first frame begins that was left.
@@ -107,17 +103,13 @@ class WriteLane:
 
     @property
     def code(self) -> int:
-        """
-        The request code of the last run.
-        """
+        """The request code of the last run."""
         return self.run.code
 
     # --- topics ---------------------------------------------------------------------
 
     def forget(self) -> None:
-        """
-        Look anew at what may be written where.
-        """
+        """Look anew at what may be written where."""
         self._routes.clear()
 
     def _topic_changed(self, config: TopicConfig | None) -> None:
@@ -127,8 +119,7 @@ class WriteLane:
             self._routes.pop(config.topic_name.encode(), None)
 
     def _learned(self, topic: bytes) -> bool:
-        """
-        Look up a topic.
+        """Look up a topic.
 
         @return: Whether there is one: of others nothing is kept.
         """
@@ -142,9 +133,7 @@ class WriteLane:
         return True
 
     def _route(self, name: str, config: TopicConfig) -> Route | None:
-        """
-        Where messages of a topic go; C{None} where each of them has to be looked at.
-        """
+        """Where messages of a topic go; C{None} where each of them has to be looked at."""
         permitted = self.admission.settings.permission & config.perm & WRITE
         if not permitted or name in FORBIDDEN or name.startswith(RETRY_PREFIX):
             return None
@@ -155,8 +144,7 @@ class WriteLane:
 
 @define(eq=False)
 class _Answers:
-    """
-    The answers to a run, kept until it is known what became of it.
+    """The answers to a run, kept until it is known what became of it.
 
     @ivar connection: Who gets them.
     """
@@ -168,9 +156,7 @@ class _Answers:
     _status: PutStatus | None = None
 
     def ready(self, frames: bytes, count: int) -> None:
-        """
-        These are the answers of a run that was stored as promised.
-        """
+        """These are the answers of a run that was stored as promised."""
         if self._status is None:
             self._frames, self._count = frames, count
             self.connection.in_runs += count
@@ -178,9 +164,7 @@ class _Answers:
             self._send(frames, self._status)
 
     def done(self, status: PutStatus) -> None:
-        """
-        This became of it.
-        """
+        """This became of it."""
         if self._frames is None:
             self._status = status
         else:
@@ -211,8 +195,7 @@ def write_lane(
     clients_flags: int,
     most_body: int,
 ) -> WriteLane | None:
-    """
-    Make the lane of a broker.
+    """Make the lane of a broker.
 
     @param messages: Says what is added to each message.
     @param always: Fields of every answer.

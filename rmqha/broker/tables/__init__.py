@@ -1,3 +1,1 @@
-"""
-The tables that outlive a broker's process: topics, subscription groups, consumer offsets.
-"""
+"""The tables that outlive a broker's process: topics, subscription groups, consumer offsets."""

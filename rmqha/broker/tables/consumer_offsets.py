@@ -1,5 +1,4 @@
-"""
-How far each group has come in each queue: C{config/consumerOffset.json}.
+"""How far each group has come in each queue: C{config/consumerOffset.json}.
 
 An offset only grows, unless a client commits a lower one by a request of its own, which is
 done and logged, or a master that a slave follows set it back.
@@ -36,8 +35,7 @@ INTERVAL = 5.0
 
 
 class ConsumerOffsetTable:
-    """
-    The table of offsets, in messages.
+    """The table of offsets, in messages.
 
     @ivar file: Their file.
     @ivar journal: What changed since that was written.
@@ -50,8 +48,7 @@ class ConsumerOffsetTable:
     def __init__(
         self, tables: CheckedTables, clock: IReactorTime, in_thread: InThread, pause: float = 0.0
     ) -> None:
-        """
-        @param tables: The store's.
+        """@param tables: The store's.
         @param pause: Least seconds between two writes of the journal; 0 for none.
         """
         # By topic@group; a topic has no @.
@@ -74,8 +71,7 @@ class ConsumerOffsetTable:
         self._quiet = RateLimitedLog(self._log, clock)
 
     def load(self) -> None:
-        """
-        Read the file, and let happen again what the journal has.
+        """Read the file, and let happen again what the journal has.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is a file, and it makes no sense.
@@ -101,44 +97,35 @@ class ConsumerOffsetTable:
             self._log.warn("The journal of consumer offsets is damaged: {damage}", damage=damage)
 
     def save(self) -> Deferred[None]:
-        """
-        Write the file now.
+        """Write the file now.
 
         @return: Fires when that is durable, as L{Persisted.save_now} does.
         """
         return self.file.save_now()
 
     def stop(self) -> Deferred[None]:
-        """
-        Write the file.
+        """Write the file.
 
         @return: Fires when that is done, well or not.
         """
         return self.journal.stop().addCallback(lambda _: self.file.stop())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self.file.job
         yield from self.journal.jobs()
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """
-        A group's offset in a queue; C{None} if it never had one.
-        """
+        """A group's offset in a queue; C{None} if it never had one."""
         queues = self._table.get(f"{topic}@{group}")
         return None if queues is None else queues.get(queue_id)
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
-        """
-        A group's offsets in a topic, by queue id; the caller's own copy.
-        """
+        """A group's offsets in a topic, by queue id; the caller's own copy."""
         return dict(self._table.get(f"{topic}@{group}", ()))
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, who: str) -> None:
-        """
-        Set an offset because a client says so, also to a lower one.
+        """Set an offset because a client says so, also to a lower one.
 
         @param who: The client, for the log.
         """
@@ -168,8 +155,7 @@ class ConsumerOffsetTable:
         self._changed(key, queue_id, kind)
 
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """
-        Set an offset if that moves it forward.
+        """Set an offset if that moves it forward.
 
         @return: Whether it did.
         """
@@ -182,16 +168,13 @@ class ConsumerOffsetTable:
         return True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """
-        Set an offset, also to a lower one, because the master did; the caller tells the log.
-        """
+        """Set an offset, also to a lower one, because the master did; the caller tells the log."""
         key = f"{topic}@{group}"
         self._table.setdefault(key, {})[queue_id] = offset
         self._changed(key, queue_id, BACK)
 
     def bring_back(self, end: Callable[[str, int, int], int | None]) -> Iterator[None]:
-        """
-        Let no offset be above its queue: a crash may have cost the log its last messages, and
+        """Let no offset be above its queue: a crash may have cost the log its last messages, and
         others come to their places, which the group would pass over.  It stops at each offset, and
         none may be changed by others until it is done.
 
@@ -221,8 +204,7 @@ class ConsumerOffsetTable:
         self._quiet.flush()
 
     def merge_max(self, table: OffsetTable) -> int:
-        """
-        Take over what another broker knows to be further.
+        """Take over what another broker knows to be further.
 
         @return: How many offsets moved.
         """
@@ -240,63 +222,46 @@ class ConsumerOffsetTable:
         return moved
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """
-        Each topic and group that have offsets now.
-        """
+        """Each topic and group that have offsets now."""
         split = (key.partition("@") for key in self._table)
         return tuple((topic, group) for topic, _, group in split)
 
     def topics_of(self, group: str) -> set[str]:
-        """
-        The topics in which a group has offsets.
-        """
+        """The topics in which a group has offsets."""
         return {topic for topic, other in self.pairs() if other == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """
-        The groups that have offsets in a topic.
-        """
+        """The groups that have offsets in a topic."""
         return {group for other, group in self.pairs() if other == topic}
 
     def remove(self, group: str, topic: str) -> None:
-        """
-        Forget a group's offsets in a topic.
-        """
+        """Forget a group's offsets in a topic."""
         self._remove(f"{topic}@{group}")
 
     def remove_group(self, group: str) -> None:
-        """
-        Forget a group's offsets in all topics.
-        """
+        """Forget a group's offsets in all topics."""
         for topic in self.topics_of(group):
             self._remove(f"{topic}@{group}")
 
     def remove_topics(self, topics: Collection[str]) -> None:
-        """
-        Forget all groups' offsets in some topics.
-        """
+        """Forget all groups' offsets in some topics."""
         for key in [key for key in self._table if key.partition("@")[0] in topics]:
             self._remove(key)
 
     def remove_topic(self, topic: str) -> None:
-        """
-        Forget all groups' offsets in a topic.
-        """
+        """Forget all groups' offsets in a topic."""
         for group in self.groups_of(topic):
             self._remove(f"{topic}@{group}")
 
     def rest(self, table: OffsetTable) -> None:
-        """
-        Keep what else is in a table: what newer releases put beside the offsets.
-        """
+        """Keep what else is in a table: what newer releases put beside the offsets."""
         rest = evolve(table, offset_table={})
         if rest != self._rest:
             self._rest = rest
             self.file.dirty()
 
     def some(self, places: Collection[tuple[str, int]]) -> OffsetTable:
-        """
-        The offsets of some queues, each by C{topic@group} and queue id, as far as there are any.
+        """The offsets of some queues, each by C{topic@group} and queue id, as far as there are any.
         Threads may ask.
         """
         found: dict[str, dict[int, int]] = {}
@@ -307,9 +272,7 @@ class ConsumerOffsetTable:
         return OffsetTable(offset_table=found)
 
     def table(self) -> OffsetTable:
-        """
-        The whole table as it is now; it is not changed any more.
-        """
+        """The whole table as it is now; it is not changed any more."""
         copy = {key: dict(queues) for key, queues in self._table.items()}
         return evolve(self._rest, offset_table=copy)
 

@@ -1,5 +1,4 @@
-"""
-The settings in force, and which of them may change while the broker runs.
+"""The settings in force, and which of them may change while the broker runs.
 
 Stock brokers let any client set any field, ignore what they do not know and make false of what is
 neither true nor false.  Here only what can change while the broker runs is changed, all of a
@@ -55,8 +54,7 @@ LOCKED = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 
 @frozen
 class SettingChange:
-    """
-    A key that means something else now.
+    """A key that means something else now.
 
     @ivar before: What it was, as a file would have it.
     @ivar after: What it is.
@@ -72,8 +70,7 @@ class SettingChange:
 
 @define(eq=False)
 class CurrentSettings:
-    """
-    The settings in force.
+    """The settings in force.
 
     @ivar settings: Replaced by a change, never changed itself.
     @ivar changed: Each is called after a change.
@@ -83,8 +80,7 @@ class CurrentSettings:
     changed: list[Callable[[], None]] = field(factory=list)
 
     def change(self, texts: Mapping[str, str]) -> tuple[SettingChange, ...]:
-        """
-        Change some keys, all or none.
+        """Change some keys, all or none.
 
         @param texts: Their new values as a file would have them.
         @return: What is something else now.
@@ -99,8 +95,7 @@ class CurrentSettings:
 def with_changes(
     settings: Settings, texts: Mapping[str, str]
 ) -> tuple[Settings, tuple[SettingChange, ...]]:
-    """
-    Settings with some keys changed, and what that changes.
+    """Settings with some keys changed, and what that changes.
 
     @raise RequestRefused: As L{CurrentSettings.change}.
     """
@@ -123,9 +118,7 @@ def with_changes(
 
 
 def _changeable(name: str) -> Key | None:
-    """
-    The key of that name; C{None} for one of RocketMQ's that means nothing here.
-    """
+    """The key of that name; C{None} for one of RocketMQ's that means nothing here."""
     key = BROKER_FILE.by_name.get(name)
     if key is not None and key.name in CHANGEABLE:
         return key

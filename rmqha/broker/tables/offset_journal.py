@@ -1,5 +1,4 @@
-"""
-Keeps consumers' offsets durable between two writes of their table.
+"""Keeps consumers' offsets durable between two writes of their table.
 
 A commit only marks its offset.  Some times a second what is marked is written in a thread, all of
 it at once, and is durable then; each such batch has a number, by which a slave asks for what
@@ -49,8 +48,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 @define(eq=False)
 class OffsetJournal:
-    """
-    The journal of one table.
+    """The journal of one table.
 
     @ivar folder: Where its files are.
     @ivar offsets: The table itself: threads read it while it changes.
@@ -92,16 +90,13 @@ class OffsetJournal:
 
     @property
     def active(self) -> bool:
-        """
-        Whether there is a journal.
-        """
+        """Whether there is a journal."""
         return self.interval > 0
 
     # --- what changes ---------------------------------------------------------------
 
     def mark(self, key: str, queue_id: int, kind: int = 0) -> None:
-        """
-        An offset changed, or a group's offsets in a topic are gone.
+        """An offset changed, or a group's offsets in a topic are gone.
 
         @param key: C{topic@group}.
         @param queue_id: L{ALL_QUEUES<rmqha.store.tables.offset_segments.ALL_QUEUES>} for the
@@ -116,8 +111,7 @@ class OffsetJournal:
             self._later()
 
     def rotate(self) -> int:
-        """
-        A generation of the table is taken that has all that was marked so far.
+        """A generation of the table is taken that has all that was marked so far.
 
         @return: The number of the file in which what follows it will be.
         """
@@ -125,16 +119,14 @@ class OffsetJournal:
         return self.segment
 
     def forget(self, least: int) -> None:
-        """
-        Delete the files that the table on the disk does not need any more.  Blocking.
+        """Delete the files that the table on the disk does not need any more.  Blocking.
 
         @param least: The oldest that it needs.
         """
         offset_segments.forget(self.folder, least)
 
     def changes_since(self, version: int) -> dict[tuple[str, int], int] | None:
-        """
-        What changed after a batch; C{None} if that is not remembered.
+        """What changed after a batch; C{None} if that is not remembered.
 
         @param version: The number of the batch.
         """
@@ -170,8 +162,8 @@ class OffsetJournal:
         )
 
     def _append(self, segment: int, marks: Marks) -> None:
-        """
-        Write a batch; in a thread.  An offset that has moved on meanwhile is written as it is now.
+        """Write a batch; in a thread.  An offset that has moved on meanwhile is written as it is
+        now.
         """
         self._writer.append(segment, _records(marks, self.offsets))
 
@@ -193,9 +185,7 @@ class OffsetJournal:
             self._remembered -= len(self._batches.popleft()[1])
 
     def _not_written(self, failure: Failure, marks: Marks) -> None:
-        """
-        What is in the file now is not known, so a new one is begun.
-        """
+        """What is in the file now is not known, so a new one is begun."""
         self._writing = None
         for place, kind in marks.items():
             self._marks[place] = self._marks.get(place, 0) | kind
@@ -214,8 +204,7 @@ class OffsetJournal:
     # --- the end --------------------------------------------------------------------
 
     def stop(self) -> Deferred[None]:
-        """
-        Write what is marked, and no more after that: whether the table can be written for the
+        """Write what is marked, and no more after that: whether the table can be written for the
         last time is not known yet.
 
         @return: Fires when nothing is being written.
@@ -229,16 +218,12 @@ class OffsetJournal:
         return ended.addCallback(lambda _: self._writer.close())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         if self.active:
             yield self.job
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         return {
             "intervalMillis": round(self.interval * 1000),
             "pending": len(self._marks),
@@ -250,9 +235,7 @@ class OffsetJournal:
 
 
 def _records(marks: Marks, offsets: Offsets) -> Iterator[OffsetChange]:
-    """
-    The records of a batch: first the groups that are gone, then offsets as they are.
-    """
+    """The records of a batch: first the groups that are gone, then offsets as they are."""
     for (key, queue_id), kind in marks.items():
         if queue_id == ALL_QUEUES:
             yield OffsetChange(kind | DROPPED, key, queue_id, 0)

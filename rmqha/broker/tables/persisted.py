@@ -1,5 +1,4 @@
-"""
-Tables that outlive the process: written soon after a change, many changes at once.
+"""Tables that outlive the process: written soon after a change, many changes at once.
 
 Stock brokers write the whole table at each change, in the thread that made it; a client
 that makes a thousand topics then writes a thousand tables.
@@ -33,26 +32,20 @@ RETRY = 5.0
 
 
 class Journal(Protocol):
-    """
-    What keeps a table's changes until the next generation is on the disk.
-    """
+    """What keeps a table's changes until the next generation is on the disk."""
 
     def rotate(self) -> int:
-        """
-        A generation is taken: begin a new file.
+        """A generation is taken: begin a new file.
 
         @return: Its number.
         """
 
     def forget(self, least: int) -> None:
-        """
-        Delete the files before one.  Blocking.
-        """
+        """Delete the files before one.  Blocking."""
 
 
 class Persisted:
-    """
-    One table and its file.
+    """One table and its file.
 
     @ivar path: The file.
     @ivar job: How writing it goes.
@@ -72,8 +65,7 @@ class Persisted:
         tables: CheckedTables,
         journal: Journal | None = None,
     ) -> None:
-        """
-        @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
+        """@param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
             in a thread, so it must not change afterwards.
         @param interval: Most seconds from a change to its being written; what changes while
             one table is being written goes into the next, together.
@@ -96,8 +88,7 @@ class Persisted:
         self._stopped = False
 
     def load(self) -> json_table.Table | None:
-        """
-        Read the table; C{None} if there is none yet.  What is not as it was written is said.
+        """Read the table; C{None} if there is none yet.  What is not as it was written is said.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is one, and it makes no sense.
@@ -107,23 +98,18 @@ class Persisted:
         return self.read.table
 
     def loaded(self, read: TableRead) -> None:
-        """
-        The table was read.  One that is not what its file held is written again.
-        """
+        """The table was read.  One that is not what its file held is written again."""
         self.read = read
         if read.source is Source.BACKUP:
             self.dirty()
 
     def dirty(self) -> None:
-        """
-        The table was changed: write it within the interval.
-        """
+        """The table was changed: write it within the interval."""
         self._dirty = True
         self._later(self._interval)
 
     def save_now(self) -> Deferred[None]:
-        """
-        Write what was changed so far.
+        """Write what was changed so far.
 
         @return: Fires when that is durable.  Fails if it cannot be written; that is logged, and
             it is tried again later.
@@ -131,9 +117,7 @@ class Persisted:
         return self._commits.commit()
 
     def stop(self) -> Deferred[None]:
-        """
-        Write what is not yet written; for the last time, well or not.
-        """
+        """Write what is not yet written; for the last time, well or not."""
         self._stopped = True
         return self.save_now().addErrback(_told)
 
@@ -180,6 +164,4 @@ class Persisted:
 
 
 def _told(failure: Failure) -> None:
-    """
-    It is in the log already.
-    """
+    """It is in the log already."""

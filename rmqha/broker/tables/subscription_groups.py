@@ -1,5 +1,4 @@
-"""
-The consumer groups of a broker: C{config/subscriptionGroup.json}.
+"""The consumer groups of a broker: C{config/subscriptionGroup.json}.
 
 Source: docs/protocol/remoting.md, Tables.
 """
@@ -29,8 +28,7 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def check_name(name: str) -> None:
-    """
-    Refuse what cannot be a group's name.
+    """Refuse what cannot be a group's name.
 
     @raise RequestRefused: Saying why.
     """
@@ -49,9 +47,7 @@ def check_name(name: str) -> None:
 
 
 class Groups(ConfigTable[GroupConfig, GroupTable]):
-    """
-    The table of subscription groups, C{subscriptionGroup.json}.
-    """
+    """The table of subscription groups, C{subscriptionGroup.json}."""
 
     def __init__(
         self,
@@ -61,8 +57,7 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
-        """
-        @param tables: The store's.
+        """@param tables: The store's.
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
@@ -78,8 +73,7 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         self._auto_create = settings.auto_create_groups
 
     def find(self, name: str) -> GroupConfig | None:
-        """
-        A group; made if there is none, where a client may do that, it can be one's name, and
+        """A group; made if there is none, where a client may do that, it can be one's name, and
         there are not too many.
         """
         found = self.get(name)
@@ -96,7 +90,5 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         return found
 
     def put(self, config: GroupConfig) -> None:
-        """
-        Make a group, or change it.
-        """
+        """Make a group, or change it."""
         self.set(config.group_name, config)

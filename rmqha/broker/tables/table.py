@@ -1,5 +1,4 @@
-"""
-What the tables of topics and of groups have in common: rows by name, a version that rises with
+"""What the tables of topics and of groups have in common: rows by name, a version that rises with
 each change, and a file.
 
 Source: docs/protocol/remoting.md, Tables.
@@ -30,8 +29,7 @@ may go on.  With three times as many of usual names a registration is still a fr
 
 
 class ConfigTable(Generic[Row, Body]):
-    """
-    Rows that administrators and clients make, and other brokers take over.
+    """Rows that administrators and clients make, and other brokers take over.
 
     @ivar file: Its file.
     @ivar changed: Each is called after a change with the row; C{None} if it is gone, or if it is
@@ -50,8 +48,7 @@ class ConfigTable(Generic[Row, Body]):
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
-        """
-        @param name: The file's.
+        """@param name: The file's.
         @param tables: The store's.
         @param body: What is in the file, and in the answer to who asks for all.
         @param rows: Its field with the rows.
@@ -69,8 +66,7 @@ class ConfigTable(Generic[Row, Body]):
         self._text: bytes | None = None
 
     def load(self) -> None:
-        """
-        Read the file, whose rows win over those that are always there.
+        """Read the file, whose rows win over those that are always there.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is one, and it makes no sense.
@@ -85,58 +81,45 @@ class ConfigTable(Generic[Row, Body]):
         self._rest = self._without_rows(table)
 
     def stop(self) -> Deferred[None]:
-        """
-        Write the file.
+        """Write the file.
 
         @return: Fires when that is done, well or not.
         """
         return self.file.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self.file.job
 
     # --- reading ------------------------------------------------------------------
 
     def get(self, name: str) -> Row | None:
-        """
-        A row, if there is one of that name.
-        """
+        """A row, if there is one of that name."""
         return self._table.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """
-        Of all rows, in the order in which they came.
-        """
+        """Of all rows, in the order in which they came."""
         return tuple(self._table)
 
     @property
     def version(self) -> DataVersion:
-        """
-        The version of the whole table, as slaves and name servers compare it.
-        """
+        """The version of the whole table, as slaves and name servers compare it."""
         return self._version
 
     @property
     def full(self) -> bool:
-        """
-        Whether no more are made for clients.
-        """
+        """Whether no more are made for clients."""
         return len(self._table) >= MOST_MADE
 
     def table(self) -> Body:
-        """
-        The whole table as it is now; it is not changed any more.
-        """
+        """The whole table as it is now; it is not changed any more."""
         rows = {self._rows: dict(self._table)}
         whole: Body = evolve(self._rest, **rows, data_version=self._version)
         return whole
 
     def text(self) -> bytes:
-        """
-        The whole table as it is told to who asks for all; it is written once for many that ask.
+        """The whole table as it is told to who asks for all; it is written once for many that
+        ask.
         """
         if self._text is None:
             self._text = json_body.write(self.table())
@@ -145,15 +128,12 @@ class ConfigTable(Generic[Row, Body]):
     # --- changing -------------------------------------------------------------------
 
     def set(self, name: str, row: Row) -> None:
-        """
-        Make a row, or change it.
-        """
+        """Make a row, or change it."""
         self._table[name] = row
         self._bump(row)
 
     def delete(self, name: str) -> bool:
-        """
-        Forget a row.
+        """Forget a row.
 
         @return: Whether there was one.
         """
@@ -163,22 +143,19 @@ class ConfigTable(Generic[Row, Body]):
         return True
 
     def touch(self) -> None:
-        """
-        What is told of all rows is not what it was, though none has changed.
-        """
+        """What is told of all rows is not what it was, though none has changed."""
         self._bump(None)
 
     def lead(self, epoch: int) -> None:
-        """
-        This broker is master in a set's epoch: its table is newer than any of an epoch before.
+        """This broker is master in a set's epoch: its table is newer than any of an epoch
+        before.
         """
         if self._version.state_version < epoch:
             self._version = evolve(self._version, state_version=epoch)
         self._bump(None)
 
     def adopt(self, table: Body) -> bool:
-        """
-        Take over another broker's table at once, all of it, with its version.
+        """Take over another broker's table at once, all of it, with its version.
 
         @return: Whether that changed anything.
         """
@@ -204,8 +181,6 @@ class ConfigTable(Generic[Row, Body]):
             listener(row)
 
     def _without_rows(self, table: Body) -> Body:
-        """
-        What else is in a table: what newer releases put there.
-        """
+        """What else is in a table: what newer releases put there."""
         rest: Body = evolve(table, **{self._rows: {}}, data_version=DataVersion())
         return rest

@@ -1,5 +1,4 @@
-"""
-What a topic's attributes may be, and how they are changed.
+"""What a topic's attributes may be, and how they are changed.
 
 An administrator of 5.x says C{+name} to give an attribute a value and C{-name} to take it away;
 the table, and whoever asks for it, has the plain names.  A proxy takes the kind of a topic's
@@ -30,8 +29,7 @@ SHOWN = 64
 
 @frozen
 class Attribute:
-    """
-    One that is known.
+    """One that is known.
 
     @ivar takes: Whether it may have a value.
     @ivar wanted: What values it may have, for who gave another.
@@ -63,8 +61,7 @@ KNOWN: Mapping[str, Attribute] = {
 
 
 def wanted(text: str | None) -> dict[str, str]:
-    """
-    The changes that request 17 asks for.
+    """The changes that request 17 asks for.
 
     @param text: C{+name=value} and C{-name}, with commas between.
     @return: The values by the signed names; none for what is to be deleted.
@@ -83,8 +80,7 @@ def wanted(text: str | None) -> dict[str, str]:
 
 
 def changed(before: TopicConfig | None, changes: Mapping[str, str]) -> dict[str, str] | None:
-    """
-    A topic's attributes after changes, all of them or none.
+    """A topic's attributes after changes, all of them or none.
 
     @param before: The topic; C{None} if it is about to be made.
     @param changes: As L{wanted} gives them, or request 18.

@@ -1,5 +1,4 @@
-"""
-The topics of a broker: C{config/topics.json}, and what may be a topic.
+"""The topics of a broker: C{config/topics.json}, and what may be a topic.
 
 Source: docs/protocol/remoting.md, Tables and Sending.
 """
@@ -60,8 +59,7 @@ _NAME_TEXT = "^[%|a-zA-Z0-9_-]+$"
 
 
 def check_name(name: str) -> None:
-    """
-    Refuse what cannot be a topic's name.
+    """Refuse what cannot be a topic's name.
 
     @raise RequestRefused: With RocketMQ's texts.
     """
@@ -80,24 +78,18 @@ def check_name(name: str) -> None:
 
 
 def reply_topic(cluster: str) -> str:
-    """
-    The topic of replies to requests.
-    """
+    """The topic of replies to requests."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def perm_text(perm: int) -> str:
-    """
-    A permission as RocketMQ shows it.
-    """
+    """A permission as RocketMQ shows it."""
     bits = ((READ, "R"), (WRITE, "W"), (INHERIT, "X"))
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
 
 
 class Topics(ConfigTable[TopicConfig, TopicTable]):
-    """
-    The table of topics, C{topics.json}.
-    """
+    """The table of topics, C{topics.json}."""
 
     _log = Logger()
 
@@ -109,8 +101,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
-        """
-        @param tables: The store's.
+        """@param tables: The store's.
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
@@ -128,9 +119,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         self._system = SYSTEM_TOPICS | own
 
     def load(self) -> None:
-        """
-        Read the file; the template in it is only good where topics may be made.
-        """
+        """Read the file; the template in it is only good where topics may be made."""
         super().load()
         template = self.get(TEMPLATE_TOPIC)
         if template is not None and not self._settings.auto_create_topics:
@@ -138,28 +127,21 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
 
     @property
     def system(self) -> frozenset[str]:
-        """
-        The topics that are not a user's, whether they are there or not.
-        """
+        """The topics that are not a user's, whether they are there or not."""
         return self._system
 
     def is_system(self, name: str) -> bool:
-        """
-        Whether a topic is not a user's.
-        """
+        """Whether a topic is not a user's."""
         return name in self._system or is_system_topic(name)
 
     def put(self, config: TopicConfig) -> None:
-        """
-        Make a topic, or change it.
-        """
+        """Make a topic, or change it."""
         self.set(config.topic_name, config)
 
     def auto_create(
         self, name: str, template: str, wanted_queues: int, *, unit: bool = False
     ) -> TopicConfig | None:
-        """
-        Make a topic because a message is sent to it.
+        """Make a topic because a message is sent to it.
 
         @param template: The topic it is made after.
         @param wanted_queues: It gets no more queues than the template has, and at least one.
@@ -184,9 +166,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
     def ensure(
         self, name: str, queues: int, *, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """
-        A topic of our own; made if there is none.
-        """
+        """A topic of our own; made if there is none."""
         found = self.get(name)
         if found is None:
             found = TopicConfig(
@@ -200,8 +180,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         return found
 
     def bring_back(self, name: str, used: Iterable[int]) -> None:
-        """
-        Make a topic again that has messages, and that the table does not have: it is written
+        """Make a topic again that has messages, and that the table does not have: it is written
         after the messages, so a crash between the two leaves it behind the log.
 
         @param used: The ids of its queues that have messages; a deleted topic has none.
@@ -219,9 +198,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
-    """
-    The topics that are there from the start.
-    """
+    """The topics that are there from the start."""
 
     def preset(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
         return TopicConfig(

@@ -1,6 +1,4 @@
-"""
-How a command that runs for long tells its service manager whether to start it again.
-"""
+"""How a command that runs for long tells its service manager whether to start it again."""
 
 from __future__ import annotations
 
@@ -18,17 +16,14 @@ from rmqha.tier.errors import TierError, TierUnreachable
 
 
 class ForAPerson(click.ClickException):
-    """
-    It ended for what the next start would find again.
-    """
+    """It ended for what the next start would find again."""
 
     exit_code = FOR_A_PERSON
 
 
 @contextmanager
 def as_service() -> Iterator[None]:
-    """
-    End with an exit code of its own where starting the command again cannot help.
+    """End with an exit code of its own where starting the command again cannot help.
 
     @raise ForAPerson: For such an error.
     """

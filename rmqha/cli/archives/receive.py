@@ -1,6 +1,4 @@
-"""
-C{rmqha receive}: archives a master's log as it grows.
-"""
+"""C{rmqha receive}: archives a master's log as it grows."""
 
 from __future__ import annotations
 
@@ -48,8 +46,7 @@ BACKOFF_MAX = 10.0
 
 @frozen(kw_only=True)
 class ReceiveOptions:
-    """
-    What the command was told.
+    """What the command was told.
 
     @ivar source: Host and HA port.
     @ivar client: C{host:port} of the client port, C{""} not to ask it.
@@ -225,8 +222,7 @@ def receive(
 async def _run(
     reactor: Any, options: ReceiveOptions, shown: Progress | None, failed: list[Exception]
 ) -> None:
-    """
-    Receive until the reactor is to stop, or until that is impossible.
+    """Receive until the reactor is to stop, or until that is impossible.
 
     @param failed: Gets the reason for the second.
     """
@@ -265,8 +261,7 @@ async def _run(
 async def _receiver(
     reactor: Any, client: RemotingClient, options: ReceiveOptions, shown: Progress | None
 ) -> Receiver:
-    """
-    Open the archive, and give what receives it.
+    """Open the archive, and give what receives it.
 
     @raise FileSizeUnknown: If it is new and the master does not tell its file size.
     """

@@ -1,6 +1,4 @@
-"""
-C{rmqha restore}: builds a store from an archive, or from a store, as it was at some moment.
-"""
+"""C{rmqha restore}: builds a store from an archive, or from a store, as it was at some moment."""
 
 from __future__ import annotations
 
@@ -29,18 +27,14 @@ SHOWN = 10
 
 
 class StoreOrTier(click.ParamType[Path | str]):
-    """
-    The path of a store, or the URL of a tier as a text.
-    """
+    """The path of a store, or the URL of a tier as a text."""
 
     name = "store"
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> Path | str:
-        """
-        Look for a store, unless it is a URL.
-        """
+        """Look for a store, unless it is a URL."""
         if isinstance(value, str) and "://" in value:
             return value.rstrip("/")
         found: Path = STORE.convert(value, param, context)

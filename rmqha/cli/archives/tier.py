@@ -1,6 +1,4 @@
-"""
-C{rmqha tier}: keeps the full files of a store's log in an object store.
-"""
+"""C{rmqha tier}: keeps the full files of a store's log in an object store."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""
-The commands C{rmqha controller ...}.
-"""
+"""The commands C{rmqha controller ...}."""

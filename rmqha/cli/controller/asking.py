@@ -1,6 +1,4 @@
-"""
-Commands that ask controllers: their addresses, and a reactor to ask with.
-"""
+"""Commands that ask controllers: their addresses, and a reactor to ask with."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ ADDRESSES = click.argument("addresses", nargs=-1, required=True, metavar="ADDRES
 
 
 def addresses_of(given: tuple[str, ...]) -> tuple[str, ...]:
-    """
-    Those in the arguments, each as in C{controllerAddr}.
+    """Those in the arguments, each as in C{controllerAddr}.
 
     @raise click.UsageError: If one is no address.
     """
@@ -48,8 +45,7 @@ def ask(
     name: str = "",
     tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> T:
-    """
-    Ask controllers something while a reactor runs; once in a process.
+    """Ask controllers something while a reactor runs; once in a process.
 
     @param run: Asks; what it raises is raised.
     @param cluster: The cluster of the set that is asked about, where it is one.

@@ -1,6 +1,4 @@
-"""
-C{rmqha controller elect}: makes one member of a set its master.
-"""
+"""C{rmqha controller elect}: makes one member of a set its master."""
 
 from __future__ import annotations
 
@@ -29,8 +27,7 @@ WHAT_TO_DO = {
 
 
 async def elected(group: ControllerGroup, member: int) -> SetState:
-    """
-    Have a member elected, in the place of one that lives too.
+    """Have a member elected, in the place of one that lives too.
 
     @raise click.ClickException: If it was not, or nobody knows; saying what to do.
     @raise NoController: If nobody leads.
@@ -48,8 +45,7 @@ async def elected(group: ControllerGroup, member: int) -> SetState:
 
 
 def show(state: SetState, name: str, member: int, *, as_json: bool) -> int:
-    """
-    Print what came of it.
+    """Print what came of it.
 
     @return: The exit code.
     """

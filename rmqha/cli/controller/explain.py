@@ -1,6 +1,5 @@
-"""
-C{rmqha controller explain}: who may be elected in a set, why others cannot, and the ways out where
-nobody can, with what each loses.
+"""C{rmqha controller explain}: who may be elected in a set, why others cannot, and the ways out
+where nobody can, with what each loses.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
 
 @frozen(kw_only=True)
 class Explanation:
-    """
-    One set, and what its members say.
+    """One set, and what its members say.
 
     @ivar name: Its C{brokerName}.
     @ivar found: What the controllers know of it.
@@ -37,31 +35,23 @@ class Explanation:
 
     @property
     def in_sync(self) -> list[int]:
-        """
-        From whom a master may be elected.
-        """
+        """From whom a master may be elected."""
         return sorted(each.broker_id for each in self.found.in_sync_replicas)
 
     @property
     def master(self) -> SetMember | None:
-        """
-        Who leads, and is alive.
-        """
+        """Who leads, and is alive."""
         known = (each for each in members(self.found) if each.alive)
         return next((each for each in known if each.broker_id == self.found.master_broker_id), None)
 
     def verdict(self, member: SetMember) -> str:
-        """
-        Whether a member may be elected, or why not.
-        """
+        """Whether a member may be elected, or why not."""
         if member.broker_id not in self.in_sync:
             return "no: it is not in sync, and may lack what was acknowledged"
         return "yes" if member.alive else "no: it is in sync, and not alive"
 
     def summary(self) -> str:
-        """
-        How the set is, in one sentence.
-        """
+        """How the set is, in one sentence."""
         master = self.master
         able = [each.broker_id for each in members(self.found) if self.verdict(each) == "yes"]
         if master is not None:
@@ -74,9 +64,7 @@ class Explanation:
         return f"no member can be elected: only {self.in_sync} may be, and none of them is alive"
 
     def ways_out(self) -> Iterator[str]:
-        """
-        What can be done where nobody can be elected, the one that loses nothing first.
-        """
+        """What can be done where nobody can be elected, the one that loses nothing first."""
         if self.master is not None:
             return
         dead = [each for each in self.found.in_sync_replicas if not each.alive]
@@ -100,8 +88,7 @@ class Explanation:
 
 
 async def explained(group: ControllerGroup) -> Explanation:
-    """
-    Ask the controllers about a set, and its members where their logs end.
+    """Ask the controllers about a set, and its members where their logs end.
 
     @raise click.ClickException: If the controllers know no such set.
     @raise NoController: If nobody leads; and what else L{sets_of} raises.
@@ -115,8 +102,7 @@ async def explained(group: ControllerGroup) -> Explanation:
 
 
 def show(seen: Explanation, *, as_json: bool) -> int:
-    """
-    Print it.
+    """Print it.
 
     @return: The exit code.
     """

@@ -1,6 +1,4 @@
-"""
-C{rmqha controller}: what an operator asks of controllers, and does to a member's store.
-"""
+"""C{rmqha controller}: what an operator asks of controllers, and does to a member's store."""
 
 from __future__ import annotations
 

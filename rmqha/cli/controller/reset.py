@@ -1,6 +1,4 @@
-"""
-C{rmqha controller reset}: has a stopped member's store forget its set.
-"""
+"""C{rmqha controller reset}: has a stopped member's store forget its set."""
 
 from __future__ import annotations
 
@@ -40,9 +38,7 @@ def reset(store: Path, as_json: bool) -> None:
 
 
 def _lines(left: LeftSet) -> Iterator[str]:
-    """
-    What was done, for people.
-    """
+    """What was done, for people."""
     one, newest = left.identity, left.newest
     if one is not None:
         yield f"it was id {one.id} of set {one.name} in cluster {one.cluster}"

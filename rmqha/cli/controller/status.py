@@ -1,6 +1,4 @@
-"""
-C{rmqha controller status}: who leads the controllers, and how sets are.
-"""
+"""C{rmqha controller status}: who leads the controllers, and how sets are."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ YES = {True: "yes", False: "no", None: "?"}
 
 
 def tables_of(seen: Overview) -> Iterator[tuple[str, Table]]:
-    """
-    One of the controllers, and one of each set, with a line above it.
-    """
+    """One of the controllers, and one of each set, with a line above it."""
     table = Table("controller", "state", box=None, pad_edge=False)
     for each in seen.controllers:
         table.add_row(each.address, _state(each))
@@ -60,9 +56,7 @@ def _state(seen: ControllerSeen) -> str:
 
 
 def json_of(seen: Overview) -> dict[str, Any]:
-    """
-    All that was told.
-    """
+    """All that was told."""
     return {
         "leader": seen.leader or None,
         "controllers": [
@@ -118,8 +112,7 @@ def status(addresses: tuple[str, ...], names: tuple[str, ...], tls: ToolTls, as_
 
 
 def show(seen: Overview, *, as_json: bool) -> int:
-    """
-    Print it.
+    """Print it.
 
     @return: The exit code.
     """

@@ -1,3 +1,1 @@
-"""
-Commands that ask running nodes.
-"""
+"""Commands that ask running nodes."""

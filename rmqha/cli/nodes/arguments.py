@@ -1,6 +1,4 @@
-"""
-How a command is told which nodes to ask, and what its end says of them.
-"""
+"""How a command is told which nodes to ask, and what its end says of them."""
 
 from __future__ import annotations
 
@@ -22,8 +20,7 @@ ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})
 
 
 def checked(address: str) -> str:
-    """
-    An address that a person gave.
+    """An address that a person gave.
 
     @raise click.UsageError: If it is none.
     """
@@ -34,9 +31,7 @@ def checked(address: str) -> str:
 
 
 def exit_code(seen: Seen) -> int:
-    """
-    What a command that showed it ends with.
-    """
+    """What a command that showed it ends with."""
     if seen.status is None:
         return UNREACHABLE
     return FAILED if seen.problem else 0

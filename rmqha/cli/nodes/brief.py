@@ -1,6 +1,4 @@
-"""
-What matters of nodes, for a terminal: one in six lines, several in a row each.
-"""
+"""What matters of nodes, for a terminal: one in six lines, several in a row each."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ COLUMNS = (
 
 
 def shown(seen: Seen) -> Table:
-    """
-    The six lines of a node.
-    """
+    """The six lines of a node."""
     table = Table.grid(padding=(0, 2))
     for name, text in lines(seen):
         table.add_row(name, text)
@@ -36,8 +32,7 @@ def shown(seen: Seen) -> Table:
 
 
 def several(all_seen: Sequence[tuple[str, Seen]]) -> Table:
-    """
-    A row for each of several nodes.
+    """A row for each of several nodes.
 
     @param all_seen: Each node's address, and what it answered.
     """

@@ -1,6 +1,4 @@
-"""
-All of a node's status as tables, and the progress of a slave's first copy.
-"""
+"""All of a node's status as tables, and the progress of a slave's first copy."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from rich.table import Table
 
 
 def table_of(status: Mapping[str, Any]) -> list[Table]:
-    """
-    A status as tables: the node, then its replicas, brokers, readers.
-    """
+    """A status as tables: the node, then its replicas, brokers, readers."""
     node = Table("", "", box=None, show_header=False, pad_edge=False)
     more: list[Table] = []
     for name, value in status.items():
@@ -31,9 +27,7 @@ def table_of(status: Mapping[str, Any]) -> list[Table]:
 
 
 def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
-    """
-    Show one field: in a row of the node's table, in several, or in a table of its own.
-    """
+    """Show one field: in a row of the node's table, in several, or in a table of its own."""
     if _is_rows(value):
         more.append(_rows(name, value))
     elif isinstance(value, dict) and value:
@@ -71,8 +65,7 @@ def _text(value: Any) -> str:
 
 @define
 class Copying:
-    """
-    Shows the progress of a slave's first copy: how many bytes, and how fast.
+    """Shows the progress of a slave's first copy: how many bytes, and how fast.
 
     The replication protocol does not tell the total, so the bar only pulses.
     """
@@ -80,8 +73,7 @@ class Copying:
     _before: tuple[float, int] | None = None
 
     def bar(self, status: Mapping[str, Any], now: float) -> Table | None:
-        """
-        One line for a terminal; C{None} if nothing is being copied.
+        """One line for a terminal; C{None} if nothing is being copied.
 
         @param now: Seconds of any clock.
         """

@@ -1,6 +1,4 @@
-"""
-C{rmqha events}: what happened to a node lately.
-"""
+"""C{rmqha events}: what happened to a node lately."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ HOURS = 24.0
 
 
 async def asked(look: Look) -> list[Event]:
-    """
-    Ask a node for its events.
+    """Ask a node for its events.
 
     @raise ValueError: If what answers has none.
     """
@@ -38,9 +35,7 @@ async def asked(look: Look) -> list[Event]:
 
 
 def table_of(events: list[Event]) -> Table:
-    """
-    A row for each, with the local time.
-    """
+    """A row for each, with the local time."""
     table = Table("time", "what", "", box=None, pad_edge=False)
     for event in events:
         when = datetime.fromtimestamp(event.time / 1000).astimezone()
@@ -49,8 +44,7 @@ def table_of(events: list[Event]) -> Table:
 
 
 def tell(events: list[Event], hours: float, *, as_json: bool, now: float) -> None:
-    """
-    Print those of the last hours, oldest first.
+    """Print those of the last hours, oldest first.
 
     @param now: Seconds since 1970.
     """

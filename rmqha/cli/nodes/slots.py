@@ -1,6 +1,4 @@
-"""
-C{rmqha slots}: the replicas that a node keeps log files for, and the end of that.
-"""
+"""C{rmqha slots}: the replicas that a node keeps log files for, and the end of that."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
 
 @frozen
 class SlotRequests:
-    """
-    Asks one node for its retention slots.
+    """Asks one node for its retention slots.
 
     @ivar client: C{treq}, or what looks like it.
     @ivar address: C{host:port} of its admin port.
@@ -37,8 +34,7 @@ class SlotRequests:
     clock: IReactorTime
 
     async def rows(self) -> list[dict[str, Any]]:
-        """
-        What is kept, and for whom.
+        """What is kept, and for whom.
 
         @raise ValueError: If this is no node with slots.
         """
@@ -49,8 +45,7 @@ class SlotRequests:
         return rows
 
     async def drop(self, replica: str) -> str:
-        """
-        Have no files kept any more for a replica.
+        """Have no files kept any more for a replica.
 
         @return: Why not; empty if it was done.
         """
@@ -69,9 +64,7 @@ class SlotRequests:
 
 
 def table_of(rows: list[dict[str, Any]]) -> Table:
-    """
-    Slots as a table for people.
-    """
+    """Slots as a table for people."""
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for row in rows:
         values = {**row, "since": _time(row.get("since")), "until": _time(row.get("until"))}

@@ -1,6 +1,4 @@
-"""
-C{rmqha status}: the state of running nodes.
-"""
+"""C{rmqha status}: the state of running nodes."""
 
 from __future__ import annotations
 
@@ -35,8 +33,7 @@ FASTEST, SLOWEST = 0.2, 3600.0
 
 @define(kw_only=True)
 class View:
-    """
-    How what nodes say is shown.
+    """How what nodes say is shown.
 
     @ivar console: Where.
     @ivar as_json: As a line of JSON for each node.
@@ -49,8 +46,7 @@ class View:
     _copying: Copying = field(factory=Copying, init=False)
 
     def of(self, all_seen: Sequence[tuple[str, Seen]], now: float) -> RenderableType:
-        """
-        What there is to see.
+        """What there is to see.
 
         @param all_seen: Each node's address, and what it answered.
         @param now: Seconds of any clock.
@@ -65,9 +61,7 @@ class View:
         return Group(*tables, *([bar] if bar is not None and self.console.is_terminal else []))
 
     def show(self, all_seen: Sequence[tuple[str, Seen]], now: float) -> None:
-        """
-        Print it; on stderr what it does not tell, why a node is unhealthy or was not reached.
-        """
+        """Print it; on stderr what it does not tell, why a node is unhealthy or was not reached."""
         if self.as_json:
             for address, seen in all_seen:
                 one = len(all_seen) == 1
@@ -85,13 +79,10 @@ class View:
 
 
 class ServerLook(Look):
-    """
-    Asks a name server that has told its brokers.  RocketMQ's has no admin port.
-    """
+    """Asks a name server that has told its brokers.  RocketMQ's has no admin port."""
 
     async def once(self) -> Seen:
-        """
-        Ask for its health and its status; without an admin port all there is to tell is that it
+        """Ask for its health and its status; without an admin port all there is to tell is that it
         answers.
         """
         seen = await super().once()
@@ -102,9 +93,7 @@ class ServerLook(Look):
 
 
 async def polled(looks: Sequence[Look]) -> list[tuple[str, Seen]]:
-    """
-    Ask several nodes at once.
-    """
+    """Ask several nodes at once."""
     answers = await gatherResults([ensureDeferred(look.once()) for look in looks])
     return [(look.address, seen) for look, seen in zip(looks, answers, strict=True)]
 
@@ -117,8 +106,7 @@ async def watch(
     interval: float | None,
     times: int | None,
 ) -> list[tuple[str, Seen]]:
-    """
-    Poll nodes once, or repeatedly; on a terminal what is shown stays in its place.
+    """Poll nodes once, or repeatedly; on a terminal what is shown stays in its place.
 
     @param looks: Finds the nodes, each time.
     @param interval: Seconds between polls; C{None} for one poll.

@@ -1,3 +1,1 @@
-"""
-The commands C{rmqha spark ...}.
-"""
+"""The commands C{rmqha spark ...}."""

@@ -1,6 +1,4 @@
-"""
-C{rmqha spark check}: prove a table, row by row.
-"""
+"""C{rmqha spark check}: prove a table, row by row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-What the commands of jobs share: how stores are named, and where Spark runs.
-"""
+"""What the commands of jobs share: how stores are named, and where Spark runs."""
 
 from __future__ import annotations
 
@@ -49,8 +47,7 @@ _SPARKS = "SQLQueryContextLogger"
 
 @frozen
 class Spark:
-    """
-    Where a job runs.
+    """Where a job runs.
 
     @ivar master: As Spark says it; or a C{sc://} address of Spark Connect.
     @ivar settings: Settings of Spark by name.
@@ -62,9 +59,7 @@ class Spark:
     priority: Priority
 
     def session(self, name: str) -> SparkSession:
-        """
-        Start the session, or take the one that runs.
-        """
+        """Start the session, or take the one that runs."""
         logging.getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
         if self.priority is Priority.NORMAL:
             os.environ[VARIABLE] = self.priority
@@ -75,9 +70,7 @@ class Spark:
 
     @contextmanager
     def running(self, name: str) -> Iterator[SparkSession]:
-        """
-        A session for the time of a block; one that was there before stays.
-        """
+        """A session for the time of a block; one that was there before stays."""
         before = SparkSession.getActiveSession()
         if before is None and self.master.startswith(LOCAL):
             step_back(self.priority)  # Java, which is started now, does so too
@@ -94,8 +87,7 @@ class Spark:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """
-    Have Ctrl-C end a block without tracebacks.  The handler that PySpark sets with each session
+    """Have Ctrl-C end a block without tracebacks.  The handler that PySpark sets with each session
     asks Java to cancel all jobs, in the middle of what is being asked then, and Py4J tells of both.
     """
     before = signal.getsignal(signal.SIGINT)
@@ -118,18 +110,14 @@ def interruptible() -> Iterator[None]:
 
 
 class Setting(click.ParamType[tuple[str, str]]):
-    """
-    An option of the form C{key=value}.
-    """
+    """An option of the form C{key=value}."""
 
     name = "key=value"
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> tuple[str, str]:
-        """
-        Split it at the first equals sign.
-        """
+        """Split it at the first equals sign."""
         key, sign, text = str(value).partition("=")
         if not sign or not key.strip():
             self.fail(f"{value!r} is not key=value", param, context)
@@ -137,8 +125,7 @@ class Setting(click.ParamType[tuple[str, str]]):
 
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command C{--master}, C{--set} and C{--priority}, as one argument C{on}: a L{Spark}.
+    """Give a command C{--master}, C{--set} and C{--priority}, as one argument C{on}: a L{Spark}.
 
     What fails inside Spark then ends the command with the reason in one line.
     """
@@ -168,9 +155,8 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command C{STORE...}: one store's root, several as C{NAME=PATH}, or C{@} and a file that
-    lists them.
+    """Give a command C{STORE...}: one store's root, several as C{NAME=PATH}, or C{@} and a file
+    that lists them.
     """
 
     @click.argument("store", nargs=-1, required=True, metavar="STORE | NAME=STORE... | @FILE")
@@ -181,8 +167,7 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def stores_named(given: tuple[str, ...]) -> Stores:
-    """
-    Read the stores of a command line.
+    """Read the stores of a command line.
 
     @raise click.UsageError: If they are not one path, or several with names.
     """
@@ -200,9 +185,7 @@ def stores_named(given: tuple[str, ...]) -> Stores:
 
 
 def named_as(command: Callable[..., Any], given: Any) -> Callable[..., Any]:
-    """
-    Pass on what click has gathered on a function so far, and its name and help.
-    """
+    """Pass on what click has gathered on a function so far, and its name and help."""
     given.__name__, given.__doc__ = command.__name__, command.__doc__
     gathered = getattr(command, "__click_params__", [])
     given.__click_params__ = [*gathered, *given.__click_params__]

@@ -1,6 +1,4 @@
-"""
-C{rmqha spark export}: messages to Parquet files, a Delta or an Iceberg table.
-"""
+"""C{rmqha spark export}: messages to Parquet files, a Delta or an Iceberg table."""
 
 from __future__ import annotations
 

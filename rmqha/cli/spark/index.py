@@ -1,6 +1,4 @@
-"""
-C{rmqha spark index}: the split index of a store.
-"""
+"""C{rmqha spark index}: the split index of a store."""
 
 from __future__ import annotations
 

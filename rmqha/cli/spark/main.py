@@ -1,6 +1,4 @@
-"""
-C{rmqha spark}: jobs over the logs of stores.
-"""
+"""C{rmqha spark}: jobs over the logs of stores."""
 
 from __future__ import annotations
 
@@ -26,19 +24,14 @@ Spark with it, only when the command is called."""
 
 
 class Jobs(click.Group):
-    """
-    Commands that are loaded when they are called.
-    """
+    """Commands that are loaded when they are called."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """
-        Their names, in the order of the table.
-        """
+        """Their names, in the order of the table."""
         return list(JOBS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """
-        One of them.
+        """One of them.
 
         @raise ExtraMissing: If Spark is not installed.
         """
@@ -54,9 +47,7 @@ class Jobs(click.Group):
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """
-        Help without loading any of them.
-        """
+        """Help without loading any of them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(JOBS.items()))
 

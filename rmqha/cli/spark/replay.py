@@ -1,6 +1,4 @@
-"""
-C{rmqha spark replay}: send messages of a log to a broker again.
-"""
+"""C{rmqha spark replay}: send messages of a log to a broker again."""
 
 from __future__ import annotations
 

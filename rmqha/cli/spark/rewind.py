@@ -1,6 +1,4 @@
-"""
-C{rmqha spark rewind}: take rows off a table that a log has lost.
-"""
+"""C{rmqha spark rewind}: take rows off a table that a log has lost."""
 
 from __future__ import annotations
 

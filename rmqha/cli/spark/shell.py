@@ -1,6 +1,4 @@
-"""
-C{rmqha spark shell}: a Python prompt with a session that is ready to read.
-"""
+"""C{rmqha spark shell}: a Python prompt with a session that is ready to read."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""
-C{rmqha spark stats}: what a log holds.
-"""
+"""C{rmqha spark stats}: what a log holds."""
 
 from __future__ import annotations
 

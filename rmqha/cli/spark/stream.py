@@ -1,6 +1,4 @@
-"""
-C{rmqha spark stream}: messages to a table as they come.
-"""
+"""C{rmqha spark stream}: messages to a table as they come."""
 
 from __future__ import annotations
 
@@ -82,8 +80,7 @@ def stream(
 
 
 def follow(begin: Callable[..., StreamingQuery], resume_from_table: bool) -> None:
-    """
-    Wait for a stream to end, and begin it again when Spark has lost a process that it needs.
+    """Wait for a stream to end, and begin it again when Spark has lost a process that it needs.
 
     @raise StreamingQueryException: If it ended for another reason, or too soon.
     """
@@ -102,9 +99,7 @@ def follow(begin: Callable[..., StreamingQuery], resume_from_table: bool) -> Non
 
 @contextmanager
 def shown() -> Iterator[Told]:
-    """
-    Show after each batch how far the stream is: on a terminal in one line that changes.
-    """
+    """Show after each batch how far the stream is: on a terminal in one line that changes."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda lag: click.echo(line(lag))
@@ -114,9 +109,7 @@ def shown() -> Iterator[Told]:
 
 
 def line(lag: Lag) -> str:
-    """
-    A batch in one line.
-    """
+    """A batch in one line."""
     ends = ", ".join(f"{name} at {end}" for name, end in lag.ends.items())
     waits = "" if lag.seconds is None else f" and {lag.seconds:.1f} s"
     known = lag.ends.keys() - lag.held_up.keys()

@@ -1,6 +1,4 @@
-"""
-What the commands share that write tables.
-"""
+"""What the commands share that write tables."""
 
 from __future__ import annotations
 
@@ -19,24 +17,18 @@ from rmqha.pipeline.sinks.target import Format, IcebergPlace
 
 
 class TablePlace(click.ParamType[Path | str]):
-    """
-    A folder, or a URL as a text.
-    """
+    """A folder, or a URL as a text."""
 
     name = "place"
 
     def __init__(self, *, exists: bool = False) -> None:
-        """
-        @param exists: Whether a folder has to be there.
-        """
+        """@param exists: Whether a folder has to be there."""
         self._folder = click.Path(exists=exists, file_okay=not exists, path_type=Path)
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
     ) -> Path | str:
-        """
-        Look at the folder, unless it is a URL.
-        """
+        """Look at the folder, unless it is a URL."""
         if isinstance(value, str) and "://" in value:
             return value
         found: Path = self._folder.convert(value, param, context)
@@ -52,8 +44,7 @@ TABLE = click.option(
 
 
 def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command C{--catalog}, C{--catalog-property} and C{--name}, as one argument
+    """Give a command C{--catalog}, C{--catalog-property} and C{--name}, as one argument
     C{iceberg}: an L{IcebergPlace}, or C{None}.
     """
 
@@ -85,8 +76,7 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Give a command all that says where rows go, as arguments of L{rmqha.pipeline.jobs.export},
+    """Give a command all that says where rows go, as arguments of L{rmqha.pipeline.jobs.export},
     in C{table}, and options of the data source in C{options}.
     """
 
@@ -154,8 +144,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def known(options: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """
-    Options of the data source.
+    """Options of the data source.
 
     @raise OptionUnknown: If one is none, or says what the arguments say.
     """

@@ -1,6 +1,4 @@
-"""
-C{rmqha spark verify}: are copies of a log the same?
-"""
+"""C{rmqha spark verify}: are copies of a log the same?"""
 
 from __future__ import annotations
 
@@ -27,18 +25,14 @@ MOST_ROWS = 20
 
 
 class Bytes(click.ParamType[int]):
-    """
-    A number of bytes, with a unit if one is written.
-    """
+    """A number of bytes, with a unit if one is written."""
 
     name = "size"
 
     def convert(
         self, value: object, param: click.Parameter | None, context: click.Context | None
     ) -> int:
-        """
-        Read C{8m} and the like.
-        """
+        """Read C{8m} and the like."""
         kind = Size()
         try:
             found: int = kind.parse(str(value))
@@ -144,9 +138,7 @@ def verify(
 
 
 def _tell(report: ComparisonReport, console: Console) -> None:
-    """
-    Print a report's differences as tables.
-    """
+    """Print a report's differences as tables."""
     for each in report.skipped:
         note(f"{each.store}: bytes {each.start} to {each.end} were not compared: {each.reason}")
     if report.differences:

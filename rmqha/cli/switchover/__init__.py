@@ -1,3 +1,1 @@
-"""
-C{rmqha switchover}.
-"""
+"""C{rmqha switchover}."""

@@ -1,6 +1,4 @@
-"""
-C{rmqha switchover}: two brokers change their roles, planned.
-"""
+"""C{rmqha switchover}: two brokers change their roles, planned."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ def _address(context: click.Context, option: click.Parameter, text: str) -> str:
 
 
 def _act(act: Act, does: str) -> Callable[[Any], Any]:
-    """
-    The option for what is done on a machine.
-    """
+    """The option for what is done on a machine."""
     return click.option(
         act.value,
         metavar="COMMAND",
@@ -114,9 +110,7 @@ def _run(
     tls: ToolTls,
     what: Callable[[Switchover], Any],
 ) -> None:
-    """
-    Do it while a reactor runs.
-    """
+    """Do it while a reactor runs."""
     begun = time.monotonic()
 
     def say(text: str) -> None:

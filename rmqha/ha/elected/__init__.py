@@ -1,3 +1,3 @@
-"""
-The sending side of replication in controller mode: an elected master, and the set that it leads.
+"""The sending side of replication in controller mode: an elected master, and the set that it
+leads.
 """

@@ -1,5 +1,4 @@
-"""
-Up to where a member of a set was counted on to hold its log, and whether it does.
+"""Up to where a member of a set was counted on to hold its log, and whether it does.
 
 Who may be elected with what it has must not come back with less and say nothing: it gives no sign
 of life then, and asks for no election, until it has all of it again.
@@ -22,8 +21,7 @@ from rmqha.store.tables.held_file import Held
 
 @define(eq=False, kw_only=True)
 class CountedOn:
-    """
-    What is kept of it.  Offsets are physical, in bytes.
+    """What is kept of it.  Offsets are physical, in bytes.
 
     @ivar root: The store's.
     @ivar in_thread: Runs what blocks.
@@ -38,8 +36,7 @@ class CountedOn:
     _log = Logger()
 
     async def recall(self, end: int) -> None:
-        """
-        Hold a log that was just opened against what was kept.
+        """Hold a log that was just opened against what was kept.
 
         @param end: Where it ends.
         @raise FileUnreadable: If the system does not let it be read.
@@ -49,9 +46,7 @@ class CountedOn:
         self.look(end)
 
     def look(self, end: int) -> None:
-        """
-        The log may have lost bytes.
-        """
+        """The log may have lost bytes."""
         held = self._held
         if held is not None and end < held.offset:
             self.lost = (
@@ -61,8 +56,7 @@ class CountedOn:
             self._log.critical("Log bytes are lost: {why}", why=self.lost)
 
     async def lacks(self, now: Held, end: int) -> None:
-        """
-        Others have more of the log than is here.
+        """Others have more of the log than is here.
 
         @param now: Up to where.
         @param end: Where the log ends here.
@@ -75,17 +69,13 @@ class CountedOn:
             self._log.warn("What is lost of the log is not written down: {error}", error=error)
 
     def has(self, end: int) -> None:
-        """
-        The log is that of a master, up to C{end}.
-        """
+        """The log is that of a master, up to C{end}."""
         if self.lost and self._held is not None and end >= self._held.offset:
             self._log.info("What was lost of the log is here again")
             self.lost = ""
 
     async def cut(self, end: int) -> None:
-        """
-        The log was cut, where its set never counted on it: that is no loss.
-        """
+        """The log was cut, where its set never counted on it: that is no loss."""
         held = self._held
         if held is None or end >= held.offset or self.lost:
             return
@@ -97,8 +87,7 @@ class CountedOn:
             self._log.warn("The cut of the log is not written down: {error}", error=error)
 
     def keep(self, now: Held) -> Deferred[None] | None:
-        """
-        Write down how far this member is counted on now, if that is further than before.
+        """Write down how far this member is counted on now, if that is further than before.
 
         @return: Fires when it is durable; C{None} if there is nothing to write.
         """

@@ -1,5 +1,5 @@
-"""
-The SyncStateSet of an elected master: who is in, and below which offset all of them hold the log.
+"""The SyncStateSet of an elected master: who is in, and below which offset all of them hold the
+log.
 
 The controller has the set, and elects the next master from it; it takes the master's word for who
 belongs in.  So what is wrong here is wrong for good.
@@ -60,8 +60,7 @@ _SUPERSEDED = (
 
 @frozen
 class _Entering:
-    """
-    A member that is to enter.
+    """A member that is to enter.
 
     @ivar goal: What it has to hold for that.
     @ivar until: How long it has time.
@@ -74,8 +73,7 @@ class _Entering:
 
 @define(eq=False, kw_only=True)
 class InSyncSet:
-    """
-    One set, during one master epoch of ours.
+    """One set, during one master epoch of ours.
 
     @ivar own: Our controller id.
     @ivar state: What the controller is known to have decided.
@@ -140,15 +138,11 @@ class InSyncSet:
 
     @property
     def members(self) -> Ids:
-        """
-        Every id of every set that may be in force; ours is one of them.
-        """
+        """Every id of every set that may be in force; ours is one of them."""
         return self._members
 
     def possible(self) -> Iterator[Ids]:
-        """
-        Every set that may be in force.
-        """
+        """Every set that may be in force."""
         yield self.state.in_sync
         yield from self._unknown
         if self._pending is not None:
@@ -156,30 +150,24 @@ class InSyncSet:
 
     @property
     def alone(self) -> bool:
-        """
-        Whether nobody but us is in any of them.
-        """
+        """Whether nobody but us is in any of them."""
         return len(self._members) == 1
 
     @property
     def smallest(self) -> int:
-        """
-        How many members the smallest of them has.
-        """
+        """How many members the smallest of them has."""
         return self._smallest
 
     @property
     def connected(self) -> bool:
-        """
-        Whether every other member is connected, and what it says counts: none of them can have
+        """Whether every other member is connected, and what it says counts: none of them can have
         become master then.
         """
         return all(number in self.claims for number in self._members if number != self.own)
 
     def reach(self) -> int:
-        """
-        Up to where every member that counts has acknowledged the log, ourselves apart; if there is
-        none, any that is connected.  -1 if one that counts is not connected.
+        """Up to where every member that counts has acknowledged the log, ourselves apart; if there
+        is none, any that is connected.  -1 if one that counts is not connected.
         """
         others = [number for number in self._members if number != self.own]
         if not others:
@@ -188,9 +176,7 @@ class InSyncSet:
         return min(-1 if claim is None else claim.acked for claim in claims)
 
     def hold(self, begin: int, end: int) -> bool:
-        """
-        Whether every member holds a part of the log, and at least one beside ourselves does.
-        """
+        """Whether every member holds a part of the log, and at least one beside ourselves does."""
         claims = self.claims
         for number in self._members:
             if number != self.own:
@@ -202,34 +188,26 @@ class InSyncSet:
     # --- what happens -------------------------------------------------------------
 
     def joined(self, number: int, claim: Claim) -> None:
-        """
-        What a registered member says counts from now on.
-        """
+        """What a registered member says counts from now on."""
         self.claims[number] = claim
         self._seen.add(number)
         self.acked()
 
     def lost(self, number: int) -> None:
-        """
-        It does not any more.
-        """
+        """It does not any more."""
         if self.claims.pop(number, None) is not None:
             self._drop_entering(number)
             self._next()
 
     def acked(self) -> None:
-        """
-        A member has reported, or our log has grown.
-        """
+        """A member has reported, or our log has grown."""
         self._raise_confirm()
         if not self.claims.keys() <= self.state.in_sync:
             # Somebody is connected that is not in.
             self._next()
 
     def look(self) -> None:
-        """
-        Time has passed: who lags too long, has not reached its goal, and has never come?
-        """
+        """Time has passed: who lags too long, has not reached its goal, and has never come?"""
         now = self.clock.seconds()
         limit = self.limit()
         self._late = {
@@ -246,8 +224,8 @@ class InSyncSet:
         self._next()
 
     def told(self, state: SetState) -> None:
-        """
-        The controller tells what is decided.  What is older than what is known here is passed over.
+        """The controller tells what is decided.  What is older than what is known here is passed
+        over.
         """
         ours = self.state
         if self._closed:
@@ -273,17 +251,13 @@ class InSyncSet:
             self._weigh()
 
     def close(self) -> None:
-        """
-        This is not our epoch any more: ask for nothing, and confirm nothing.
-        """
+        """This is not our epoch any more: ask for nothing, and confirm nothing."""
         self._closed = True
 
     # --- changes --------------------------------------------------------------------
 
     def _next(self) -> None:
-        """
-        Ask for the change that is due, if none is on its way.
-        """
+        """Ask for the change that is due, if none is on its way."""
         busy = self._pending is not None or self._asking or self._closed
         if busy or self.clock.seconds() < self._not_before:
             return
@@ -299,10 +273,10 @@ class InSyncSet:
             self._change(new)
 
     def _provoking(self) -> Ids | None:
-        """
-        A change that makes impossible all that was not answered.  That itself, asked for again, is
-        one: whoever it takes in has all that was acknowledged since, as it was counted.  Where it
-        is refused, as for a member that is dead, one that is in leaves, and enters at once again.
+        """A change that makes impossible all that was not answered.  That itself, asked for again,
+        is one: whoever it takes in has all that was acknowledged since, as it was counted.  Where
+        it is refused, as for a member that is dead, one that is in leaves, and enters at once
+        again.
         """
         again = [new for new in self._unknown if not any(map(self._has_lost, new))]
         new = next((new for new in again if new not in self._refused), None)
@@ -312,9 +286,7 @@ class InSyncSet:
         return new or next(iter(again), None)
 
     def _has_lost(self, number: int) -> bool:
-        """
-        Whether a member is connected that has less than it was counted on to have.
-        """
+        """Whether a member is connected that has less than it was counted on to have."""
         claim = self.claims.get(number)
         return claim is not None and claim.acked < self.confirm
 
@@ -328,9 +300,7 @@ class InSyncSet:
         return number in self._seen or self.clock.seconds() - self._began > self.late_after
 
     def _enters(self) -> int | None:
-        """
-        Who has reached its goal; one that has none yet and is near gets one.
-        """
+        """Who has reached its goal; one that has none yet and is near gets one."""
         entering, limit = self._entering, self.limit()
         if entering is not None:
             reached = self.claims[entering.id].acked >= entering.goal
@@ -365,9 +335,7 @@ class InSyncSet:
         self._next()
 
     def _not_altered(self, failure: Failure, new: Ids) -> None:
-        """
-        It was not made, or nobody knows.
-        """
+        """It was not made, or nobody knows."""
         self._pending = None
         self._not_before = self.clock.seconds() + PAUSE
         error = failure.value
@@ -397,9 +365,7 @@ class InSyncSet:
         self._weigh()
 
     def _ask(self) -> None:
-        """
-        Ask what is decided.
-        """
+        """Ask what is decided."""
         if self._asking or self._closed:
             return
         self._asking = True
@@ -414,9 +380,7 @@ class InSyncSet:
         self._next()
 
     def _not_current(self, failure: Failure) -> None:
-        """
-        The next look asks again.
-        """
+        """The next look asks again."""
         self._asking = False
 
     def _surprise(self, failure: Failure) -> None:
@@ -425,9 +389,7 @@ class InSyncSet:
     # --- what follows ----------------------------------------------------------------
 
     def _weigh(self) -> None:
-        """
-        The sets that may be in force may have changed.
-        """
+        """The sets that may be in force may have changed."""
         sets = tuple(self.possible())
         members: Ids = frozenset().union(*sets)
         smallest = min(map(len, sets))
@@ -452,9 +414,7 @@ class InSyncSet:
             self.confirm_moved()
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of it.
-        """
+        """What C{/status} says of it."""
         return {
             "masterEpoch": self.state.master_epoch,
             "syncStateSet": sorted(self.state.in_sync),

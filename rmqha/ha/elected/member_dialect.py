@@ -1,5 +1,4 @@
-"""
-HA protocol v2 on one connection, as the master speaks it.
+"""HA protocol v2 on one connection, as the master speaks it.
 
 A slave says who it is, is answered with the labels of our log, and reports then.  One handshake is
 answered; half of one waits; what came before our answer was no answer to it.  What it is sent is
@@ -43,8 +42,7 @@ _pack_header = TRANSFER_HEADER.pack
 
 
 class MemberDialect:
-    """
-    One connection's.
+    """One connection's.
 
     @ivar connection: The connection.
     @ivar said: What the slave said of itself; C{None} before its handshake.
@@ -73,47 +71,36 @@ class MemberDialect:
 
     @property
     def counts(self) -> bool:
-        """
-        Whether it is to be one of those that hold what was acknowledged.
-        """
+        """Whether it is to be one of those that hold what was acknowledged."""
         said = self.said
         return said is not None and not (said.learner or said.from_last_file)
 
     @property
     def learner(self) -> bool:
-        """
-        Whether it is no member.
-        """
+        """Whether it is no member."""
         return self.said is None or self.said.learner
 
     @property
     def number(self) -> int:
-        """
-        The id that it has, or says that it has.
-        """
+        """The id that it has, or says that it has."""
         return LEARNER_ID if self.said is None else self.said.id
 
     @property
     def name(self) -> str:
-        """
-        Who it is: a member by its id, a learner by its address.
-        """
+        """Who it is: a member by its id, a learner by its address."""
         return f"learner {self.connection.host}" if self.learner else f"member {self.number}"
 
     # --- what it says -------------------------------------------------------------
 
     def single(self, data: bytes) -> int | None:
-        """
-        A report of twelve bytes.
-        """
+        """A report of twelve bytes."""
         if len(data) != _REPORT or self._messages.pending:
             return None
         state, offset = REPORT.unpack(data)
         return offset if state == TRANSFER and offset <= self._plain else None
 
     def receive(self, data: bytes) -> list[int]:
-        """
-        Take reports, and a handshake before the first of them.
+        """Take reports, and a handshake before the first of them.
 
         @raise HandshakeRejected: If it speaks out of turn.
         @raise HaStateUnexpected: If it speaks another protocol.
@@ -143,8 +130,7 @@ class MemberDialect:
         return reports
 
     def judged(self, doubt: str) -> None:
-        """
-        It is known what its reports are worth: it is fed from now on, or it counts on.
+        """It is known what its reports are worth: it is fed from now on, or it counts on.
 
         @param doubt: Why they do not count, in words; C{""} if they do.
         """
@@ -160,17 +146,13 @@ class MemberDialect:
         self.connection.take(reports)
 
     def answer(self) -> None:
-        """
-        Answer its handshake.
-        """
+        """Answer its handshake."""
         master = self._master
         self._answered = True
         self.connection.transport.write(encode_answer(master.limit(), master.labelled.labels))
 
     def first(self, claim: Claim, offset: int) -> int:
-        """
-        Take the first report.
-        """
+        """Take the first report."""
         claim.identity = claim.host = self.name
         origin = claim.first(self._master.wanted(self, offset))
         self.claim = claim
@@ -187,9 +169,7 @@ class MemberDialect:
     # --- what it is told ------------------------------------------------------------
 
     def header(self, offset: int, size: int) -> bytes:
-        """
-        What stands before a piece of the log, or is a heartbeat.
-        """
+        """What stands before a piece of the log, or is a heartbeat."""
         master = self._master
         self.confirm_told = confirm = master.confirm
         if self.doubt:
@@ -203,21 +183,15 @@ class MemberDialect:
         return _pack_header(TRANSFER, size, offset, label.label, label.start, confirm)
 
     def frame_end(self, position: int, stop: int) -> int:
-        """
-        Where the next label starts, at most.
-        """
+        """Where the next label starts, at most."""
         return self._master.labelled.piece_end(position, stop)
 
     def ended(self) -> None:
-        """
-        The connection is given up.
-        """
+        """The connection is given up."""
         self._master.lost(self)
 
     def status(self) -> dict[str, Any]:
-        """
-        A row of the members in C{/status}.
-        """
+        """A row of the members in C{/status}."""
         claim = self.claim
         return {
             "id": self.number,

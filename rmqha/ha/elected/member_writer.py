@@ -1,5 +1,4 @@
-"""
-The writes of an elected master, which are refused before anything is stored where the set cannot
+"""The writes of an elected master, which are refused before anything is stored where the set cannot
 keep what is promised, or is not led from here any more.
 
 Source: docs/protocol/controller.rst, What a write waits for.
@@ -20,8 +19,7 @@ from rmqha.wire.log.record import Message
 
 @define(eq=False)
 class MemberWriter:
-    """
-    Passes writes on, if they may be taken.
+    """Passes writes on, if they may be taken.
 
     @ivar writer: Takes them.
     @ivar require: Raises L{NotWritable<rmqha.errors.NotWritable>} if they may not.
@@ -33,8 +31,7 @@ class MemberWriter:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store a message as the writer below does.
+        """Store a message as the writer below does.
 
         @raise NotWritable: If none is taken now; nothing is stored.
         """
@@ -42,8 +39,7 @@ class MemberWriter:
         return self.writer.put(message, batch=batch, wait=wait)
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
-        """
-        Store the messages of a run as the writer below does.
+        """Store the messages of a run as the writer below does.
 
         @raise NotWritable: If none is taken now; nothing is stored.
         """

@@ -1,5 +1,4 @@
-"""
-Whether a member's log is ours up to where it reports, as the labels of both logs tell.
+"""Whether a member's log is ours up to where it reports, as the labels of both logs tell.
 
 Our log is the chain of the elected masters', each filed under its epoch.  So a member that has one
 of these labels from the same start holds the same bytes under it, up to a tail of its own; it has
@@ -51,8 +50,7 @@ LAST_FILE = "it takes the last file of the log only"
 
 @define(eq=False, kw_only=True)
 class Proofs:
-    """
-    What is known of the members' logs.
+    """What is known of the members' logs.
 
     @ivar labels: Ours.
     @ivar log: Our log.
@@ -73,8 +71,7 @@ class Proofs:
     _log = Logger()
 
     def known(self, dialect: MemberDialect, report: int) -> bool:
-        """
-        Say whether it is known what a slave's reports are worth.  If it is not, it is asked, and
+        """Say whether it is known what a slave's reports are worth.  If it is not, it is asked, and
         L{MemberDialect.judged} is told.
 
         @param report: Its first report.
@@ -97,8 +94,7 @@ class Proofs:
         return True
 
     def labelled(self, dialect: MemberDialect, report: int) -> None:
-        """
-        Ask a slave for its labels, unless that is being done, and tell L{MemberDialect.judged}
+        """Ask a slave for its labels, unless that is being done, and tell L{MemberDialect.judged}
         whether they prove a report.
         """
         if dialect not in self._asked:
@@ -106,15 +102,11 @@ class Proofs:
             self._ask(dialect, report)
 
     def lost(self, dialect: MemberDialect) -> None:
-        """
-        A slave's connection is given up.
-        """
+        """A slave's connection is given up."""
         self._asked.pop(dialect, None)
 
     def look(self) -> None:
-        """
-        Time has passed: ask again those that could not be asked, wherever they are by now.
-        """
+        """Time has passed: ask again those that could not be asked, wherever they are by now."""
         now = self.clock.seconds()
         for dialect, since in list(self._asked.items()):
             if now - since >= PATIENCE and dialect.learner:
@@ -151,9 +143,7 @@ class Proofs:
             self._judge(dialect, dialect.doubt or ASKING)
 
     def _what_is_wrong(self, theirs: MemberLabels, report: int) -> str:
-        """
-        Why a log that ends at C{report} may not be ours; C{""} if it is.
-        """
+        """Why a log that ends at C{report} may not be ours; C{""} if it is."""
         if theirs.compares:
             # By labels it says where it begins to compare, and no more.
             return ""

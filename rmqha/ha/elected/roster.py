@@ -1,6 +1,5 @@
-"""
-Who the members of a set are, as its master knows: asked of the controllers when somebody comes who
-is not known, and kept.
+"""Who the members of a set are, as its master knows: asked of the controllers when somebody comes
+who is not known, and kept.
 
 Source: docs/protocol/controller.rst, Who is fed and who counts.
 """
@@ -24,8 +23,7 @@ PAUSE = 1.0
 
 @define(eq=False, kw_only=True)
 class Roster:
-    """
-    The members of one set.
+    """The members of one set.
 
     @ivar own: The controller id of the master.
     @ivar ask: Asks the controllers for the members' client ports, by id.
@@ -50,8 +48,7 @@ class Roster:
         host: str,
         then: Callable[[HandshakeRejected | None], object],
     ) -> None:
-        """
-        Decide about a slave.
+        """Decide about a slave.
 
         @param host: Where it connects from.
         @param then: Is told why it is not fed, or C{None}; maybe at once.
@@ -63,9 +60,7 @@ class Roster:
             self.refreshed().addCallback(lambda _: then(self._verdict(said, host)))
 
     def _verdict(self, said: SlaveHandshake, host: str) -> HandshakeRejected | None:
-        """
-        What follows from what is known.
-        """
+        """What follows from what is known."""
         if said.learner:
             if self.any_host or host in map(_host, self.addresses.values()):
                 return None
@@ -84,8 +79,7 @@ class Roster:
         return HandshakeRejected(reason, said.id, detail)
 
     def refreshed(self) -> Deferred[None]:
-        """
-        Ask, unless that was done just now.
+        """Ask, unless that was done just now.
 
         @return: Fires when it is answered, well or not.
         """
@@ -118,7 +112,5 @@ class Roster:
 
 
 def _host(address: str) -> str:
-    """
-    The host of C{host:port}, as L{rmqha.net.door.host_of} tells a peer's.
-    """
+    """The host of C{host:port}, as L{rmqha.net.door.host_of} tells a peer's."""
     return address.rpartition(":")[0].strip("[]")

@@ -1,5 +1,4 @@
-"""
-The master of a set, as its members' connections and its writes see it: one object for one master
+"""The master of a set, as its members' connections and its writes see it: one object for one master
 epoch.
 
 It is made when the epoch is in the epoch file and before a write is taken, and ended, for good,
@@ -55,8 +54,7 @@ _SLACK = 0.001
 
 @frozen(kw_only=True)
 class SetRules:
-    """
-    What the configuration says of a set.
+    """What the configuration says of a set.
 
     @ivar least: C{minInSyncReplicas}.
     @ivar alone_is_enough: C{controllerAloneAnswer=ok}.
@@ -74,8 +72,7 @@ class SetRules:
 
 @define(eq=False, kw_only=True)
 class SetMaster:
-    """
-    The master of one set in one master epoch.
+    """The master of one set in one master epoch.
 
     @ivar own: Its controller id.
     @ivar state: What the controller decided, with us as master in this epoch.
@@ -199,9 +196,7 @@ class SetMaster:
     # --- life -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Let members in.
-        """
+        """Let members in."""
         self.factory.start()
         # Before frames go out, so that they tell of it.
         self.log.appended.insert(0, self._log_moved)
@@ -210,14 +205,11 @@ class SetMaster:
         self.in_sync.acked()
 
     def told(self, state: SetState) -> None:
-        """
-        The controller tells what is decided, for whatever reason it was asked.
-        """
+        """The controller tells what is decided, for whatever reason it was asked."""
         self.in_sync.told(state)
 
     def end(self, *, gently: bool = True) -> Deferred[None]:
-        """
-        This is not our epoch any more, or this node stops: no write that waits is acknowledged,
+        """This is not our epoch any more, or this node stops: no write that waits is acknowledged,
         none is taken, and all connections end.  Doing it again changes nothing.
 
         @param gently: Let members have what was written to them.
@@ -239,16 +231,14 @@ class SetMaster:
     # --- writes -----------------------------------------------------------------------
 
     def writer(self, below: Putter) -> MemberWriter:
-        """
-        What takes this node's writes.
+        """What takes this node's writes.
 
         @param below: Stores them, and waits for L{transfer}.
         """
         return MemberWriter(below, self.require)
 
     def require(self) -> None:
-        """
-        See that a write may be taken.
+        """See that a write may be taken.
 
         @raise NotWritable: If this node does not lead, or cannot know whether it does.
         @raise TooFewInSync: If the set is too small.
@@ -264,15 +254,11 @@ class SetMaster:
 
     @property
     def confirm(self) -> int:
-        """
-        Below it every member of the SyncStateSet holds the log: what may be read.
-        """
+        """Below it every member of the SyncStateSet holds the log: what may be read."""
         return self.in_sync.confirm
 
     def limit(self) -> int:
-        """
-        Just past the last byte that may be sent.
-        """
+        """Just past the last byte that may be sent."""
         return self.factory.limit()
 
     def _log_moved(self) -> None:
@@ -289,9 +275,7 @@ class SetMaster:
             self._telling = self.clock.callLater(TELL, self._tell_confirm)
 
     def _tell_confirm(self) -> None:
-        """
-        Tell the confirm offset to those that are sent nothing else.
-        """
+        """Tell the confirm offset to those that are sent nothing else."""
         self._telling = None
         fed = [each for each in self._heard if each.claim is not None]
         behind = [each for each in fed if each.confirm_told < self.confirm]
@@ -304,9 +288,7 @@ class SetMaster:
     # --- members that come and go ---------------------------------------------------------
 
     def hear(self, dialect: MemberDialect, said: SlaveHandshake) -> None:
-        """
-        Somebody says who it is.
-        """
+        """Somebody says who it is."""
         dialect.said = said
         if said.from_last_file and not self.rules.allow_last_file:
             raise HandshakeRejected("last-file", said.id)
@@ -331,9 +313,7 @@ class SetMaster:
         dialect.answer()
 
     def wanted(self, dialect: MemberDialect, offset: int) -> int:
-        """
-        From where a slave is to be sent, by its first report.
-        """
+        """From where a slave is to be sent, by its first report."""
         said = dialect.said
         if offset == 0 and said is not None and said.from_last_file:
             end = self.log.confirmed
@@ -341,9 +321,7 @@ class SetMaster:
         return offset
 
     def began(self, dialect: MemberDialect) -> None:
-        """
-        A slave's first report was taken.
-        """
+        """A slave's first report was taken."""
         claim = dialect.claim
         if claim is not None and dialect.counts and not dialect.doubt:
             claim.trust()
@@ -351,9 +329,7 @@ class SetMaster:
             self.transfer.look()
 
     def lost(self, dialect: MemberDialect) -> None:
-        """
-        A connection is given up.
-        """
+        """A connection is given up."""
         self._heard.pop(dialect, None)
         self.proofs.lost(dialect)
         if self._by_id.get(dialect.number) is dialect:
@@ -367,9 +343,7 @@ class SetMaster:
     # --- the status -------------------------------------------------------------------------
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A set from which nobody else could be elected, or too small for a write.
-        """
+        """A set from which nobody else could be elected, or too small for a write."""
         found = self.in_sync.smallest
         if found < max(2, self.rules.least):
             yield HealthReason(
@@ -383,14 +357,10 @@ class SetMaster:
             )
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield from self.factory.jobs()
         yield self._looking
 
     def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says of the set.
-        """
+        """What C{/status} says of the set."""
         return {**self.in_sync.status(), "members": [each.status() for each in self._heard]}

@@ -1,5 +1,4 @@
-"""
-SYNC writes of an elected master: answered when every member that may be elected holds them.
+"""SYNC writes of an elected master: answered when every member that may be elected holds them.
 
 A write counts as acknowledged when all members of every SyncStateSet that may be in force have
 reported it, at least one beside the master among the members that are connected has, and the set is
@@ -20,8 +19,7 @@ from rmqha.ha.master.transfer import GroupTransfer, PutStatus, Waiting
 
 @define(eq=False, kw_only=True)
 class SetTransfer(GroupTransfer):
-    """
-    Resolves writes once the set holds them.
+    """Resolves writes once the set holds them.
 
     @ivar in_sync: The set.
     @ivar least: Members that the set must have, the master among them (C{minInSyncReplicas}).
@@ -38,30 +36,22 @@ class SetTransfer(GroupTransfer):
 
     @property
     def hurries(self) -> bool:
-        """
-        Whether writes wait for the set, however many it has.
-        """
+        """Whether writes wait for the set, however many it has."""
         return self.awaited
 
     def acked(self, claim: Claim) -> None:
-        """
-        A claim moved: what the set holds has, and what that completes is resolved.
-        """
+        """A claim moved: what the set holds has, and what that completes is resolved."""
         self.in_sync.acked()
         super().acked(claim)
 
     def look(self) -> None:
-        """
-        Who counts has changed, or what counts for a member: resolve what that completes.
-        """
+        """Who counts has changed, or what counts for a member: resolve what that completes."""
         due: list[Waiting] = []
         self._look_aside(due)
         self._look_below(self.in_sync.reach(), due)
 
     def held(self, begin: int, end: int) -> bool:
-        """
-        Whether a write is held by all that may be elected, and by enough.
-        """
+        """Whether a write is held by all that may be elected, and by enough."""
         return self.in_sync.smallest >= self.least and self.in_sync.hold(begin, end)
 
     def _known(self, begin: int, end: int) -> PutStatus | None:

@@ -1,5 +1,4 @@
-"""
-A coordinator that is asked to let a set grow only when that is written down.
+"""A coordinator that is asked to let a set grow only when that is written down.
 
 What was asked for, and not answered before the master's process ended, may be made while the next
 process of the same master leads on, in the same epoch.  That one finds here what it may be.  A
@@ -23,8 +22,7 @@ from rmqha.store.tables.growth_file import Growth
 
 @define(eq=False, kw_only=True)
 class WrittenGrowth:
-    """
-    Passes on what is asked.
+    """Passes on what is asked.
 
     @ivar coordinator: Decides.
     @ivar root: The store's.
@@ -39,8 +37,7 @@ class WrittenGrowth:
     _closed: bool = field(default=False, init=False)
 
     async def recall(self, state: SetState) -> tuple[frozenset[int], ...]:
-        """
-        What a process before this one has asked for and the controller may still make.
+        """What a process before this one has asked for and the controller may still make.
 
         @param state: What is decided.
         @raise FileUnreadable: If the system does not let it be read.
@@ -50,21 +47,16 @@ class WrittenGrowth:
         return self._kept.on_its_way(state.master_epoch, state.set_epoch)
 
     def current(self) -> Deferred[SetState]:
-        """
-        What is decided now.
-        """
+        """What is decided now."""
         return self.coordinator.current()
 
     def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
-        """
-        Have a master elected.
-        """
+        """Have a master elected."""
         return self.coordinator.elect(member, designated=designated)
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
-        """
-        Have the set changed; fails also with L{DiskFull<rmqha.errors.DiskFull>} or C{OSError}, or
-        with L{NotWritable} after L{close}, and nobody was asked then.
+        """Have the set changed; fails also with L{DiskFull<rmqha.errors.DiskFull>} or C{OSError},
+        or with L{NotWritable} after L{close}, and nobody was asked then.
         """
         kept = self._kept.grown(old.master_epoch, old.set_epoch, new)
         if new <= old.in_sync or kept == self._kept:
@@ -79,8 +71,7 @@ class WrittenGrowth:
         return self._file.run(self.in_thread, kept.write, self.root).addCallback(written)
 
     def close(self) -> Deferred[None]:
-        """
-        Ask for no growth any more.
+        """Ask for no growth any more.
 
         @return: Fires when nothing is being written: whoever leads next in the same epoch recalls
             all that was asked for.

@@ -1,3 +1,1 @@
-"""
-The sending side: slaves' connections, what each of them holds, and writes that wait for them.
-"""
+"""The sending side: slaves' connections, what each of them holds, and writes that wait for them."""

@@ -1,5 +1,4 @@
-"""
-One slave's connection, as its master sees it.
+"""One slave's connection, as its master sees it.
 
 A peer is sent nothing before a first report that the ledger takes.  What it may then
 do wrong ends its connection and its claim, with a reason that the factory counts.  One that says
@@ -51,8 +50,7 @@ if TYPE_CHECKING:
 
 @implementer(IPushProducer, IHandshakeListener)
 class MasterProtocol(Protocol):
-    """
-    Feed one slave and believe it as far as the ledger does.
+    """Feed one slave and believe it as far as the ledger does.
 
     @ivar claim: What it may say; C{None} once the connection is given up.
     @ivar dialect: How it is spoken with.
@@ -90,9 +88,7 @@ class MasterProtocol(Protocol):
     # --- connection ---------------------------------------------------------
 
     def connectionMade(self) -> None:
-        """
-        Wait for the first report; nothing is sent before it.
-        """
+        """Wait for the first report; nothing is sent before it."""
         transport = self.transport
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
@@ -105,16 +101,13 @@ class MasterProtocol(Protocol):
         self._regions = regions(self.transport) if self.factory.settings.zero_copy else None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Nothing this peer said counts any longer.
-        """
+        """Nothing this peer said counts any longer."""
         refused = None if self.claim is None else tls_refusal(self.transport, reason)
         self._end("peer" if refused is None else refused.reason, refused)
         self.factory.gone(self)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
-        """
-        Give the peer up.
+        """Give the peer up.
 
         @param reason: One word, for the counters.
         @param error: What it did, for the log.
@@ -143,8 +136,7 @@ class MasterProtocol(Protocol):
     # --- reports ------------------------------------------------------------
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Take reports, in any pieces.  Those that came together count together: if one of
+        """Take reports, in any pieces.  Those that came together count together: if one of
         them is wrong, none does.
         """
         if self._greeting and self._greet(data):
@@ -167,8 +159,7 @@ class MasterProtocol(Protocol):
         self._reported(claim)
 
     def _greet(self, data: bytes) -> bool:
-        """
-        See whether the peer speaks TLS, by its first byte.
+        """See whether the peer speaks TLS, by its first byte.
 
         @return: Whether the bytes were taken care of.
         """
@@ -185,15 +176,11 @@ class MasterProtocol(Protocol):
         return refused is not None or hello
 
     def handshakeCompleted(self) -> None:
-        """
-        TLS is up.
-        """
+        """TLS is up."""
         self._handshake = None
 
     def take(self, reports: list[int]) -> None:
-        """
-        Take reports that the dialect has held back.
-        """
+        """Take reports that the dialect has held back."""
         claim = self.claim
         if claim is None or not reports:
             return
@@ -223,8 +210,7 @@ class MasterProtocol(Protocol):
     # --- frames -------------------------------------------------------------
 
     def pump(self, limit: int) -> None:
-        """
-        Send what the log has below C{limit}, as much as one turn and the transport allow.
+        """Send what the log has below C{limit}, as much as one turn and the transport allow.
 
         A slave concludes from a short frame, and from a heartbeat, that the log ends
         there.  Where it does not, it gets whole frames.
@@ -266,8 +252,7 @@ class MasterProtocol(Protocol):
             self.heartbeat()
 
     def _tells_end(self) -> bool:
-        """
-        Whether this peer may learn where our log ends.
+        """Whether this peer may learn where our log ends.
 
         Once it has, it holds nothing that we did not send it, whatever our log is worth
         since.  An onlooker concludes nothing from it.
@@ -275,8 +260,7 @@ class MasterProtocol(Protocol):
         return self._greeted or self.onlooker or self.factory.standing() is Standing.WHOLE
 
     def _whole_frames(self, position: int, stop: int) -> int:
-        """
-        Where frames that begin at C{position} end at or before C{stop}, each as large as
+        """Where frames that begin at C{position} end at or before C{stop}, each as large as
         any unless a file ends with it.
         """
         first = max(position, stop - stop % self.factory.log.file_size)
@@ -286,9 +270,7 @@ class MasterProtocol(Protocol):
     def _send_views(
         self, transport: ZeroCopyServer, claim: Claim, position: int, stop: int
     ) -> None:
-        """
-        The zero-copy path: headers, and views of the log.
-        """
+        """The zero-copy path: headers, and views of the log."""
         log, batch, header = self.factory.log, self.factory.batch, self.dialect.header
         parts: list[bytes | memoryview] = []
         while position < stop:
@@ -305,9 +287,7 @@ class MasterProtocol(Protocol):
         transport.writeParts(parts)
 
     def _send_bytes(self, claim: Claim, position: int, stop: int) -> None:
-        """
-        The portable path.  The transport pauses us when it has enough.
-        """
+        """The portable path.  The transport pauses us when it has enough."""
         log, batch = self.factory.log, self.factory.batch
         while position < stop and not self._paused:
             end = self.dialect.frame_end(position, stop)
@@ -317,9 +297,7 @@ class MasterProtocol(Protocol):
             self.transport.writeSequence((header, body))
 
     def _go_on_later(self, size: int, more: bool) -> None:
-        """
-        Come back when the rate allows it, or when the others had their turn.
-        """
+        """Come back when the rate allows it, or when the others had their turn."""
         delay = self._bucket.take(size) if self.factory.settings.max_send_rate else 0.0
         if delay > 0 or (more and not self._paused):
             self._later = self._clock.callLater(delay, self._go_on)
@@ -329,17 +307,14 @@ class MasterProtocol(Protocol):
         self.pump(self.factory.limit())
 
     def heartbeat(self) -> None:
-        """
-        Send an empty frame at the offset that comes next.
-        """
+        """Send an empty frame at the offset that comes next."""
         claim = self.claim
         if claim is not None:
             self.transport.write(self.dialect.header(claim.sent, 0))
             self._written = self._clock.seconds()
 
     def look(self, now: float, heartbeat_after: float) -> None:
-        """
-        A sweep: close what is silent, lost or mute, keep the rest alive.
+        """A sweep: close what is silent, lost or mute, keep the rest alive.
 
         @param heartbeat_after: Write silence that calls for an empty frame, in seconds.
         """
@@ -364,9 +339,7 @@ class MasterProtocol(Protocol):
             self.heartbeat()
 
     def idle_for(self, seconds: float) -> bool:
-        """
-        Whether all that may be sent was, so long ago.
-        """
+        """Whether all that may be sent was, so long ago."""
         claim = self.claim
         if claim is None or not claim.live or self._paused or self._later is not None:
             return False
@@ -377,22 +350,16 @@ class MasterProtocol(Protocol):
     # --- IPushProducer ------------------------------------------------------
 
     def pauseProducing(self) -> None:
-        """
-        The transport has enough for now.
-        """
+        """The transport has enough for now."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """
-        The transport has sent what it had: give it more.
-        """
+        """The transport has sent what it had: give it more."""
         if self.claim is not None:
             self._paused = False
             self._written = self._clock.seconds()
             self.pump(self.factory.limit())
 
     def stopProducing(self) -> None:
-        """
-        The transport will take nothing more.
-        """
+        """The transport will take nothing more."""
         self._paused = True

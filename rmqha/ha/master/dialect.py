@@ -1,5 +1,4 @@
-"""
-How a master and one of its slaves speak to each other.
+"""How a master and one of its slaves speak to each other.
 
 What a connection does is the same in every protocol of the HA port: it believes reports as far as
 the ledger does, and sends the log from there on.  What a slave's bytes say and what stands before a
@@ -25,8 +24,7 @@ _unpack_report = OFFSET_REPORT.unpack
 
 
 class Dialect(Protocol):
-    """
-    One connection's.
+    """One connection's.
 
     @ivar header: What stands before a frame's body, by the physical offset of its first byte and
         its size; of size 0 it is a heartbeat.
@@ -34,49 +32,41 @@ class Dialect(Protocol):
 
     @property
     def header(self) -> Callable[[int, int], bytes]:
-        """
-        Makes the header of a transfer from the offset and the size of its body, both in bytes.
+        """Makes the header of a transfer from the offset and the size of its body, both in
+        bytes.
         """
 
     def single(self, data: bytes) -> int | None:
-        """
-        The one report that C{data} is, as nearly all data is; C{None} if it may be anything else,
-        or continues something.
+        """The one report that C{data} is, as nearly all data is; C{None} if it may be anything
+        else, or continues something.
         """
 
     def receive(self, data: bytes) -> list[int]:
-        """
-        Take what the slave said, and act on what is no report.
+        """Take what the slave said, and act on what is no report.
 
         @return: The reports that C{data} completed, in order.
         @raise ProtocolViolation: With a C{reason}, of one word.
         """
 
     def first(self, claim: Claim, offset: int) -> int:
-        """
-        Take the first report.
+        """Take the first report.
 
         @return: The offset to send from.
         @raise ReportRejected: As L{Claim.first} says.
         """
 
     def frame_end(self, position: int, stop: int) -> int:
-        """
-        Up to where frames may reach that begin at C{position}.
+        """Up to where frames may reach that begin at C{position}.
 
         @param stop: More is not wanted.
         """
 
     def ended(self) -> None:
-        """
-        The connection is given up.
-        """
+        """The connection is given up."""
 
 
 class ClassicDialect:
-    """
-    That of RocketMQ's master and slave without a controller.
-    """
+    """That of RocketMQ's master and slave without a controller."""
 
     header = staticmethod(TRANSFER_HEADER.pack)
 
@@ -86,18 +76,14 @@ class ClassicDialect:
         self._silent = True
 
     def single(self, data: bytes) -> int | None:
-        """
-        A report of eight bytes.
-        """
+        """A report of eight bytes."""
         if len(data) != _REPORT or self._reports.pending:
             return None
         offset: int = _unpack_report(data)[0]
         return offset
 
     def receive(self, data: bytes) -> list[int]:
-        """
-        Take reports.  What stands before an onlooker's first one is none.
-        """
+        """Take reports.  What stands before an onlooker's first one is none."""
         whole = self._reports.receive(data)
         if self._silent and whole:
             self._silent = False
@@ -107,18 +93,12 @@ class ClassicDialect:
         return whole
 
     def first(self, claim: Claim, offset: int) -> int:
-        """
-        Take the first report.
-        """
+        """Take the first report."""
         return claim.look(offset) if self._connection.onlooker else claim.first(offset)
 
     def frame_end(self, position: int, stop: int) -> int:
-        """
-        Wherever a file ends.
-        """
+        """Wherever a file ends."""
         return stop
 
     def ended(self) -> None:
-        """
-        Nothing is kept.
-        """
+        """Nothing is kept."""

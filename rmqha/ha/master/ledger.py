@@ -1,5 +1,4 @@
-"""
-Who holds what: the only place where an acknowledgement is believed.
+"""Who holds what: the only place where an acknowledgement is believed.
 
 A stock master remembers the highest number any slave ever sent it.  Here every
 connection has a L{Claim}, its reports are checked against what that connection was
@@ -85,8 +84,7 @@ Seconds that an address may be sent bytes, and acknowledge none, before no write
 
 @define(eq=False, kw_only=True)
 class Claim:
-    """
-    What one connection may say about one replica.
+    """What one connection may say about one replica.
 
     @ivar identity: Which replica it is, for counting.
     @ivar host: Its network address, for marks.
@@ -113,8 +111,7 @@ class Claim:
     _repeats: int = 0
 
     def first(self, offset: int) -> int:
-        """
-        Take the first report of the connection: where the peer's log ends, and so what
+        """Take the first report of the connection: where the peer's log ends, and so what
         it asks for.
 
         @param offset: The report; 0 asks for the beginning, see C{haFirstSync}.
@@ -139,8 +136,7 @@ class Claim:
         return origin
 
     def look(self, offset: int) -> int:
-        """
-        Take the first report of an onlooker: where its bytes are to start.  It needs no proof,
+        """Take the first report of an onlooker: where its bytes are to start.  It needs no proof,
         as it compares, and covers nothing.
 
         @return: The offset to send from.
@@ -157,22 +153,16 @@ class Claim:
         return origin
 
     def doubt(self) -> None:
-        """
-        It covers nothing, until there is reason to L{trust} it.
-        """
+        """It covers nothing, until there is reason to L{trust} it."""
         self.start = COVERS_NOTHING
 
     def trust(self) -> None:
-        """
-        All that lies below its reports is ours.
-        """
+        """All that lies below its reports is ours."""
         self.start = 0
 
     @property
     def trusted(self) -> bool:
-        """
-        Whether it counts for writes at all.
-        """
+        """Whether it counts for writes at all."""
         return self.live and self.start < COVERS_NOTHING
 
     def _refuse_outside(self, offset: int) -> None:
@@ -185,8 +175,7 @@ class Claim:
             raise ReportRejected("below-min", offset, log.min_offset)
 
     def report(self, offset: int) -> None:
-        """
-        Take any later report.  It may lie in the middle of a record: stock slaves
+        """Take any later report.  It may lie in the middle of a record: stock slaves
         report the end of every frame.
 
         @raise ReportRejected: C{negative}, C{above-max}, C{above-sent}, C{decreasing},
@@ -203,36 +192,26 @@ class Claim:
             raise self._rejection(offset)
 
     def breathe(self) -> None:
-        """
-        Up to a second has passed: repeated reports are counted anew.
-        """
+        """Up to a second has passed: repeated reports are counted anew."""
         self._repeats = 0
 
     def close(self) -> None:
-        """
-        The connection ended; nothing it said counts any longer.
-        """
+        """The connection ended; nothing it said counts any longer."""
         if self.live:
             self._ledger.drop(self, keep_span=True)
 
     @property
     def proven(self) -> bool:
-        """
-        Whether it acknowledged anything that it was sent: who only takes up room does not.
-        """
+        """Whether it acknowledged anything that it was sent: who only takes up room does not."""
         return self.acked > self.origin
 
     def covers(self, begin: int, end: int) -> bool:
-        """
-        Say whether this replica holds all of a write.
-        """
+        """Say whether this replica holds all of a write."""
         return self.live and self.start <= begin and self.acked >= end
 
     @property
     def held(self) -> int:
-        """
-        Where the replica stands: its report, or where we started an empty one.
-        """
+        """Where the replica stands: its report, or where we started an empty one."""
         return max(self.acked, self.origin)
 
     def _rejection(self, offset: int) -> ReportRejected:
@@ -251,8 +230,7 @@ class Claim:
 
 @define(eq=False, kw_only=True)
 class Ledger:
-    """
-    All live claims of one log.
+    """All live claims of one log.
 
     @ivar log: Whose bytes are claimed.
     @ivar start: Where the log's epoch began.
@@ -274,8 +252,7 @@ class Ledger:
     _shared: set[str] = field(factory=set, init=False)
 
     def open(self, identity: str, host: str) -> Claim:
-        """
-        Begin a connection; its claim counts from its first report on.
+        """Begin a connection; its claim counts from its first report on.
 
         @param identity: Claims of one identity count as one replica.
         @param host: The address its marks are kept under.
@@ -283,9 +260,7 @@ class Ledger:
         return Claim(ledger=self, identity=identity, host=host)
 
     def covers(self, begin: int, end: int) -> int:
-        """
-        Count the distinct replicas that hold all of a write.
-        """
+        """Count the distinct replicas that hold all of a write."""
         count = 0
         for claims in self._claims.values():
             for claim in claims:
@@ -295,22 +270,18 @@ class Ledger:
         return count
 
     def quorum(self, replicas: int) -> int:
-        """
-        The highest offset that so many distinct replicas have reported; -1 if there are
+        """The highest offset that so many distinct replicas have reported; -1 if there are
         fewer.  A write that ends above it cannot be covered.
         """
         best = sorted(self.best())
         return best[-replicas] if len(best) >= replicas else -1
 
     def best(self) -> Iterator[int]:
-        """
-        How far each distinct replica has reported.
-        """
+        """How far each distinct replica has reported."""
         return (max(claim.acked for claim in claims) for claims in self._claims.values())
 
     def eligible(self, end: int, fallbehind_max: int, enough: int) -> int:
-        """
-        Count the distinct replicas worth waiting for: they have reported, lack less than
+        """Count the distinct replicas worth waiting for: they have reported, lack less than
         C{fallbehind_max} bytes of a log that ends at C{end}, and are not mute.
 
         @param enough: Stop counting here.
@@ -327,8 +298,7 @@ class Ledger:
         return count
 
     def breathe(self, seconds: float) -> None:
-        """
-        Some time has passed, up to a second: repeated reports are counted anew, and who let
+        """Some time has passed, up to a second: repeated reports are counted anew, and who let
         it pass without acknowledging anything is so much closer to being mute.
         """
         silent: set[str] = set()
@@ -345,31 +315,23 @@ class Ledger:
             del self._mute[next(iter(self._mute))]
 
     def held_from(self) -> int | None:
-        """
-        The lowest offset a fed replica still needs; C{None} if there is none.
-        """
+        """The lowest offset a fed replica still needs; C{None} if there is none."""
         return min((claim.held for claim in self), default=None)
 
     def mark(self, host: str) -> int:
-        """
-        The highest offset an address was sent in this epoch; -1 for none.
-        """
+        """The highest offset an address was sent in this epoch; -1 for none."""
         sent = (claim.sent for claim in self if claim.host == host)
         return max(self.marks.get(host, -1), max(sent, default=-1))
 
     def all_marks(self) -> dict[str, int]:
-        """
-        The marks of all addresses, as they are now.
-        """
+        """The marks of all addresses, as they are now."""
         marks = dict(self.marks)
         for claim in self:
             marks[claim.host] = max(marks.get(claim.host, -1), claim.sent)
         return marks
 
     def beginning(self) -> int:
-        """
-        Where an empty slave starts.
-        """
+        """Where an empty slave starts."""
         log = self.log
         if self.first_sync is FirstSync.LAST_FILE:
             return max(log.min_offset, log.confirmed - log.confirmed % log.file_size)
@@ -380,8 +342,7 @@ class Ledger:
             yield from claims
 
     def adopt(self, claim: Claim, offset: int, origin: int) -> int:
-        """
-        Count a claim from now on (for L{Claim.first} alone).
+        """Count a claim from now on (for L{Claim.first} alone).
 
         @return: Where it starts: see the module's text.
         """
@@ -394,14 +355,11 @@ class Ledger:
         return low if continues else origin
 
     def hear(self, host: str) -> None:
-        """
-        An address has acknowledged something it was sent (for L{Claim.report} alone).
-        """
+        """An address has acknowledged something it was sent (for L{Claim.report} alone)."""
         self._mute.pop(host, None)
 
     def drop(self, claim: Claim, *, keep_span: bool) -> None:
-        """
-        Count a claim no longer (for L{Claim} alone).
+        """Count a claim no longer (for L{Claim} alone).
 
         @param keep_span: Whether the replica may come back and continue.
         """

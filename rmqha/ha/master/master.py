@@ -1,5 +1,4 @@
-"""
-The sending side of replication: one L{MasterFactory} a log, one
+"""The sending side of replication: one L{MasterFactory} a log, one
 L{MasterProtocol<rmqha.ha.master.connection.MasterProtocol>} a connection.
 
 Reports go to the ledger and from there to the writes that wait; frames go out as soon
@@ -82,8 +81,7 @@ Lines about replicas that come and go, between two sweeps.
 
 
 class MasterFactory(ServerFactory):
-    """
-    Serve one log to its replicas.
+    """Serve one log to its replicas.
 
     @ivar log: What is served.
     @ivar settings: The C{ha*} keys.
@@ -121,8 +119,7 @@ class MasterFactory(ServerFactory):
         timeline: Timeline | None = None,
         gate: TlsGate = CLEAR_TEXT,
     ) -> None:
-        """
-        @param most: Most connections at once; what the settings say by default.
+        """@param most: Most connections at once; what the settings say by default.
         @param slots: What is kept for replicas that are away; by default for none.
         """
         self.log = log
@@ -159,15 +156,11 @@ class MasterFactory(ServerFactory):
     # --- life ---------------------------------------------------------------
 
     def startFactory(self) -> None:
-        """
-        The first port listens: Twisted calls it.
-        """
+        """The first port listens: Twisted calls it."""
         self.start()
 
     def start(self) -> None:
-        """
-        Follow the log, and begin to sweep.  Doing it twice is the same as once.
-        """
+        """Follow the log, and begin to sweep.  Doing it twice is the same as once."""
         if self._sweeping.running or self.door.stopping:
             return
         self.timeline.note(self.log.confirmed, self.clock.seconds())
@@ -179,8 +172,7 @@ class MasterFactory(ServerFactory):
         self._sweeping.start(self._interval)
 
     def stop(self, *, gently: bool = True) -> Deferred[None]:
-        """
-        Answer all waiting writes, close all connections, take no more.
+        """Answer all waiting writes, close all connections, take no more.
 
         @param gently: Let peers have what was written to them, and what has gathered.
         @return: Fires when the last connection is gone.
@@ -204,9 +196,7 @@ class MasterFactory(ServerFactory):
     # --- connections --------------------------------------------------------
 
     def buildProtocol(self, addr: IAddress | None) -> MasterProtocol | None:
-        """
-        Take a connection, or refuse it before anything is read.
-        """
+        """Take a connection, or refuse it before anything is read."""
         host = host_of(addr)
         return MasterProtocol(self, host) if self.door.admits(host, self._shut) else None
 
@@ -214,18 +204,14 @@ class MasterFactory(ServerFactory):
         return "upstream" if self.standing() is Standing.DOUBTFUL else ""
 
     def joined(self, connection: MasterProtocol) -> Claim:
-        """
-        A peer connected: open its claim.
-        """
+        """A peer connected: open its claim."""
         self.door.entered(connection, expected=self.slots.known(connection.host))
         by_address = self.settings.replica_identity is ReplicaIdentity.ADDRESS
         identity = connection.host if by_address else connection.peer
         return self.ledger.open(identity, connection.host)
 
     def fed(self, connection: MasterProtocol, offset: int, origin: int) -> None:
-        """
-        A peer made an acceptable first report.
-        """
+        """A peer made an acceptable first report."""
         self._fed[connection] = None
         if connection.onlooker:
             self._tell(
@@ -249,9 +235,7 @@ class MasterFactory(ServerFactory):
     def left(
         self, connection: MasterProtocol, claim: Claim, reason: str, error: Exception | None
     ) -> None:
-        """
-        A connection is given up, by either side.
-        """
+        """A connection is given up, by either side."""
         self.closed[reason] += 1
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
@@ -283,9 +267,7 @@ class MasterFactory(ServerFactory):
             )
 
     def starved(self, connection: MasterProtocol, error: OutOfDescriptors) -> None:
-        """
-        What a replica needs next cannot be read now; the next sweep tries again.
-        """
+        """What a replica needs next cannot be read now; the next sweep tries again."""
         self.door.quiet.warn(
             type(error).__name__,
             connection.host,
@@ -295,9 +277,7 @@ class MasterFactory(ServerFactory):
         )
 
     def proven(self, connection: MasterProtocol) -> None:
-        """
-        A peer acknowledged what it was sent.
-        """
+        """A peer acknowledged what it was sent."""
         self.door.known(connection)
         claim = connection.claim
         if claim is not None and not connection.onlooker:
@@ -307,16 +287,13 @@ class MasterFactory(ServerFactory):
             self.known(connection.host)
 
     def gone(self, connection: MasterProtocol) -> None:
-        """
-        A connection's socket is closed.
-        """
+        """A connection's socket is closed."""
         self.door.left(connection)
 
     # --- the log and the clock ----------------------------------------------
 
     def limit(self) -> int:
-        """
-        Just past the last byte that may be sent.
+        """Just past the last byte that may be sent.
 
         With C{haSendFlushedOnly} that is what a power cut cannot take from us; without it
         slaves could be left ahead of their own master.
@@ -327,8 +304,7 @@ class MasterFactory(ServerFactory):
         return log.confirmed
 
     def held_from(self) -> int | None:
-        """
-        The lowest offset that a replica fed now still needs, or one that is away, for
+        """The lowest offset that a replica fed now still needs, or one that is away, for
         retention; C{None} when none needs any.  Retention may pass it when the disk demands
         it: the replica is lost then, and is closed.
         """
@@ -336,8 +312,7 @@ class MasterFactory(ServerFactory):
         return min((offset for offset in held if offset is not None), default=None)
 
     def _log_moved(self) -> None:
-        """
-        There is more to send.  Where no write waits for replicas, its answer leaves first, and
+        """There is more to send.  Where no write waits for replicas, its answer leaves first, and
         what comes within L{GATHERING} goes together.
         """
         self.timeline.note(self.log.confirmed, self.clock.seconds())
@@ -401,9 +376,7 @@ class MasterFactory(ServerFactory):
         connection.close("internal")
 
     def _tell(self, message: str, **fields: object) -> None:
-        """
-        Log that a replica comes or goes, at a bounded rate.
-        """
+        """Log that a replica comes or goes, at a bounded rate."""
         self._news += 1
         if self._news <= MOST_NEWS:
             self._log.info(message, **fields)
@@ -411,9 +384,7 @@ class MasterFactory(ServerFactory):
     # --- the status ---------------------------------------------------------
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Too few replicas for a SYNC write, as if one were stored now.
-        """
+        """Too few replicas for a SYNC write, as if one were stored now."""
         needed = self.transfer.needed
         found = self._in_time(needed)
         if found < needed:
@@ -424,8 +395,7 @@ class MasterFactory(ServerFactory):
             )
 
     def _in_time(self, enough: int) -> int:
-        """
-        Count the distinct replicas that would hold a write before its sender is told that they
+        """Count the distinct replicas that would hold a write before its sender is told that they
         do not.
 
         @param enough: Stop counting here.
@@ -442,15 +412,12 @@ class MasterFactory(ServerFactory):
         return count
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._sweeping
 
     @property
     def closed(self) -> Counter[str]:
-        """
-        How many connections ended, or were refused, by reason: C{peer} (it left),
+        """How many connections ended, or were refused, by reason: C{peer} (it left),
         C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
         C{internal}, C{upstream} (our log is doubtful), C{crowded-out} (others came), or the
         reason of a L{ReportRejected} or of a L{TlsRefused <rmqha.net.tls.errors.TlsRefused>}.
@@ -459,14 +426,11 @@ class MasterFactory(ServerFactory):
 
     @property
     def connections(self) -> int:
-        """
-        Open connections, whatever their state.
-        """
+        """Open connections, whatever their state."""
         return len(self.door.inside)
 
     def replicas(self) -> list[ReplicaView]:
-        """
-        How each replica is doing: one row for each connection that has reported, so that each
+        """How each replica is doing: one row for each connection that has reported, so that each
         of several behind one address is seen, one for each replica of which none has, and one
         for each that was judged lately and is not fed now.
         """
@@ -509,9 +473,7 @@ class MasterFactory(ServerFactory):
     def _judge(
         self, connection: MasterProtocol, state: ReplicaState, error: Exception | None
     ) -> None:
-        """
-        Remember what was wrong with a replica.
-        """
+        """Remember what was wrong with a replica."""
         row = ReplicaView(address=connection.peer, state=state, detail=str(error or ""))
         self._verdicts.pop(connection.host, None)
         self._verdicts[connection.host] = (self.clock.seconds(), row)

@@ -1,5 +1,4 @@
-"""
-A write's whole way on a master: store it, then wait for what was promised.
+"""A write's whole way on a master: store it, then wait for what was promised.
 
 The statuses are RocketMQ's: the message is stored in all four, what differs is whether
 the disk (C{SYNC_FLUSH}) and enough replicas (C{SYNC_MASTER}) have said so in time.
@@ -25,8 +24,7 @@ from rmqha.wire.log.record import Message
 
 @frozen
 class PutResult:
-    """
-    What became of a write.
+    """What became of a write.
 
     @ivar receipt: Where it is stored.
     """
@@ -36,27 +34,20 @@ class PutResult:
 
 
 class Putter(Protocol):
-    """
-    Who takes writes: a L{Writer}, or one that measures it.
-    """
+    """Who takes writes: a L{Writer}, or one that measures it."""
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store a message, and wait for what was promised.
-        """
+        """Store a message, and wait for what was promised."""
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
-        """
-        Store several messages, and tell when what was promised is so.
-        """
+        """Store several messages, and tell when what was promised is so."""
 
 
 @define(eq=False)
 class Writer:
-    """
-    Takes the writes of one master.
+    """Takes the writes of one master.
 
     @ivar transfer: Who knows the replicas.
     """
@@ -66,9 +57,7 @@ class Writer:
     role: BrokerRole
 
     def guarantee(self) -> str:
-        """
-        What an acknowledged write means on this node, in words.
-        """
+        """What an acknowledged write means on this node, in words."""
         disk = self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH
         here = "on this node's disk" if disk else "in this node's page cache"
         if self.role is BrokerRole.SYNC_MASTER:
@@ -80,8 +69,7 @@ class Writer:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store a message and wait for what the configuration promises.
+        """Store a message and wait for what the configuration promises.
 
         @param wait: The message's own C{WAIT} property: without it nothing is waited for.
         @return: Fires with the result; fails with L{FlushFailed} if the disk failed.
@@ -101,8 +89,7 @@ class Writer:
         )
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
-        """
-        Store the messages of a run, and wait for what the configuration promises.
+        """Store the messages of a run, and wait for what the configuration promises.
 
         @param run: What was read; it says then how many were stored.
         @param born_host: Address and port of who sent them, as a record has them.
@@ -122,9 +109,7 @@ class Writer:
             done(PutStatus.PUT_OK)
 
     def _flushed(self, begin: int, end: int, count: int, replicas: bool) -> Deferred[PutStatus]:
-        """
-        Wait for the disk, and for the replicas if they are waited for.
-        """
+        """Wait for the disk, and for the replicas if they are waited for."""
         held = self.transfer.wait(begin, end, count) if replicas else None
         return self.store.flusher.wait(end).addCallbacks(
             _flushed, _not_flushed, callbackArgs=(held,), errbackArgs=(held,)
@@ -132,17 +117,13 @@ class Writer:
 
 
 def _unknown(failure: Failure) -> PutStatus:
-    """
-    Of what the disk lost nobody can say more.
-    """
+    """Of what the disk lost nobody can say more."""
     failure.trap(FlushFailed)
     return PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def _flushed(flushed: bool, held: Deferred[PutStatus] | None) -> PutStatus | Deferred[PutStatus]:
-    """
-    Put both answers together: replication's wins over the disk's, as in RocketMQ.
-    """
+    """Put both answers together: replication's wins over the disk's, as in RocketMQ."""
     disk = PutStatus.PUT_OK if flushed else PutStatus.FLUSH_DISK_TIMEOUT
     if held is None:
         return disk

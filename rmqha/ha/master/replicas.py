@@ -1,5 +1,4 @@
-"""
-How the replicas are doing, for C{/status} and for people.
+"""How the replicas are doing, for C{/status} and for people.
 
 Lag in seconds is the age of the oldest byte a replica has not acknowledged.  The log
 itself does not tell when a byte was written here, so a L{Timeline} remembers where its
@@ -18,8 +17,7 @@ from attrs import define, field, frozen
 
 
 class ReplicaState(StrEnum):
-    """
-    The states of a replica as its master sees it.
+    """The states of a replica as its master sees it.
 
     C{waiting}: connected, has not reported yet.  C{feeding}: it is sent what it lacks.
     C{in-sync}: it acknowledged everything that is older than a second.  C{ahead},
@@ -44,8 +42,7 @@ Lag in seconds below which a replica is called in-sync; under load it is never 0
 
 @frozen(kw_only=True)
 class ReplicaView:
-    """
-    One row of the status.
+    """One row of the status.
 
     @ivar address: Host and port of its connection, or its host when it has none.
     @ivar sent: Just past what its connection was sent, in bytes; C{None} before its
@@ -70,9 +67,7 @@ class ReplicaView:
     detail: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """
-        The row by its names in C{/status}.
-        """
+        """The row by its names in C{/status}."""
         return {
             "address": self.address,
             "state": str(self.state),
@@ -98,8 +93,7 @@ Beyond it the older half keeps every other point.
 
 @define(eq=False)
 class Timeline:
-    """
-    Where the end of a log was, and when.
+    """Where the end of a log was, and when.
 
     @ivar _ends: Offsets, ascending; the log's end was first seen at or above each...
     @ivar _times: ... at this time, in the clock's seconds.
@@ -109,8 +103,7 @@ class Timeline:
     _times: list[float] = field(factory=list)
 
     def note(self, end: int, now: float) -> None:
-        """
-        The log ends at C{end} now.  Call it at every append, and once a second besides:
+        """The log ends at C{end} now.  Call it at every append, and once a second besides:
         an append within L{STEP} of the one before is told by the next call.
         """
         times = self._times
@@ -126,8 +119,7 @@ class Timeline:
             times[:half] = times[0:half:2]
 
     def age(self, offset: int, now: float) -> float:
-        """
-        How long ago the byte at C{offset} was appended, in seconds; at least so much if
+        """How long ago the byte at C{offset} was appended, in seconds; at least so much if
         it was there L{before} the timeline.
 
         @param offset: Below the log's end.
@@ -136,7 +128,5 @@ class Timeline:
         return max(0.0, now - self._times[at]) if at < len(self._times) else 0.0
 
     def before(self, offset: int) -> bool:
-        """
-        Say whether the byte at C{offset} was there when the timeline began.
-        """
+        """Say whether the byte at C{offset} was there when the timeline began."""
         return not self._ends or offset < self._ends[0]

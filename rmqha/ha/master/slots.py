@@ -1,5 +1,4 @@
-"""
-Retention slots: what replicas that went away will need of the log when they come back.
+"""Retention slots: what replicas that went away will need of the log when they come back.
 
 A connected replica holds old files back by its claim.  A claim ends with its connection, so a
 slave that restarts in the hour of C{deleteWhen} would find the bytes it needs deleted, and a
@@ -59,8 +58,7 @@ Save = Callable[[json_table.Table], Deferred[None]]
 
 @define(eq=False, kw_only=True)
 class RetentionSlot:
-    """
-    One known replica.
+    """One known replica.
 
     @ivar address: Where it connects from, without the port.
     @ivar offset: The lowest physical offset it still needs.
@@ -80,9 +78,7 @@ class RetentionSlot:
     since_wall: float | None = None
 
     def stand_for(self, other: RetentionSlot) -> None:
-        """
-        Hold what is needed for another one as well, which has no lower offset.
-        """
+        """Hold what is needed for another one as well, which has no lower offset."""
         assert self.since is not None and other.since is not None
         self.sent = max(self.sent, other.sent)
         if self.since < other.since:
@@ -91,8 +87,7 @@ class RetentionSlot:
 
 @define(eq=False, kw_only=True)
 class RetentionSlots:
-    """
-    The slots of one log's replicas.
+    """The slots of one log's replicas.
 
     @ivar clock: Its C{seconds} must not jump.
     @ivar grace: C{haRetentionGrace}, in seconds; 0 is to keep nothing.
@@ -121,8 +116,7 @@ class RetentionSlots:
     # --- the file -------------------------------------------------------------
 
     def read(self, path: Path) -> None:
-        """
-        Take over the slots of the run before.
+        """Take over the slots of the run before.
 
         A file that makes no sense is said and passed over: that holds nothing back.
 
@@ -153,17 +147,14 @@ class RetentionSlots:
         self.we_are_back()
 
     def flush(self) -> Deferred[None]:
-        """
-        Write what changed.
+        """Write what changed.
 
         @return: Fires when that is done, well or not.
         """
         return self._commits.commit()
 
     def table(self) -> json_table.Table:
-        """
-        What is written.
-        """
+        """What is written."""
         return {
             "slots": [
                 {
@@ -186,9 +177,7 @@ class RetentionSlots:
         self._failed = False
 
     def _not_written(self, failure: Failure) -> None:
-        """
-        The next sweep tries again.
-        """
+        """The next sweep tries again."""
         self._changed = True
         if not self._failed:
             self._failed = True
@@ -200,16 +189,13 @@ class RetentionSlots:
     # --- replicas ---------------------------------------------------------------
 
     def known(self, address: str) -> bool:
-        """
-        Whether a replica of this address has acknowledged what it was sent.
-        """
+        """Whether a replica of this address has acknowledged what it was sent."""
         return any(slot.address == address for slot in self._rows)
 
     def proved(
         self, address: str, offset: int, *, began: int, opened: float
     ) -> RetentionSlot | None:
-        """
-        A replica acknowledges what it is sent: its claim holds from now on.
+        """A replica acknowledges what it is sent: its claim holds from now on.
 
         @param began: The first report of its connection; 0 if its log was empty.
         @param opened: When that was opened, in the clock's seconds.
@@ -236,8 +222,7 @@ class RetentionSlots:
         return bool(away)
 
     def left(self, slot: RetentionSlot, offset: int, *, sent: int, heard: float) -> None:
-        """
-        A known replica's connection ended.
+        """A known replica's connection ended.
 
         @param offset: The lowest byte it needs.
         @param sent: Just past what it was sent.
@@ -254,9 +239,8 @@ class RetentionSlots:
         slot.since, slot.since_wall = self.clock.seconds(), self.wall()
 
     def we_leave(self, slot: RetentionSlot, offset: int) -> None:
-        """
-        We end a known replica's connection, and not it: it is to have the whole grace when we are
-        back, however long that takes.
+        """We end a known replica's connection, and not it: it is to have the whole grace when we
+        are back, however long that takes.
 
         @param offset: The lowest byte it needs.
         """
@@ -264,17 +248,14 @@ class RetentionSlots:
         self._changed = True
 
     def we_are_back(self) -> None:
-        """
-        Nobody is connected: who was is away since now.
-        """
+        """Nobody is connected: who was is away since now."""
         now, wall = self.clock.seconds(), self.wall()
         for slot in self._rows:
             if slot.since is None:
                 slot.fresh, slot.since, slot.since_wall = None, now, wall
 
     def drop(self, address: str) -> bool:
-        """
-        An operator does without the replicas of an address that are away.
+        """An operator does without the replicas of an address that are away.
 
         @return: Whether there were any.
         """
@@ -297,9 +278,7 @@ class RetentionSlots:
     # --- the clock ----------------------------------------------------------------
 
     def held_from(self) -> int | None:
-        """
-        The lowest offset that a replica needs which is away; C{None} if none is.
-        """
+        """The lowest offset that a replica needs which is away; C{None} if none is."""
         now = self.clock.seconds()
         return min(
             (
@@ -311,9 +290,7 @@ class RetentionSlots:
         )
 
     def away(self, seconds: float) -> list[RetentionSlot]:
-        """
-        Those of addresses that nobody is connected from, for longer than so many seconds.
-        """
+        """Those of addresses that nobody is connected from, for longer than so many seconds."""
         now = self.clock.seconds()
         here = {slot.address for slot in self._rows if slot.since is None}
         return [
@@ -323,8 +300,7 @@ class RetentionSlots:
         ]
 
     def sweep(self, first: int, end: int, file_size: int) -> None:
-        """
-        End what has lasted long enough, and write what changed.
+        """End what has lasted long enough, and write what changed.
 
         @param first: Where the log begins.
         @param end: Where it ends.
@@ -351,9 +327,7 @@ class RetentionSlots:
             self.flush()
 
     def rows(self, end: int) -> list[dict[str, Any]]:
-        """
-        C{retentionSlots} of C{/status}.
-        """
+        """C{retentionSlots} of C{/status}."""
         return [
             {
                 "address": slot.address,

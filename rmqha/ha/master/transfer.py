@@ -1,5 +1,4 @@
-"""
-SYNC writes waiting for replicas.
+"""SYNC writes waiting for replicas.
 
 Every report that moves a claim is offered here in the same call, so a write resolves
 while its acknowledgement is being read.  Writes are appended in the order of the log
@@ -29,9 +28,7 @@ from rmqha.ha.master.ledger import Claim, Ledger
 
 
 class PutStatus(StrEnum):
-    """
-    What became of a stored write, by RocketMQ's names; the message is stored in all cases.
-    """
+    """What became of a stored write, by RocketMQ's names; the message is stored in all cases."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -41,8 +38,7 @@ class PutStatus(StrEnum):
 
 
 def replicas_needed(role: BrokerRole, in_sync_replicas: int) -> int:
-    """
-    How many distinct replicas a write waits for.
+    """How many distinct replicas a write waits for.
 
     @param in_sync_replicas: C{inSyncReplicas}, which counts the master itself.  Its
         default of 1 makes a stock 5.x C{SYNC_MASTER} wait for no replica; here it waits for
@@ -57,8 +53,7 @@ Done = Callable[[PutStatus], object]
 
 @define(eq=False)
 class Waiting:
-    """
-    One write, or several that lie together and share their fate.
+    """One write, or several that lie together and share their fate.
 
     @ivar count: How many.
     @ivar done: Who is told; C{None} once nobody wants to know.
@@ -71,16 +66,13 @@ class Waiting:
     done: Done | None
 
     def forget(self, done: Deferred[PutStatus]) -> None:
-        """
-        Its owner does not wait any longer.
-        """
+        """Its owner does not wait any longer."""
         self.done = None
 
 
 @define(eq=False, kw_only=True)
 class GroupTransfer:
-    """
-    Resolves writes once enough distinct replicas hold them.
+    """Resolves writes once enough distinct replicas hold them.
 
     @ivar needed: How many; 0 resolves at once.
     @ivar timeout: Longest wait, in seconds (C{slaveTimeout}).
@@ -101,22 +93,17 @@ class GroupTransfer:
 
     @property
     def hurries(self) -> bool:
-        """
-        Whether writes wait for replicas, so that these get the bytes at once.
-        """
+        """Whether writes wait for replicas, so that these get the bytes at once."""
         return self.needed > 0
 
     @property
     def pending(self) -> int:
-        """
-        Writes that wait for replicas now.
-        """
+        """Writes that wait for replicas now."""
         both = (*self._waiting, *self._aside)
         return sum(write.count for write in both if write.done is not None)
 
     def wait(self, begin: int, end: int, count: int = 1) -> Deferred[PutStatus]:
-        """
-        Wait for replicas to hold a write.
+        """Wait for replicas to hold a write.
 
         @param begin: Physical offset of its first byte.
         @param end: Just past its last byte, C{begin < end}.
@@ -135,9 +122,8 @@ class GroupTransfer:
         return done
 
     def tell(self, begin: int, end: int, count: int, done: Done) -> None:
-        """
-        The same for several writes that lie together, without a Deferred.  They share their fate:
-        all are held by as many replicas when the last one is.
+        """The same for several writes that lie together, without a Deferred.  They share their
+        fate: all are held by as many replicas when the last one is.
 
         @param done: Is told what L{wait} fires with, maybe at once.
         """
@@ -148,9 +134,7 @@ class GroupTransfer:
             done(status)
 
     def _known(self, begin: int, end: int) -> PutStatus | None:
-        """
-        What becomes of a write for which nothing is waited for.
-        """
+        """What becomes of a write for which nothing is waited for."""
         if self._stopped is not None:
             return self._stopped
         needed = self.needed
@@ -172,9 +156,7 @@ class GroupTransfer:
         return write
 
     def acked(self, claim: Claim) -> None:
-        """
-        A claim moved, or began to count: resolve what it completes.
-        """
+        """A claim moved, or began to count: resolve what it completes."""
         if not (self._waiting or self._aside):
             return
         due: list[Waiting] = []
@@ -183,22 +165,17 @@ class GroupTransfer:
         self._look_below(self._limit(claim), due, claim if self.needed == 1 else None)
 
     def held(self, begin: int, end: int) -> bool:
-        """
-        Whether a write is where it was promised to be.
-        """
+        """Whether a write is where it was promised to be."""
         return self.ledger.covers(begin, end) >= self.needed
 
     def _limit(self, claim: Claim) -> int:
-        """
-        No write that ends above this is held because a claim moved.
-        """
+        """No write that ends above this is held because a claim moved."""
         needed = self.needed
         return min(claim.acked, self.ledger.quorum(needed)) if needed > 1 else claim.acked
 
     def _look_below(self, limit: int, due: list[Waiting], alone: Claim | None = None) -> None:
-        """
-        Answer the writes that end at or below C{limit}, and those that are due besides; put aside
-        what is not held.
+        """Answer the writes that end at or below C{limit}, and those that are due besides; put
+        aside what is not held.
 
         @param alone: A claim that is enough if it covers a write: no need to ask for the others.
         """
@@ -214,8 +191,7 @@ class GroupTransfer:
             self._resolve(write, PutStatus.PUT_OK)
 
     def stop(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
-        """
-        Answer all writes that wait, and all that come.  Doing it again changes nothing.
+        """Answer all writes that wait, and all that come.  Doing it again changes nothing.
 
         @param status: With what.
         """
@@ -237,9 +213,7 @@ class GroupTransfer:
             done(status)
 
     def _look_aside(self, due: list[Waiting]) -> None:
-        """
-        Take out what is covered by now, or not wanted any more.
-        """
+        """Take out what is covered by now, or not wanted any more."""
         still: list[Waiting] = []
         for write in self._aside:
             if self.held(write.begin, write.end):
@@ -249,9 +223,7 @@ class GroupTransfer:
         self._aside = still
 
     def _expire(self) -> None:
-        """
-        Answer the writes whose time is over, and look again at the next deadline.
-        """
+        """Answer the writes whose time is over, and look again at the next deadline."""
         self._timer = None
         now = self.clock.seconds()
         late = [write for write in self._aside if write.deadline <= now]

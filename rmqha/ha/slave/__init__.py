@@ -1,4 +1,3 @@
-"""
-The receiving side: find common ground with a master, follow it, and stop loudly where that is
+"""The receiving side: find common ground with a master, follow it, and stop loudly where that is
 wrong.
 """

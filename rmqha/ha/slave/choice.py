@@ -1,5 +1,4 @@
-"""
-Which master a slave follows, when name servers name another than the one it has.
+"""Which master a slave follows, when name servers name another than the one it has.
 
 A name server says who registered, not who is right: a stock one names whoever registered last.
 A slave that follows a master which answers does not leave it for such a word.  It leaves for one
@@ -32,8 +31,7 @@ MARGIN = 0.1
 
 @frozen(kw_only=True)
 class NamedMaster:
-    """
-    A master that a name server names.
+    """A master that a name server names.
 
     @ivar address: C{host:port} of its HA port.
     @ivar client: C{host:port} of its client port; C{""} if it was not told.
@@ -51,8 +49,7 @@ class NamedMaster:
 
 @frozen(kw_only=True)
 class PresentMaster:
-    """
-    The master that a slave has.
+    """The master that a slave has.
 
     @ivar address: C{host:port} of its HA port; C{""} for none.
     @ivar silent: Seconds since it was last heard; C{None} if it was not proven to have our log.
@@ -63,9 +60,7 @@ class PresentMaster:
 
 
 class Verdict(Enum):
-    """
-    What becomes of a named master.
-    """
+    """What becomes of a named master."""
 
     SAME = auto()
     """It is the present one."""
@@ -79,8 +74,7 @@ class Verdict(Enum):
 def choose(
     named: NamedMaster, present: PresentMaster, *, number: int, trusted: str, patience: float
 ) -> Verdict:
-    """
-    Decide.
+    """Decide.
 
     @param number: The master epoch that this log follows: the present master's, if that tells one.
     @param trusted: The HA port of a master that is followed whatever its epoch is.
@@ -100,8 +94,7 @@ def choose(
 
 @define(eq=False, kw_only=True)
 class MasterChoice:
-    """
-    Hears name servers, and has the slave follow another master when it is time to.
+    """Hears name servers, and has the slave follow another master when it is time to.
 
     @ivar present: Tells of the master that the slave has.
     @ivar number: Tells the master epoch that its log follows.
@@ -130,9 +123,7 @@ class MasterChoice:
     _log = Logger()
 
     def hear(self, named: NamedMaster) -> None:
-        """
-        A name server names a master.
-        """
+        """A name server names a master."""
         self._named = named
         if self._ended:
             return
@@ -143,16 +134,12 @@ class MasterChoice:
             Deferred.fromCoroutine(self._look()).addErrback(self._failed)
 
     def stop(self) -> None:
-        """
-        Decide nothing more.
-        """
+        """Decide nothing more."""
         self._ended = True
         self._forget_later()
 
     async def _look(self) -> None:
-        """
-        Ask the one that is named, as long as others are named meanwhile.
-        """
+        """Ask the one that is named, as long as others are named meanwhile."""
         asked: NamedMaster | None = None
         found: NamedMaster | None = None
         try:
@@ -165,9 +152,7 @@ class MasterChoice:
             self._settle(found)
 
     async def _identified(self, named: NamedMaster) -> NamedMaster:
-        """
-        What the named one says of itself goes before what is said of it.
-        """
+        """What the named one says of itself goes before what is said of it."""
         if not named.client:
             return named
         try:
@@ -210,9 +195,7 @@ class MasterChoice:
             self._later = self.clock.callLater(wait, self._again, named)
 
     def _again(self, named: NamedMaster) -> None:
-        """
-        The present one may be silent by now.
-        """
+        """The present one may be silent by now."""
         self._later = None
         self._settle(named)
 

@@ -1,6 +1,4 @@
-"""
-Our bytes beside the master's, and the first byte head of a log that starts at byte 1.
-"""
+"""Our bytes beside the master's, and the first byte head of a log that starts at byte 1."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ from rmqha.wire.log.record import magic_at
 
 
 def first_difference(log: LogReader, offset: int, data: memoryview) -> int | None:
-    """
-    Compare bytes a master sent with ours.
+    """Compare bytes a master sent with ours.
 
     @param offset: Where they belong; the whole range is ours to read.
     @return: Physical offset of the first byte that differs, or C{None}.
@@ -38,8 +35,7 @@ def first_difference(log: LogReader, offset: int, data: memoryview) -> int | Non
 
 
 def missing_first_byte(head: bytes | bytearray, file_size: int) -> int | None:
-    """
-    Byte 0 of a log whose bytes from 1 on are known.
+    """Byte 0 of a log whose bytes from 1 on are known.
 
     It is the highest byte of the first record's size, which the record's own lengths
     tell: a record is at most 64 KiB longer than its body, so only one value fits.

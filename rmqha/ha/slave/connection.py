@@ -1,5 +1,4 @@
-"""
-One connection of a slave: ask, compare, append, report.
+"""One connection of a slave: ask, compare, append, report.
 
 The first report is a question (L{rmqha.ha.slave.probe}).  Bytes below our end are compared
 with ours, bytes behind it are appended, and what we report as held is never more than
@@ -57,84 +56,61 @@ opens with one whatever it has, and its bytes follow at once."""
 
 
 class ConnectionOwner(typing.Protocol):
-    """
-    What a connection tells its owner.
-    """
+    """What a connection tells its owner."""
 
     def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        An answer's first bytes start at C{offset}.
+        """An answer's first bytes start at C{offset}.
 
         @return: Whether to go on with them; if not, the owner ends the connection.
         """
 
     def silence(self, connection: SlaveProtocol) -> None:
-        """
-        No bytes came, for long enough, or the master closed.
-        """
+        """No bytes came, for long enough, or the master closed."""
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        The byte at C{offset} is not ours.
+        """The byte at C{offset} is not ours.
 
         @return: Whether to go on a moment, to see the master's version; L{parted} comes then.
         """
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
-        """
-        What the master has from the first byte on that is not ours.
-        """
+        """What the master has from the first byte on that is not ours."""
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        The master's log ends at C{offset}, at or below our end.
-        """
+        """The master's log ends at C{offset}, at or below our end."""
 
     def moved(self, connection: SlaveProtocol) -> None:
-        """
-        More bytes are held, and the master has more.
-        """
+        """More bytes are held, and the master has more."""
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
-        """
-        A whole record that does not check.
+        """A whole record that does not check.
 
         @return: Whether it may pass: then the log is to be checked again.
         """
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """
-        Bytes cannot be taken: a L{ProtocolViolation} of the master's, or a
+        """Bytes cannot be taken: a L{ProtocolViolation} of the master's, or a
         L{StoreError} of ours.
         """
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """
-        The connection is over; nothing more comes from it.
-        """
+        """The connection is over; nothing more comes from it."""
 
 
 class SetListener(typing.Protocol):
-    """
-    Hears what an elected master says beside bytes.
-    """
+    """Hears what an elected master says beside bytes."""
 
     def answered(self, answer: HandshakeAnswer) -> None:
-        """
-        The labels of its log.
-        """
+        """The labels of its log."""
 
     def transfer(self, header: TransferHeader) -> None:
-        """
-        A label of its log, and up to where its set has it.
-        """
+        """A label of its log, and up to where its set has it."""
 
 
 @implementer(IFrameSink)
 @define(eq=False, kw_only=True)
 class SlaveProtocol(Protocol):
-    """
-    Follow one master over one connection.
+    """Follow one master over one connection.
 
     @ivar reportable: Up to where bytes may be reported as held.
     @ivar onlooker: Whether it only compares and fetches, and is nobody's replica.
@@ -208,9 +184,7 @@ class SlaveProtocol(Protocol):
     # --- the connection's life ----------------------------------------------
 
     def connectionMade(self) -> None:
-        """
-        Ask at once; stock slaves wait five seconds here.
-        """
+        """Ask at once; stock slaves wait five seconds here."""
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
@@ -225,9 +199,7 @@ class SlaveProtocol(Protocol):
             self._silence = self.clock.callLater(self.settings.probe_silence, self._silent)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Leave no trace of a frame that did not arrive whole.
-        """
+        """Leave no trace of a frame that did not arrive whole."""
         self.by_peer = not self.finished
         if self._theirs is not None:
             self._theirs.end()
@@ -237,9 +209,7 @@ class SlaveProtocol(Protocol):
         self.follower.lost(self, reason if refused is None else Failure(refused))
 
     def finish(self) -> None:
-        """
-        Take nothing more; safe to call twice.
-        """
+        """Take nothing more; safe to call twice."""
         if self.finished:
             return
         self.finished = True
@@ -254,8 +224,7 @@ class SlaveProtocol(Protocol):
             self.log.flush_listeners.remove(self.report_progress)
 
     def drop(self, why: str = "") -> None:
-        """
-        End the connection now.
+        """End the connection now.
 
         @param why: What the status says of it.
         """
@@ -294,9 +263,7 @@ class SlaveProtocol(Protocol):
         return f"it did not end the TLS handshake in {seconds:g} s; {WANTS_TLS}"
 
     def _tick(self) -> None:
-        """
-        Repeat the report; notice a master that has gone without saying so.
-        """
+        """Repeat the report; notice a master that has gone without saying so."""
         now = self.clock.seconds()
         # While the rate limit holds us back, the silence is ours.
         if self._resume is None and now - self._last_received >= self.settings.housekeeping:
@@ -308,9 +275,7 @@ class SlaveProtocol(Protocol):
     # --- reporting ----------------------------------------------------------
 
     def held(self) -> int:
-        """
-        How far this connection may say that we hold the master's log.
-        """
+        """How far this connection may say that we hold the master's log."""
         cursor, log = self.cursor, self.log
         if cursor is None:
             return self.reported
@@ -323,8 +288,7 @@ class SlaveProtocol(Protocol):
         return value if value > self.reported else self.reported
 
     def last(self) -> tuple[float, float]:
-        """
-        When something last came from the master, and when it was last told how far we are, in
+        """When something last came from the master, and when it was last told how far we are, in
         the clock's seconds; 0 if never.
         """
         return self._last_received, self._reported_at
@@ -336,9 +300,7 @@ class SlaveProtocol(Protocol):
             self.transport.write(self.dialect.report(held))
 
     def report_progress(self) -> None:
-        """
-        Say that more is held, if it is.
-        """
+        """Say that more is held, if it is."""
         if not self.finished:
             held = self.held()
             if held > self.reported:
@@ -347,9 +309,7 @@ class SlaveProtocol(Protocol):
     # --- the portable path --------------------------------------------------
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Decode, compare and append what came, then report once.
-        """
+        """Decode, compare and append what came, then report once."""
         if not self.finished:
             self._decode(data)
 
@@ -400,9 +360,7 @@ class SlaveProtocol(Protocol):
             self.frame_ends()
 
     def _first(self, offset: int) -> bool:
-        """
-        Settle where the stream starts.
-        """
+        """Settle where the stream starts."""
         exact = self.question.ask in (ProbeKind.START, ProbeKind.OVERLAP)
         if offset < 0 or (exact and offset != self.question.report):
             raise FrameOffsetMismatch(self.question.report, offset)
@@ -419,9 +377,7 @@ class SlaveProtocol(Protocol):
         return True
 
     def _with_first_byte(self, part: BodyPart) -> None:
-        """
-        Collect the head of a stream that starts at byte 1 until byte 0 is known.
-        """
+        """Collect the head of a stream that starts at byte 1 until byte 0 is known."""
         assert self._head is not None and self.cursor is not None, "only called then"
         if part.offset != self.cursor:
             raise FrameOffsetMismatch(self.cursor, part.offset)
@@ -434,9 +390,7 @@ class SlaveProtocol(Protocol):
             self._take(0, memoryview(data))
 
     def _take(self, offset: int, data: memoryview) -> None:
-        """
-        Compare what we have, append what we do not.
-        """
+        """Compare what we have, append what we do not."""
         assert self.cursor is not None, "the stream has started"
         if offset != self.cursor:
             raise FrameOffsetMismatch(self.cursor, offset)
@@ -460,8 +414,8 @@ class SlaveProtocol(Protocol):
             rest = rest[len(room) :]
 
     def _see(self, at: int, data: memoryview) -> None:
-        """
-        Our log and the master's part here: take a little more of the master's, only to look at.
+        """Our log and the master's part here: take a little more of the master's, only to look
+        at.
         """
         self._theirs = TheirVersion(
             at=at,
@@ -475,8 +429,7 @@ class SlaveProtocol(Protocol):
     # --- IFrameSink: what both paths share ----------------------------------
 
     def frame_starts(self, offset: int, size: int) -> None:
-        """
-        A frame's header is in (scatter path).
+        """A frame's header is in (scatter path).
 
         @raise FrameOffsetMismatch: If it does not continue the stream.
         """
@@ -485,15 +438,11 @@ class SlaveProtocol(Protocol):
         self._frame = size
 
     def room(self, offset: int, left: int) -> memoryview:
-        """
-        Where the next body bytes go (scatter path).
-        """
+        """Where the next body bytes go (scatter path)."""
         return self.log.reserve(offset, left)
 
     def body_received(self, count: int) -> None:
-        """
-        So many bytes are in the reserved room.
-        """
+        """So many bytes are in the reserved room."""
         assert self.cursor is not None, "the stream has started"
         self.cursor += count
         self.log.staged(count)
@@ -501,9 +450,7 @@ class SlaveProtocol(Protocol):
         self._turn += count
 
     def frame_ends(self) -> None:
-        """
-        The frame is complete.
-        """
+        """The frame is complete."""
         assert self.cursor is not None, "the stream has started"
         self._frames += 1
         if self._head is None and self.cursor > self.own_end:
@@ -517,8 +464,7 @@ class SlaveProtocol(Protocol):
             self._master_idle = False
 
     def heartbeat(self, offset: int) -> None:
-        """
-        An empty frame: the next offset the master would send.
+        """An empty frame: the next offset the master would send.
 
         Before any bytes it only echoes our question, as even a master that can answer
         opens with one.  The answer to a report of 0 is an echo too, but one that nothing
@@ -540,9 +486,7 @@ class SlaveProtocol(Protocol):
             self.follower.master_ends(self, self.cursor)
 
     def turn_ends(self) -> None:
-        """
-        A read turn of the scatter path is over.
-        """
+        """A read turn of the scatter path is over."""
         self._last_received = self.heard = self.clock.seconds()
         try:
             self._end_turn()
@@ -550,9 +494,7 @@ class SlaveProtocol(Protocol):
             self.violation(error)
 
     def _end_turn(self) -> None:
-        """
-        Check what came, tell the log's readers, report, and keep to the rate.
-        """
+        """Check what came, tell the log's readers, report, and keep to the rate."""
         if self.finished or self.cursor is None or self._theirs is not None:
             return
         frames, self._frames = self._frames, 0
@@ -580,8 +522,7 @@ class SlaveProtocol(Protocol):
                 self._resume.reset(wait)
 
     def _verify(self) -> None:
-        """
-        Check what came.
+        """Check what came.
 
         @raise RecordFault: At a bad record that may not pass.
         """
@@ -594,25 +535,19 @@ class SlaveProtocol(Protocol):
                     raise
 
     def _go_on(self) -> None:
-        """
-        The rate limit allows more: read again.
-        """
+        """The rate limit allows more: read again."""
         self._resume = None
         self._last_received = self.heard = self.clock.seconds()
         IPushProducer(self.transport).resumeProducing()
 
     def violation(self, error: Exception) -> None:
-        """
-        Nothing more can be taken from this connection.
-        """
+        """Nothing more can be taken from this connection."""
         if not self.finished:
             self.follower.broken(self, error)
             self.drop(str(error))
 
     def _scatter(self) -> None:
-        """
-        Hand the socket to the zero-copy path once only appending is left.
-        """
+        """Hand the socket to the zero-copy path once only appending is left."""
         if self.finished or self.cursor is None or self.cursor < self.own_end:
             return
         client = scatter(self.transport) if self.settings.zero_copy else None

@@ -1,5 +1,4 @@
-"""
-What a master's answers mean for a slave's log: a state machine, and a name for every
+"""What a master's answers mean for a slave's log: a state machine, and a name for every
 reason why the log does not follow.
 
 Each connection tells what it saw; here is decided what that makes of the slave, and
@@ -65,8 +64,7 @@ fires with what came of it, in words."""
 
 @define(eq=False, kw_only=True)
 class FollowState:
-    """
-    How one slave's log stands to its master's.
+    """How one slave's log stands to its master's.
 
     @ivar address: The master's, in words.
     @ivar current_log: The log to follow with; a repair replaces it.
@@ -146,9 +144,7 @@ class FollowState:
         self.damage = MasterDamage(self.settings, self.clock, self.address)
 
     def moved_to(self, address: str, bounds: AskBounds | None, client: str = "") -> None:
-        """
-        The master is somewhere else: what was learned of it is worth nothing there.
-        """
+        """The master is somewhere else: what was learned of it is worth nothing there."""
         self.address, self.bounds, self.client = address, bounds, client
         self._proven = None
         self.port = MasterClientPort(bounds, self.clock, address)
@@ -160,8 +156,7 @@ class FollowState:
     # --- connections ----------------------------------------------------------
 
     def delay(self) -> float:
-        """
-        Seconds before the next connection.
+        """Seconds before the next connection.
 
         Success is verified bytes, not a connection: a master that accepts and closes
         is asked ever more slowly.
@@ -176,9 +171,7 @@ class FollowState:
         return self._backoff.delay()
 
     def protocol(self) -> SlaveProtocol | None:
-        """
-        The next connection and its question; C{None} if there is nothing to ask.
-        """
+        """The next connection and its question; C{None} if there is nothing to ask."""
         log = self.current_log()
         if self.settings.verify_before_ack and log.end > log.confirmed:
             # Part of a record: never reported, so cheaper fetched again than compared.
@@ -222,18 +215,14 @@ class FollowState:
         return self.connection
 
     def _too_low(self) -> str:
-        """
-        Why the master is an older one than one that we have followed; C{""} if it is not.
-        """
+        """Why the master is an older one than one that we have followed; C{""} if it is not."""
         bounds = self.port.bounds
         if self.followed is None or bounds is None:
             return ""
         return self.followed.too_low(self.address, bounds.identity.epoch)
 
     def _marked(self) -> bool:
-        """
-        Make sure that the disk says that a copy is under way.
-        """
+        """Make sure that the disk says that a copy is under way."""
         try:
             if not self.is_bootstrapping:
                 self._bootstrap(True)
@@ -244,9 +233,7 @@ class FollowState:
     # --- what connections tell ----------------------------------------------
 
     def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        An answer begins: is it the one we can go on with?
-        """
+        """An answer begins: is it the one we can go on with?"""
         log = connection.log
         verdict = self._search.begins(connection.question.ask, offset, log.end)
         self._follow(
@@ -256,18 +243,14 @@ class FollowState:
         return verdict is SearchResult.GO_ON
 
     def silence(self, connection: SlaveProtocol) -> None:
-        """
-        No common ground here: ask elsewhere.
-        """
+        """No common ground here: ask elsewhere."""
         verdict = self._search.silence()
         if verdict is SearchResult.GO_ON:
             self._trust(connection.question.report)
         self._follow(verdict, "the master fell silent")
 
     def _trust(self, offset: int) -> None:
-        """
-        Nothing came from where we end, and nothing has to: we follow unproven.
-        """
+        """Nothing came from where we end, and nothing has to: we follow unproven."""
         bounds = self.port.bounds
         told = bounds is not None and bounds.max_offset == offset
         self.become(
@@ -276,9 +259,7 @@ class FollowState:
         )
 
     def _follow(self, verdict: SearchResult, reason: str) -> None:
-        """
-        Do what an answer calls for.
-        """
+        """Do what an answer calls for."""
         if verdict is SearchResult.ASK:
             self._again()
         elif verdict is SearchResult.WAIT:
@@ -298,9 +279,7 @@ class FollowState:
                 self.stop(SyncState.UNPROVEN, reason)
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        A byte is not the master's; find out since where, and whose version is right.
-        """
+        """A byte is not the master's; find out since where, and whose version is right."""
         divergence = self._divergence(connection, offset)
         if divergence is None:
             return False
@@ -319,9 +298,7 @@ class FollowState:
         return True
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
-        """
-        The master's version is here: let both be judged, and only then be cut.
-        """
+        """The master's version is here: let both be judged, and only then be cut."""
         divergence, reason = self.divergence, self.reason
         self.drop("the logs differ")
         assert self.judge is not None and divergence is not None, "it was asked for"
@@ -337,9 +314,7 @@ class FollowState:
         self.judge(connection.log, divergence.at, theirs).addBoth(judged)
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        The master's end is known.
-        """
+        """The master's end is known."""
         log = connection.log
         if offset >= log.end:
             self._caught_up(connection)
@@ -352,9 +327,7 @@ class FollowState:
         )
 
     def moved(self, connection: SlaveProtocol) -> None:
-        """
-        Bytes are held and more are coming.
-        """
+        """Bytes are held and more are coming."""
         if connection.log.confirmed > connection.own_end:
             self._gaps = 0
             self._succeeded()
@@ -373,17 +346,14 @@ class FollowState:
             self._progress(SyncState.CATCHING_UP)
 
     def _has_what_there_was(self, connection: SlaveProtocol) -> bool:
-        """
-        Whether a copy has reached where the master ended when it was last asked: under a load
+        """Whether a copy has reached where the master ended when it was last asked: under a load
         that never pauses no frame says so.
         """
         bounds, log = self.port.bounds, connection.log
         return bounds is not None and log.min_offset < log.confirmed >= bounds.max_offset
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """
-        A connection ended on an error; some are states of their own.
-        """
+        """A connection ended on an error; some are states of their own."""
         log = connection.log
         if isinstance(error, DiskFull):
             self.stop(SyncState.DISK_FULL, str(error))
@@ -414,18 +384,14 @@ class FollowState:
                 self.stop(SyncState.GAP, str(error))
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
-        """
-        A whole record does not check: let it pass if it is the master's own damage, and old.
-        """
+        """A whole record does not check: let it pass if it is the master's own damage, and old."""
         passes = self.damage.copies(connection.log, error, connection)
         if passes:
             self.copied(connection.log)
         return passes
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """
-        A connection is over; the client service makes the next one.
-        """
+        """A connection is over; the client service makes the next one."""
         self.received += connection.received
         self._heard = max(self._heard, connection.heard or 0.0)
         if connection is not self.connection:
@@ -443,8 +409,7 @@ class FollowState:
             self.become(SyncState.CONNECTING, why, wrong=refused)
 
     def refused_by_tls(self, reason: Failure) -> bool:
-        """
-        Count a connection that TLS ended, on either side.
+        """Count a connection that TLS ended, on either side.
 
         @return: Whether it was one.
         """
@@ -457,9 +422,8 @@ class FollowState:
     # --- what they mean -----------------------------------------------------
 
     def _good(self, connection: SlaveProtocol) -> None:
-        """
-        This master and this log belong together.  Nothing but the end of the connection takes that
-        back, so it is noted once.
+        """This master and this log belong together.  Nothing but the end of the connection takes
+        that back, so it is noted once.
         """
         if connection is not self._proven:
             self._search.found()
@@ -485,18 +449,14 @@ class FollowState:
     def _no_longer_common(
         self, connection: SlaveProtocol, state: SyncState, at: int, reason: str
     ) -> None:
-        """
-        Our log and the master's part at C{at}.
-        """
+        """Our log and the master's part at C{at}."""
         divergence = self._divergence(connection, at)
         if divergence is not None:
             self.divergence = divergence
             self.stop(state, reason)
 
     def _divergence(self, connection: SlaveProtocol, at: int) -> Divergence | None:
-        """
-        Where our log and the master's part; C{None} if that is asked further back first.
-        """
+        """Where our log and the master's part; C{None} if that is asked further back first."""
         started = at if connection.started is None else connection.started
         common_from = max(started, connection.log.min_offset)
         if at <= common_from and self._search.nothing_common():
@@ -505,16 +465,12 @@ class FollowState:
         return Divergence(at, common_from, master_empty=at == 0)
 
     def _again(self) -> None:
-        """
-        Ask the next question on a new connection, at once.
-        """
+        """Ask the next question on a new connection, at once."""
         self._backoff.at_once = True
         self.drop()
 
     def stop(self, state: SyncState, reason: str) -> None:
-        """
-        Enter a named stop state.
-        """
+        """Enter a named stop state."""
         if not (self.state is state and self.reason.startswith(reason)):
             self.become(state, reason)
         self._search.forget()
@@ -524,33 +480,25 @@ class FollowState:
         self.stopped()
 
     def fail(self, reason: str) -> None:
-        """
-        Our store takes nothing more until the node is started again.
-        """
+        """Our store takes nothing more until the node is started again."""
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.stop(SyncState.FAILED, reason)
 
     def repaired(self, text: str) -> None:
-        """
-        The policy was carried out: the log is another one now.
-        """
+        """The policy was carried out: the log is another one now."""
         self.divergence = None
         self._log.warn("Repaired the log: {text}", text=text)
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.become(SyncState.CONNECTING, text)
 
     def not_repaired(self, why: str) -> None:
-        """
-        The policy was not carried out; the state stays.
-        """
+        """The policy was not carried out; the state stays."""
         if self.state is not SyncState.STOPPED and not self.reason.endswith(why):
             self.reason = f"{self.reason}; {why}"
             self._log.error("Repair of the log failed: {reason}", reason=self.reason)
 
     def drop(self, why: str = "") -> None:
-        """
-        End the connection, if there is one.
-        """
+        """End the connection, if there is one."""
         if self.connection is not None:
             self.connection.drop(why)
 
@@ -576,8 +524,7 @@ class FollowState:
         self.reason = ""
 
     def become(self, state: SyncState, reason: str, *, wrong: bool = False) -> None:
-        """
-        Enter a state, and say so.
+        """Enter a state, and say so.
 
         @param wrong: Whether somebody has to do something about it, though it may pass.
         """
@@ -593,15 +540,12 @@ class FollowState:
         self._behind = None
 
     def end(self) -> None:
-        """
-        The slave stops: enter the last state, and log what was held back.
-        """
+        """The slave stops: enter the last state, and log what was held back."""
         self.become(SyncState.STOPPED, "the node is stopping")
         self._quiet.flush()
 
     def doubt(self, end: int) -> str:
-        """
-        Why the log's bytes below C{end} are not all known to be the master's; empty if no
+        """Why the log's bytes below C{end} are not all known to be the master's; empty if no
         difference is known.
         """
         if self.state is not SyncState.DIVERGED or (self.divergence is None and self._refetching):
@@ -614,9 +558,7 @@ class FollowState:
     # --- for /status and the probes -------------------------------------------
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        Replication that stands still, a copy that is not whole, or no master for too long.
-        """
+        """Replication that stands still, a copy that is not whole, or no master for too long."""
         state, alarm = self.state, self.settings.no_master_alarm
         if state is SyncState.STOPPED:
             return  # the node says so
@@ -641,22 +583,17 @@ class FollowState:
             )
 
     def silent(self) -> float:
-        """
-        Seconds since a master was last heard; before the first time, since we began.
-        """
+        """Seconds since a master was last heard; before the first time, since we began."""
         heard = None if self.connection is None else self.connection.heard
         return self.clock.seconds() - max(self._heard, heard or 0.0)
 
     def present(self) -> PresentMaster:
-        """
-        The master that we have, for the choice of another.
-        """
+        """The master that we have, for the choice of another."""
         silent = None if self._proven is None else self.silent()
         return PresentMaster(address=self.address, silent=silent)
 
     def status(self, last_stored: int) -> dict[str, Any]:
-        """
-        C{upstream} of C{/status}.
+        """C{upstream} of C{/status}.
 
         @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
         """

@@ -1,5 +1,4 @@
-"""
-The master that a slave's log was last proven to be a copy of, and what it was told is held here.
+"""The master that a slave's log was last proven to be a copy of, and what it was told is held here.
 
 Two decisions need it.  A master whose epoch is lower than one that this log has followed is not
 followed.  And bytes that were reported to one master as held are not cut because another one does
@@ -36,8 +35,7 @@ from rmqha.wire.store_layout import FOLLOWED, OWN_FOLDER
 
 @frozen(kw_only=True)
 class FollowedMaster:
-    """
-    What is kept of a master.
+    """What is kept of a master.
 
     @ivar address: C{host:port} of its HA port, as it was dialled.
     @ivar client: C{host:port} of its client port; C{""} if that was not known.
@@ -56,8 +54,7 @@ class FollowedMaster:
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
-        """
-        Read what a store keeps.  Blocking.
+        """Read what a store keeps.  Blocking.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If something is there that makes no sense.
@@ -80,8 +77,7 @@ class FollowedMaster:
         return cls(**values)  # type: ignore[arg-type]
 
     def write(self, root: Path) -> None:
-        """
-        Make it what the store keeps; durable on return.  Blocking.
+        """Make it what the store keeps; durable on return.  Blocking.
 
         @raise DiskFull: If there is no room.
         """
@@ -91,24 +87,19 @@ class FollowedMaster:
         json_table.replace(path, table)
 
     def is_at(self, address: str, bounds: MasterBounds | None) -> bool:
-        """
-        Whether a master is this one: it has its address, or its process.
-        """
+        """Whether a master is this one: it has its address, or its process."""
         if address == self.address:
             return True
         return bounds is not None and self.boot is not None and bounds.boot_timestamp == self.boot
 
 
 def path_of(root: Path) -> Path:
-    """
-    Where a store keeps it.
-    """
+    """Where a store keeps it."""
     return root / OWN_FOLDER / FOLLOWED
 
 
 def end_following(root: Path, end: int) -> None:
-    """
-    The store becomes a master's: from here on its log grows by other bytes.  Blocking.
+    """The store becomes a master's: from here on its log grows by other bytes.  Blocking.
 
     @param end: Where the log ends.
     @raise TableUnreadable: If what is kept cannot be read.
@@ -119,21 +110,17 @@ def end_following(root: Path, end: int) -> None:
 
 
 class MastersBelieved(Protocol):
-    """
-    Which masters are followed, by what is known of the past.
-    """
+    """Which masters are followed, by what is known of the past."""
 
     def too_low(self, address: str, epoch: int | None) -> str:
-        """
-        Why a master is not followed although it answers; C{""} if it is.
+        """Why a master is not followed although it answers; C{""} if it is.
 
         @param address: Its HA port.
         @param epoch: Its master epoch; C{None} if it did not tell.
         """
 
     def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
-        """
-        A master was proven to have all of our log.
+        """A master was proven to have all of our log.
 
         @param address: Its HA port.
         @param client: Its client port, if it is known.
@@ -144,8 +131,7 @@ class MastersBelieved(Protocol):
 
 @define(eq=False, kw_only=True)
 class FollowedMasters:
-    """
-    Decides by the past which masters a slave believes.
+    """Decides by the past which masters a slave believes.
 
     @ivar root: The store's root.
     @ivar name: The C{brokerName}.
@@ -167,8 +153,7 @@ class FollowedMasters:
         self._commits = GroupCommit(self._write)
 
     def load(self) -> None:
-        """
-        Read what is kept.
+        """Read what is kept.
 
         @raise FileUnreadable: If the system does not let it be read.
         """
@@ -182,8 +167,7 @@ class FollowedMasters:
     # --- who is believed ------------------------------------------------------------
 
     def too_low(self, address: str, epoch: int | None) -> str:
-        """
-        Why a master is not followed although it answers; C{""} if it is.
+        """Why a master is not followed although it answers; C{""} if it is.
 
         @param address: Its HA port.
         @param epoch: Its master epoch; C{None} if it did not tell.
@@ -200,8 +184,7 @@ class FollowedMasters:
     def objection(
         self, what: str, *, at: int, end: int, address: str, bounds: MasterBounds | None
     ) -> HeldForAnotherMaster | None:
-        """
-        Why the log may not be cut to be like a master's.
+        """Why the log may not be cut to be like a master's.
 
         @param what: What is to be done, C{truncate} or C{rebootstrap}.
         @param at: The first byte that would go.
@@ -227,9 +210,7 @@ class FollowedMasters:
         )
 
     def claim(self) -> EpochClaim | None:
-        """
-        What to tell other masters of the one we follow; C{None} if that is of no use.
-        """
+        """What to tell other masters of the one we follow; C{None} if that is of no use."""
         row, number = self.row, self.epochs.number
         if row is None or not row.client or not number or row.epoch != number:
             return None
@@ -242,8 +223,7 @@ class FollowedMasters:
     # --- what becomes of it -----------------------------------------------------------
 
     def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
-        """
-        A master was proven to have all of our log.
+        """A master was proven to have all of our log.
 
         @param address: Its HA port.
         @param client: Its client port, if it is known.

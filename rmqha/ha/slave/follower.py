@@ -1,5 +1,4 @@
-"""
-A slave's side of replication: one connection after another until the log is in sync.
+"""A slave's side of replication: one connection after another until the log is in sync.
 
 Here is the service's life: connecting, stopping, and carrying a policy out when a
 connection showed that the log is not its master's.  What connections show is judged by
@@ -60,8 +59,7 @@ UNREACHED = (
 
 @define(eq=False, kw_only=True)
 class Follower(Service):
-    """
-    Keep one slave's log equal to its master's.
+    """Keep one slave's log equal to its master's.
 
     @ivar endpoint: Where the master's HA port is; C{None} without an address.
     @ivar address: The same in words.
@@ -132,9 +130,7 @@ class Follower(Service):
     # --- the service ----------------------------------------------------------
 
     def startService(self) -> None:
-        """
-        Connect, or wait for a master's address.
-        """
+        """Connect, or wait for a master's address."""
         super().startService()
         if self.endpoint is None:
             self.sync.become(SyncState.CONNECTING, f"no master address: {self.nowhere}")
@@ -142,9 +138,7 @@ class Follower(Service):
         self._connect()
 
     def stopService(self) -> Deferred[None]:
-        """
-        Disconnect, and wait for a repair that is under way.
-        """
+        """Disconnect, and wait for a repair that is under way."""
         super().stopService()
         self.sync.end()
         if self._later is not None and self._later.active():
@@ -157,9 +151,7 @@ class Follower(Service):
         return gone
 
     def bad_record(self, error: StoreError) -> None:
-        """
-        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
-        """
+        """Dispatch found a bad record (with C{haVerifyBeforeAck=false})."""
         if self.sync.connection is not None:
             self.sync.connection.violation(error)
 
@@ -170,8 +162,7 @@ class Follower(Service):
         bounds: AskBounds | None,
         client: str = "",
     ) -> None:
-        """
-        Follow a master that is somewhere else, or the first one there is.
+        """Follow a master that is somewhere else, or the first one there is.
 
         @param endpoint: Its HA port.
         @param address: The same in words.
@@ -191,9 +182,7 @@ class Follower(Service):
             self._leave().addCallback(lambda _: self._connect())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again, while a master lets us in.
-        """
+        """What is done again and again, while a master lets us in."""
         if self.sync.connection is not None:
             yield self.sync.connection.reporting
 
@@ -215,9 +204,7 @@ class Follower(Service):
         self._client.startService()
 
     def _delay(self, attempt: int) -> float:
-        """
-        Seconds before the next connection.
-        """
+        """Seconds before the next connection."""
         delay = self.sync.delay()
         if delay > NEXT_QUESTION:
             self._log.info(
@@ -242,8 +229,7 @@ class Follower(Service):
         return failure
 
     def _disconnect(self) -> Deferred[None]:
-        """
-        End the connection, and make no other.
+        """End the connection, and make no other.
 
         @return: Fires when nothing will touch the log any more.
         """
@@ -252,8 +238,7 @@ class Follower(Service):
         return succeed(None) if client is None else client.stopService()
 
     def _leave(self) -> Deferred[None]:
-        """
-        L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
+        """L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
         within what it calls.
         """
         return deferLater(self.clock, 0.0, lambda: None).addCallback(lambda _: self._disconnect())
@@ -261,9 +246,7 @@ class Follower(Service):
     # --- policies -------------------------------------------------------------
 
     def _stopped(self) -> None:
-        """
-        The log entered a named stop state: do what the policy says about it.
-        """
+        """The log entered a named stop state: do what the policy says about it."""
         sync = self.sync
         if self.ends(sync) or sync.state is SyncState.FAILED:
             self._leave()

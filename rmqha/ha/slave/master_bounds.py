@@ -1,5 +1,4 @@
-"""
-What a master's client port says of its log, asked before a slave asks the log itself.
+"""What a master's client port says of its log, asked before a slave asks the log itself.
 
 A stock master believes a first report whatever it says, and counts it as an
 acknowledgement until it is restarted.  So a slave should know where the master's log
@@ -47,8 +46,7 @@ LONGEST_TEXT = 200
 
 @frozen(kw_only=True)
 class BrokerIdentity:
-    """
-    Who a broker is, as far as it tells: one of ours tells all of it, a stock broker nothing.
+    """Who a broker is, as far as it tells: one of ours tells all of it, a stock broker nothing.
 
     @ivar name: Its C{brokerName}.
     @ivar id: Its C{brokerId}.
@@ -65,8 +63,7 @@ class BrokerIdentity:
 
     @classmethod
     def of_table(cls, table: dict[Any, Any]) -> Self:
-        """
-        What request 28 tells of it.
+        """What request 28 tells of it.
 
         @raise RuntimeInfoInvalid: If it is told and makes no sense.
         """
@@ -85,8 +82,7 @@ class BrokerIdentity:
 
 @frozen
 class MasterBounds:
-    """
-    Where a master's log begins and ends.
+    """Where a master's log begins and ends.
 
     @ivar min_offset: Its first byte; 0 while there is none.
     @ivar max_offset: Just past its last byte.
@@ -101,8 +97,7 @@ class MasterBounds:
 
     @classmethod
     def of_runtime(cls, body: bytes | memoryview) -> Self:
-        """
-        The bounds in an answer to request 28: a table of strings.
+        """The bounds in an answer to request 28: a table of strings.
 
         @raise RuntimeInfoInvalid: If they are not in it.
         """
@@ -141,21 +136,16 @@ def _shown(value: object) -> str:
 
 
 class Client(Protocol):
-    """
-    What is needed of a L{rmqha.net.remoting.client.RemotingClient}.
-    """
+    """What is needed of a L{rmqha.net.remoting.client.RemotingClient}."""
 
     def request(
         self, address: str, command: Command, timeout: float = ASK_TIMEOUT
     ) -> Deferred[Command]:
-        """
-        Send a request; the Deferred has the answer.
-        """
+        """Send a request; the Deferred has the answer."""
 
 
 def ask(client: Client, address: str, claim: EpochClaim | None = None) -> Deferred[MasterBounds]:
-    """
-    Ask a broker for its log's bounds.
+    """Ask a broker for its log's bounds.
 
     @param address: C{host:port} of its client port.
     @param claim: What to tell it of the master that is known here.
@@ -178,8 +168,7 @@ AskBounds = Callable[[], "Deferred[MasterBounds]"]
 
 @define(eq=False)
 class MasterClientPort:
-    """
-    What a slave knows of its master from the master's client port.
+    """What a slave knows of its master from the master's client port.
 
     @ivar ask: C{None} if it is not to be asked.
     @ivar peer: The master, for the log.
@@ -206,8 +195,7 @@ class MasterClientPort:
         self._quiet = RateLimitedLog(self._log, self.clock)
 
     def look(self) -> Deferred[None]:
-        """
-        Bring L{bounds} up to date.
+        """Bring L{bounds} up to date.
 
         A port that answered before is asked for L{PATIENCE}: that it does not now may
         just mean that the master is coming back, and what it lost is to be known then.
@@ -237,8 +225,7 @@ class MasterClientPort:
             await deferLater(self.clock, ASK_AGAIN, lambda: None)
 
     def status(self) -> dict[str, object]:
-        """
-        How the master's client port answers, for C{/status}; its boot time in milliseconds since
+        """How the master's client port answers, for C{/status}; its boot time in milliseconds since
         1970, C{None} before it has told.
         """
         return {"clientPort": self.state, "masterBootTimestamp": self.boot_timestamp}

@@ -1,5 +1,4 @@
-"""
-A record that comes damaged from the master: wait, ask again, copy it as it is, or stop.
+"""A record that comes damaged from the master: wait, ask again, copy it as it is, or stop.
 
 A replica is to have its master's bytes, and an empty slave all of them, so one record whose body
 a disk has lost years ago must not keep it from the rest.  But what is damaged on the way, or in
@@ -41,8 +40,7 @@ MOST_ENDS = 64
 
 @frozen
 class SuspectRecord:
-    """
-    A damaged record that came once.
+    """A damaged record that came once.
 
     @ivar offset: Physical offset.
     @ivar crc: CRC-32 of all its bytes.
@@ -56,8 +54,7 @@ class SuspectRecord:
 
 @define(eq=False)
 class MasterDamage:
-    """
-    What one slave knows of its master's damaged records.
+    """What one slave knows of its master's damaged records.
 
     @ivar master: The master, in words.
     """
@@ -73,15 +70,11 @@ class MasterDamage:
 
     @property
     def settles_after(self) -> float:
-        """
-        Seconds for which a write may wait, or a little more.
-        """
+        """Seconds for which a write may wait, or a little more."""
         return max(SETTLED, 2 * self.settings.slave_timeout)
 
     def told(self, end: int) -> None:
-        """
-        The master's log reaches up to C{end} now.
-        """
+        """The master's log reaches up to C{end} now."""
         self._settle()
         if end > max(self._settled, self._ends[-1][1] if self._ends else 0):
             if len(self._ends) >= MOST_ENDS:
@@ -94,8 +87,7 @@ class MasterDamage:
             self._settled = max(self._settled, self._ends.popleft()[1])
 
     def copies(self, log: CommitLog, error: RecordFault, connection: object) -> bool:
-        """
-        Decide about a bad record at the log's confirmed end.
+        """Decide about a bad record at the log's confirmed end.
 
         @param connection: Over which connection it came.
         @return: Whether it may pass: the log knows it then, and can be checked again.
@@ -131,16 +123,13 @@ class MasterDamage:
         return True
 
     def pending(self, log: CommitLog) -> bool:
-        """
-        Whether the record at the log's confirmed end is one that may pass when it has come again,
-        or is old enough.
+        """Whether the record at the log's confirmed end is one that may pass when it has come
+        again, or is old enough.
         """
         return self._suspect is not None and self._suspect.offset == log.confirmed
 
     def advice(self, log: CommitLog, error: RecordFault) -> str:
-        """
-        What comes next, for the reason of the state.
-        """
+        """What comes next, for the reason of the state."""
         if self.settings.bad_record is BadRecordPolicy.STOP:
             return "haBadRecordPolicy=stop"
         if len(log.copied) >= MOST:

@@ -1,5 +1,4 @@
-"""
-Where a slave asks its master to start: the search for common ground, as pure values.
+"""Where a slave asks its master to start: the search for common ground, as pure values.
 
 A stock master answers a first report with its bytes from there on, or, when it has
 none there, with heartbeats that echo the report.  So a report is a question, each
@@ -23,9 +22,7 @@ PROBE_WINDOW = 64 << 20
 
 
 class ProbeKind(Enum):
-    """
-    What a connection wants to know.
-    """
+    """What a connection wants to know."""
 
     EMPTY = auto()
     """We have nothing: send from wherever you begin."""
@@ -39,8 +36,7 @@ class ProbeKind(Enum):
 
 @frozen
 class Probe:
-    """
-    One connection's first report.
+    """One connection's first report.
 
     @ivar report: The offset to report first.
     """
@@ -51,8 +47,7 @@ class Probe:
 
 @define(kw_only=True)
 class OverlapSearch:
-    """
-    Questions of a slave that has a log.
+    """Questions of a slave that has a log.
 
     @ivar low: The lowest offset that can be asked, above 0: a report of 0 means
         something else to every master.
@@ -91,8 +86,7 @@ class OverlapSearch:
         durable: int | None = None,
         bounds: MasterBounds | None = None,
     ) -> OverlapSearch:
-        """
-        Begin a search.
+        """Begin a search.
 
         @param min_offset: Our oldest byte.
         @param end: Our end, above C{min_offset}.
@@ -124,25 +118,20 @@ class OverlapSearch:
         return cls(low=low, high=high, last_file=last_file, start=start, end=end, tried_last=tried)
 
     def fits(self, end: int, bounds: MasterBounds | None) -> bool:
-        """
-        Whether the search is still the right one for our end and what the master tells.
-        """
+        """Whether the search is still the right one for our end and what the master tells."""
         if bounds is None:
             return end == self.end
         told = bounds.min_offset <= self.low and self.high <= bounds.max_offset
         return told and end == self.end
 
     def question(self) -> Probe:
-        """
-        The next probe, which depends on what the last ones found.
-        """
+        """The next probe, which depends on what the last ones found."""
         if self._next < self.low:
             return Probe(ProbeKind.SURVEY, 0)
         return Probe(ProbeKind.OVERLAP, self._next)
 
     def lower(self) -> bool:
-        """
-        The last question found no common ground: ask further back.
+        """The last question found no common ground: ask further back.
 
         @return: Whether there is anything left to ask.
         """
@@ -156,8 +145,7 @@ class OverlapSearch:
         return True
 
     def try_last_file(self) -> bool:
-        """
-        The master's log goes on behind our end, and it was silent where we asked: it may
+        """The master's log goes on behind our end, and it was silent where we asked: it may
         have deleted those files and still have our last one.  Asking so high is safe
         now that its end is known to be higher.
 
@@ -172,8 +160,7 @@ class OverlapSearch:
 
 @define
 class StartSearch:
-    """
-    Questions of an empty slave: where does the master's log begin?
+    """Questions of an empty slave: where does the master's log begin?
 
     A master that answers a report of 0 from above 0 may have only that (rmqha, from
     its oldest byte) or more (stock, from its last file).  Asking tells: bytes come
@@ -193,16 +180,13 @@ class StartSearch:
     _searching: bool = field(init=False, default=False)
 
     def question(self) -> Probe:
-        """
-        The next probe, which depends on what the last ones found.
-        """
+        """The next probe, which depends on what the last ones found."""
         if not self._searching:
             return Probe(ProbeKind.EMPTY, 0)
         return Probe(ProbeKind.START, self._asked)
 
     def told(self, min_offset: int) -> None:
-        """
-        The master says that its log begins at C{min_offset}; believed unless it was
+        """The master says that its log begins at C{min_offset}; believed unless it was
         silent there.
         """
         first = max(min_offset, 1)
@@ -210,37 +194,27 @@ class StartSearch:
             self._asked, self._lack = first, first - 1
 
     def begins_at(self, offset: int) -> None:
-        """
-        A report of 0 was answered from C{offset}, above 0.
-        """
+        """A report of 0 was answered from C{offset}, above 0."""
         self._searching = True
         self._have, self._lack, self._asked = offset, 0, 1
 
     def answered(self) -> None:
-        """
-        Bytes came from the offset asked.
-        """
+        """Bytes came from the offset asked."""
         self._have = self._asked
         self._narrow()
 
     def silent(self) -> None:
-        """
-        No bytes came from the offset asked.
-        """
+        """No bytes came from the offset asked."""
         self._lack = self._asked
         self._narrow()
 
     @property
     def settled(self) -> bool:
-        """
-        Whether the offset just asked is where the master's log begins.
-        """
+        """Whether the offset just asked is where the master's log begins."""
         return self._searching and self._asked == self._have
 
     def _narrow(self) -> None:
-        """
-        Halve what is left between a file the master lacks and one it has.
-        """
+        """Halve what is left between a file the master lacks and one it has."""
         low = self._lack // self.unit
         high = -(-self._have // self.unit)
         if self._have <= 1 or high - low <= 1:

@@ -1,6 +1,4 @@
-"""
-How a slave calls its master: what C{ClientService} needs besides an address.
-"""
+"""How a slave calls its master: what C{ClientService} needs besides an address."""
 
 from __future__ import annotations
 
@@ -60,8 +58,7 @@ def ha_endpoint(
     local_address: str = "",
     tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> IStreamClientEndpoint:
-    """
-    What connects to an HA port.
+    """What connects to an HA port.
 
     @param local_address: C{haLocalAddress}.
     """
@@ -71,8 +68,7 @@ def ha_endpoint(
 
 @define
 class Backoff:
-    """
-    How long to wait before the next connection.
+    """How long to wait before the next connection.
 
     @ivar longest: Most seconds.
     @ivar at_once: Whether the next one is a search's next question.
@@ -83,8 +79,7 @@ class Backoff:
     _failures: int = field(default=0, init=False)
 
     def delay(self) -> float:
-        """
-        Wait longer each time, by a random factor so that slaves do not come back all at once.
+        """Wait longer each time, by a random factor so that slaves do not come back all at once.
 
         @return: Seconds to the next try.
         """
@@ -96,25 +91,20 @@ class Backoff:
         return least * random.uniform(1.0, JITTER)
 
     def reset(self) -> None:
-        """
-        A connection was worth it.
-        """
+        """A connection was worth it."""
         self._failures = 0
 
 
 @implementer(IStreamClientEndpoint)
 @frozen
 class ReportingEndpoint:
-    """
-    An endpoint that tells why it could not connect: C{ClientService} keeps that to itself.
-    """
+    """An endpoint that tells why it could not connect: C{ClientService} keeps that to itself."""
 
     endpoint: IStreamClientEndpoint
     failed: Callable[[Failure], Failure]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Connect as the endpoint does.
+        """Connect as the endpoint does.
 
         @return: Fires with the protocol; what C{failed} makes of a failure is its failure.
         """
@@ -125,8 +115,7 @@ class ReportingEndpoint:
 @implementer(IStreamClientEndpoint)
 @frozen
 class BoundsFirst:
-    """
-    An endpoint that connects, asks, and only then lets a protocol begin.
+    """An endpoint that connects, asks, and only then lets a protocol begin.
 
     In this order because what was asked must be true of who reads our first words: a
     process that is replaced while it is asked takes the connection with it.
@@ -139,9 +128,7 @@ class BoundsFirst:
     ask: Callable[[], Deferred[None]]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        @return: Fires with the protocol, when it was asked as well.
-        """
+        """@return: Fires with the protocol, when it was asked as well."""
         connecting: Deferred[Any] = self.endpoint.connect(_HeldFactory())
         return connecting.addCallback(lambda held: held.hold(self.ask(), protocolFactory))
 
@@ -149,10 +136,9 @@ class BoundsFirst:
 @implementer(IStreamClientEndpoint)
 @frozen
 class OursAlone:
-    """
-    An endpoint that begins TLS with a master of ours alone: the HA port of a stock one would take
-    the first bytes for an acknowledgement of all that it ever writes, and believe that until it is
-    restarted.
+    """An endpoint that begins TLS with a master of ours alone: the HA port of a stock one would
+    take the first bytes for an acknowledgement of all that it ever writes, and believe that until
+    it is restarted.
 
     So the client port has to have said just now who it is.  What it said before is worth nothing:
     another process may be there, and a stock one opens its HA port first.
@@ -165,9 +151,7 @@ class OursAlone:
     port: MasterClientPort
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        @return: Fires with the protocol; fails with L{TlsRefused} or L{MasterUnidentified}.
-        """
+        """@return: Fires with the protocol; fails with L{TlsRefused} or L{MasterUnidentified}."""
 
         def looked(_: None) -> Deferred[IProtocol]:
             bounds = self.port.bounds
@@ -182,22 +166,17 @@ class OursAlone:
 
 
 def ours_alone(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
-    """
-    An endpoint of an HA port that says no TLS to a stock broker.
-    """
+    """An endpoint of an HA port that says no TLS to a stock broker."""
     return OursAlone(endpoint, port) if isinstance(endpoint, TlsEndpoint) else endpoint
 
 
 def guarded(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
-    """
-    An endpoint of an HA port that asks the client port before anything is said to it.
-    """
+    """An endpoint of an HA port that asks the client port before anything is said to it."""
     return BoundsFirst(ours_alone(endpoint, port), port.look)
 
 
 def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
-    """
-    What the end of a connection to an HA port has to do with TLS, as
+    """What the end of a connection to an HA port has to do with TLS, as
     L{tls_refusal <rmqha.net.tls.refusals.tls_refusal>} says it, and with which key.
     """
     refused = tls_refusal(transport, reason)
@@ -207,9 +186,7 @@ def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
 
 
 class _Held(Protocol):
-    """
-    A connection on which nothing is said yet; later it only passes on what happens.
-    """
+    """A connection on which nothing is said yet; later it only passes on what happens."""
 
     transport: ITCPTransport
     _protocol: IProtocol | None = None
@@ -217,8 +194,7 @@ class _Held(Protocol):
     _lost: Failure | None = None
 
     def hold(self, asking: Deferred[None], factory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Wait for the answer.
+        """Wait for the answer.
 
         @return: Fires with the protocol; fails if there is none, or if the connection is
             lost meanwhile.
@@ -239,18 +215,14 @@ class _Held(Protocol):
         return self._lost or failure
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Pass it on; a peer that speaks unasked is no master.
-        """
+        """Pass it on; a peer that speaks unasked is no master."""
         if self._protocol is None:
             self.transport.abortConnection()
         else:
             self._protocol.dataReceived(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Pass it on, or ask no longer.
-        """
+        """Pass it on, or ask no longer."""
         refused = ha_refusal(self.transport, reason)
         self._lost = reason if refused is None else Failure(refused)
         if self._protocol is not None:
@@ -265,18 +237,15 @@ class _HeldFactory(Factory):
 
 
 class QuietClientService(ClientService):
-    """
-    Says nothing of its retries: Twisted's line shows the endpoint as Python does, with no address
-    of the master in it.  Whoever gives the delays tells of them.
+    """Says nothing of its retries: Twisted's line shows the endpoint as Python does, with no
+    address of the master in it.  Whoever gives the delays tells of them.
     """
 
     _log = Logger(observer=LogPublisher())
 
 
 class SingleConnection(Factory):
-    """
-    Makes each connection's protocol, or none when there can be none now.
-    """
+    """Makes each connection's protocol, or none when there can be none now."""
 
     noisy = False
 
@@ -284,7 +253,5 @@ class SingleConnection(Factory):
         self._make = protocol
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        """
-        The protocol of the connection, wherever it leads.
-        """
+        """The protocol of the connection, wherever it leads."""
         return self._make()

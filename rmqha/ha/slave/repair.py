@@ -1,6 +1,4 @@
-"""
-What a policy may do about a log that is not its master's, and the guards before it.
-"""
+"""What a policy may do about a log that is not its master's, and the guards before it."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from rmqha.logfiles.scan import scan
 
 @frozen
 class Divergence:
-    """
-    Where a slave's log stops being its master's.
+    """Where a slave's log stops being its master's.
 
     @ivar at: The first byte that differs, or the master's end.
     @ivar common_from: Everything in C{[common_from, at)} was compared equal.
@@ -43,8 +40,7 @@ def remedy(
     *,
     bootstrapping: bool,
 ) -> DivergencePolicy | None:
-    """
-    What is to be done about a stop state.
+    """What is to be done about a stop state.
 
     @param bootstrapping: Whether our log is an unfinished copy: then there is nothing
         to lose, and one whose continuation is deleted starts over by itself.
@@ -64,8 +60,7 @@ def remedy(
 def plan_cut(
     log: LogReader, divergence: Divergence, max_bytes: int, *, to_nothing: bool = False
 ) -> int:
-    """
-    Where to cut a log so that only what was compared equal, or lies before it, is left.
+    """Where to cut a log so that only what was compared equal, or lies before it, is left.
     Blocking: it walks the file that holds the place.
 
     @param max_bytes: C{haMaxTruncateBytes}.
@@ -94,8 +89,7 @@ def plan_cut(
 
 
 def _record_compared(log: LogReader, divergence: Divergence) -> bool:
-    """
-    Whether a whole record, not just the zeros of a blank, was compared equal.  Of a log's first
+    """Whether a whole record, not just the zeros of a blank, was compared equal.  Of a log's first
     byte no master can be asked; it is the first of a size, and 0 in any record.
     """
     low = max(divergence.common_from, log.min_offset)

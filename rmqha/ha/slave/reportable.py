@@ -1,5 +1,4 @@
-"""
-How much of its log a slave may say that it holds.
+"""How much of its log a slave may say that it holds.
 
 A master takes a report for an acknowledgement.  So what a slave reports decides what its answer
 is worth: everything that was accepted, or only what is on the disk.  An archive's receiver that
@@ -25,23 +24,18 @@ GRAIN = 1.0
 
 
 def accepted(log: CommitLog) -> int:
-    """
-    All that was accepted (C{ASYNC_FLUSH}).
-    """
+    """All that was accepted (C{ASYNC_FLUSH})."""
     return log.end
 
 
 def flushed(log: CommitLog) -> int:
-    """
-    What is on the disk (C{SYNC_FLUSH}).
-    """
+    """What is on the disk (C{SYNC_FLUSH})."""
     return log.flushed
 
 
 @define(eq=False)
 class ReportLate:
-    """
-    What was on the disk a while ago.
+    """What was on the disk a while ago.
 
     A write that is longer ago than a master's C{slaveTimeout} or C{syncFlushTimeout} was answered:
     a report that covers it acknowledges nothing any more.  A write is stored before it is sent, so

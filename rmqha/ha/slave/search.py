@@ -1,5 +1,4 @@
-"""
-One slave's search for where to go on: which question comes next, and what an answer,
+"""One slave's search for where to go on: which question comes next, and what an answer,
 or none, means for it.
 
 The questions are L{rmqha.ha.slave.probe}'s; here is what is known between two connections.
@@ -23,9 +22,7 @@ from rmqha.store.log.commit_log import CommitLog
 
 
 class SearchResult(Enum):
-    """
-    What to do after an answer.
-    """
+    """What to do after an answer."""
 
     GO_ON = auto()
     """Take the bytes that come."""
@@ -41,8 +38,7 @@ class SearchResult(Enum):
 
 @define(eq=False)
 class Search:
-    """
-    Where a slave's search stands.
+    """Where a slave's search stands.
 
     @ivar reportable: Up to where our log may be reported as held.
     @ivar trusting: Go on where we end, whatever the master has (C{haAcceptUnproven}).
@@ -60,8 +56,7 @@ class Search:
     _concluded: object = field(default=None, init=False)
 
     def question(self, log: CommitLog, bounds: MasterBounds | None = None) -> Probe:
-        """
-        What the next connection asks.
+        """What the next connection asks.
 
         @param bounds: The master's log, if it has just told.
         """
@@ -92,9 +87,7 @@ class Search:
         return self._overlap.question()
 
     def ruled_out(self, log: CommitLog, bounds: MasterBounds | None) -> SearchResult | None:
-        """
-        What the master's word alone says: that it has nothing of what we have.
-        """
+        """What the master's word alone says: that it has nothing of what we have."""
         if bounds is None or log.end == log.min_offset or bounds.min_offset < log.end:
             return None
         if bounds.min_offset > log.end:
@@ -102,8 +95,7 @@ class Search:
         return None if self.trusting else SearchResult.UNPROVEN
 
     def begins(self, ask: ProbeKind, offset: int, end: int) -> SearchResult:
-        """
-        An answer's bytes begin at C{offset}.
+        """An answer's bytes begin at C{offset}.
 
         @param end: Where our log ends.
         """
@@ -133,9 +125,7 @@ class Search:
         return SearchResult.GO_ON
 
     def silence(self) -> SearchResult:
-        """
-        No bytes came for what was asked.
-        """
+        """No bytes came for what was asked."""
         if self._start is not None:
             if self._start.settled:
                 self._start = None  # it had bytes there just now
@@ -150,9 +140,7 @@ class Search:
         return SearchResult.ASK
 
     def closed(self, ask: ProbeKind) -> SearchResult:
-        """
-        The master closed before any bytes.
-        """
+        """The master closed before any bytes."""
         search = self._start if ask is ProbeKind.START else self._overlap
         if search is None or ask in (ProbeKind.EMPTY, ProbeKind.SURVEY):
             self.forget()
@@ -161,32 +149,25 @@ class Search:
         return self.silence()
 
     def nothing_common(self) -> bool:
-        """
-        Bytes came, and the first of them was not ours.
+        """Bytes came, and the first of them was not ours.
 
         @return: Whether to ask further back.
         """
         return self._overlap is not None and self._overlap.lower()
 
     def found(self) -> None:
-        """
-        This log and its master's belong together.
-        """
+        """This log and its master's belong together."""
         self._proven = True
         self.trusting = False
         self._concluded = None
         self.forget()
 
     def forget(self) -> None:
-        """
-        Begin anew with the next question.
-        """
+        """Begin anew with the next question."""
         self._overlap = self._start = None
 
     def failed(self) -> None:
-        """
-        A connection failed: what closed connections seemed to say may have been that.
-        """
+        """A connection failed: what closed connections seemed to say may have been that."""
         self._concluded = None
 
     def _twice(self, conclusion: object) -> bool:

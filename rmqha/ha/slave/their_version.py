@@ -1,5 +1,4 @@
-"""
-The master's bytes from the first one that is not ours on, while they come.
+"""The master's bytes from the first one that is not ours on, while they come.
 
 They are taken for a moment longer, so that the record they belong to can be judged on both
 sides, and kept.  Nothing of them is log, and nothing is reported for them.
@@ -30,8 +29,7 @@ CANDIDATES = 100
 
 @define(eq=False, kw_only=True)
 class TheirVersion:
-    """
-    Collects until a whole record of the master's lies behind the difference.
+    """Collects until a whole record of the master's lies behind the difference.
 
     @ivar at: Physical offset of the first byte that differs.
     @ivar file_end: Physical offset of the end of the file that holds it.
@@ -54,8 +52,7 @@ class TheirVersion:
         self._timer = self.clock.callLater(PATIENCE, self._late)
 
     def take(self, offset: int, data: memoryview, *, frame_ended: bool) -> None:
-        """
-        The next bytes are here.
+        """The next bytes are here.
 
         @raise FrameOffsetMismatch: If they are others.
         """
@@ -69,17 +66,13 @@ class TheirVersion:
             self.end()
 
     def end(self) -> None:
-        """
-        No more will come, or none is wanted; twice is the same as once.
-        """
+        """No more will come, or none is wanted; twice is the same as once."""
         if self._timer is not None:
             self.cancel()
             self.over(bytes(self._data))
 
     def cancel(self) -> None:
-        """
-        Tell nobody.
-        """
+        """Tell nobody."""
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
@@ -88,8 +81,7 @@ class TheirVersion:
         self.end()
 
     def _found_record(self) -> bool:
-        """
-        Whether a whole, valid record begins behind the difference: the one that differs ends
+        """Whether a whole, valid record begins behind the difference: the one that differs ends
         before it.
         """
         start, self._searched = max(self._searched - HEAD + 1, 1), len(self._data)

@@ -1,4 +1,3 @@
-"""
-A file of a log, open wherever it lies, read front to back, and what that does to others on the
+"""A file of a log, open wherever it lies, read front to back, and what that does to others on the
 host.
 """

@@ -1,6 +1,4 @@
-"""
-One file of a log, read front to back into one buffer.
-"""
+"""One file of a log, read front to back into one buffer."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ BLOCK = 8 << 20
 
 
 class Blocks:
-    """
-    Read one file front to back into one buffer, keeping what was not used yet.
+    """Read one file front to back into one buffer, keeping what was not used yet.
 
     @ivar base: Physical offset of the first byte of L{view}.
     @ivar view: The bytes at hand; the next L{more} makes it invalid.
@@ -29,8 +26,7 @@ class Blocks:
         read: Read = plain,
         size: int = BLOCK,
     ) -> None:
-        """
-        @param file: The open file.
+        """@param file: The open file.
         @param file_start: Physical offset of its first byte.
         @param start: Where to read from, a physical offset.
         @param stop: Where to stop.
@@ -51,14 +47,11 @@ class Blocks:
 
     @property
     def at_end(self) -> bool:
-        """
-        Whether L{view} reaches where reading stops.
-        """
+        """Whether L{view} reaches where reading stops."""
         return self.base + self._held >= self._stop
 
     def more(self, used: int) -> bool:
-        """
-        Drop the first bytes and fill up behind the rest.
+        """Drop the first bytes and fill up behind the rest.
 
         @param used: How many of L{view} were used; none makes the buffer twice as long.
         @return: Whether any byte came; if not, the file ends here.

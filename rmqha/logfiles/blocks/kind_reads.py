@@ -1,5 +1,4 @@
-"""
-Reads that others on the host hardly notice.
+"""Reads that others on the host hardly notice.
 
 A scan of a whole log would push the pages that a broker and its consumers need out of the page
 cache.  So what is not there when it is read is told to the kernel as not needed again; what is
@@ -27,16 +26,13 @@ Read = Callable[[OpenLogFile, memoryview, int], int]
 
 
 def plain(file: OpenLogFile, view: memoryview, place: int) -> int:
-    """
-    Read, and leave the page cache to the kernel.
-    """
+    """Read, and leave the page cache to the kernel."""
     return file.read_into(view, place)
 
 
 @define(eq=False)
 class KindReads:
-    """
-    Reads of one task.
+    """Reads of one task.
 
     @ivar keep: Whether what was read stays in the page cache.
     @ivar rate: Bytes a second, at most; C{None} is no limit.
@@ -65,9 +61,7 @@ class KindReads:
 
 
 def _sparing(file: OpenLocalFile, view: memoryview, place: int) -> int:
-    """
-    Read what is cached, or else read from the disk and have it dropped again.
-    """
+    """Read what is cached, or else read from the disk and have it dropped again."""
     # Without this the kernel reads ahead, and what it read would look like somebody's.
     os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_RANDOM)
     try:

@@ -1,6 +1,4 @@
-"""
-What a file of a commit log can do once it is open, wherever it lies.
-"""
+"""What a file of a commit log can do once it is open, wherever it lies."""
 
 from __future__ import annotations
 
@@ -13,38 +11,28 @@ from attrs import frozen
 
 
 class OpenLogFile(Protocol):
-    """
-    A file of a log that is open to be read.
-    """
+    """A file of a log that is open to be read."""
 
     @property
     def size(self) -> int:
-        """
-        Bytes it has now.
-        """
+        """Bytes it has now."""
 
     def read_into(self, buffer: memoryview, place: int) -> int:
-        """
-        Read bytes from a place in it on.
+        """Read bytes from a place in it on.
 
         @return: How many, not more than there is room for; 0 at its end.
         """
 
     def extents(self, start: int, end: int) -> list[tuple[int, int]]:
-        """
-        Which parts of C{[start, end)} may hold something else than zeros, ascending.
-        """
+        """Which parts of C{[start, end)} may hold something else than zeros, ascending."""
 
     def close(self) -> None:
-        """
-        Let go of it.
-        """
+        """Let go of it."""
 
 
 @frozen
 class OpenLocalFile:
-    """
-    One on a mounted file system.
+    """One on a mounted file system.
 
     @ivar fd: Its descriptor.
     """
@@ -53,9 +41,7 @@ class OpenLocalFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """
-        @raise OSError: If that is not possible.
-        """
+        """@raise OSError: If that is not possible."""
         return cls(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     @property
@@ -73,9 +59,7 @@ class OpenLocalFile:
 
 
 def read_at(file: OpenLogFile, place: int, size: int) -> bytes:
-    """
-    Bytes of an open file, fewer only where it ends.
-    """
+    """Bytes of an open file, fewer only where it ends."""
     data = memoryview(bytearray(size))
     held = 0
     while held < size and (count := file.read_into(data[held:], place + held)):
@@ -84,8 +68,7 @@ def read_at(file: OpenLogFile, place: int, size: int) -> bytes:
 
 
 def data_extents(fd: int, start: int, end: int) -> list[tuple[int, int]]:
-    """
-    Where a sparse file may hold something else than zeros.
+    """Where a sparse file may hold something else than zeros.
 
     @return: C{(start, end)} ranges within C{[start, end)}, in bytes, ascending; all of
         it where the file system cannot tell.

@@ -1,3 +1,1 @@
-"""
-The remoting protocol on connections: requests and answers, both ways, servers and clients.
-"""
+"""The remoting protocol on connections: requests and answers, both ways, servers and clients."""

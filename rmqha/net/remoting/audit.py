@@ -1,5 +1,4 @@
-"""
-Who changed what: a line of the log for each change that an administrator asks for, whatever
+"""Who changed what: a line of the log for each change that an administrator asks for, whatever
 became of it.
 
 Source: docs/operations.rst, Log.
@@ -35,8 +34,7 @@ _log = Logger(AUDIT)
 
 
 def audited(handler: Handler, *, with_body: bool = False) -> Handler:
-    """
-    A handler whose requests are told to the log.
+    """A handler whose requests are told to the log.
 
     @param with_body: Whether a body is text that says what is changed.
     """
@@ -56,8 +54,7 @@ def audited(handler: Handler, *, with_body: bool = False) -> Handler:
 
 
 def told(who: str, what: str, outcome: str) -> None:
-    """
-    Write the line.
+    """Write the line.
 
     @param who: The peer's address.
     @param what: What it asked for.

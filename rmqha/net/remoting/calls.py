@@ -1,5 +1,4 @@
-"""
-What the requests to a port came to: how long answers took, and what nothing here serves.
+"""What the requests to a port came to: how long answers took, and what nothing here serves.
 
 What comes in runs does not come here: those who serve it measure it.
 
@@ -40,8 +39,7 @@ Kind = tuple[int, int, bool]
 
 @define(eq=False)
 class Calls:
-    """
-    How long requests took until they were answered.
+    """How long requests took until they were answered.
 
     @ivar seconds: A clock's, which must not jump.
     @ivar took: By kind.
@@ -51,8 +49,7 @@ class Calls:
     took: dict[Kind, Durations] = field(factory=dict, init=False)
 
     def add(self, code: int, answer: int, begun: float, *, held: bool = False) -> None:
-        """
-        A request was answered.
+        """A request was answered.
 
         @param answer: The code of the answer.
         @param begun: When it came, in the clock's seconds.
@@ -65,21 +62,15 @@ class Calls:
         took.add(self.seconds() - begun)
 
     def answered(self, code: int, begun: float, answer: Answer) -> None:
-        """
-        A handler gave its answer at once.
-        """
+        """A handler gave its answer at once."""
         self.add(code, _code_of(answer), begun)
 
     def failed(self, code: int, begun: float, error: BaseException) -> None:
-        """
-        A handler raised.
-        """
+        """A handler raised."""
         self.add(code, _code_for(error), begun)
 
     def later(self, code: int, begun: float, answer: Deferred[Answer]) -> Deferred[Answer]:
-        """
-        A handler gives its answer later.  What its client did not wait for is not counted.
-        """
+        """A handler gives its answer later.  What its client did not wait for is not counted."""
 
         def told(result: Any) -> Any:
             if isinstance(result, Failure) and result.check(CancelledError):
@@ -93,8 +84,7 @@ class Calls:
 
 @define(eq=False)
 class RefusedRequests:
-    """
-    Requests that nothing here serves: which feature a client misses.
+    """Requests that nothing here serves: which feature a client misses.
 
     @ivar counts: How many, by code and the client's host.
     """
@@ -102,9 +92,7 @@ class RefusedRequests:
     counts: Counter[tuple[int, str]] = field(factory=Counter, init=False)
 
     def add(self, code: int, host: str) -> None:
-        """
-        One came.
-        """
+        """One came."""
         key = code, host
         if len(self.counts) >= MOST_REFUSED and key not in self.counts:
             key = -1, OTHERS
@@ -112,9 +100,7 @@ class RefusedRequests:
 
 
 def refused_rows(counts: Counter[tuple[int, str]]) -> list[dict[str, Any]]:
-    """
-    C{refusedRequests} of C{/status}, the commonest first.
-    """
+    """C{refusedRequests} of C{/status}, the commonest first."""
     return [
         {"code": code, "name": name_of(code), "client": host, "count": count}
         for (code, host), count in counts.most_common()
@@ -122,9 +108,7 @@ def refused_rows(counts: Counter[tuple[int, str]]) -> list[dict[str, Any]]:
 
 
 def name_of(code: int) -> str:
-    """
-    What a request code is called; its number, where it has no name here.
-    """
+    """What a request code is called; its number, where it has no name here."""
     for codes in (RequestCode, ControllerRequestCode):
         if code in codes.__members__.values():
             return codes(code).name

@@ -1,5 +1,4 @@
-"""
-The asking side: one connection an address, made when it is needed.
+"""The asking side: one connection an address, made when it is needed.
 
 Source: docs/protocol/remoting.md, Connections.
 """
@@ -43,8 +42,7 @@ Endpoints = Callable[[str, int], IStreamClientEndpoint]
 def tcp_endpoints(
     reactor: Any, timeout: float = CONNECT_TIMEOUT, tls: OutgoingTls = IN_CLEAR_TEXT
 ) -> Endpoints:
-    """
-    Connect by TCP, asking the resolver for names alone.
+    """Connect by TCP, asking the resolver for names alone.
 
     @param timeout: Seconds.
     """
@@ -64,8 +62,7 @@ def tcp_endpoints(
 
 @frozen
 class _Attempt:
-    """
-    One connection in the making.
+    """One connection in the making.
 
     @ivar waiting: Who wants it.  Of those, some may have given up.
     """
@@ -75,9 +72,7 @@ class _Attempt:
 
 
 class _Factory(Factory):
-    """
-    Makes the protocols of a pool's connections.
-    """
+    """Makes the protocols of a pool's connections."""
 
     noisy = False
 
@@ -90,8 +85,7 @@ class _Factory(Factory):
 
 
 class RemotingClient:
-    """
-    Ask brokers and name servers by their addresses.
+    """Ask brokers and name servers by their addresses.
 
     A connection stays until it is idle, or the peer closes it; the next request makes a new
     one.  Peers may ask back: C{registry} answers them.
@@ -110,8 +104,7 @@ class RemotingClient:
         credentials: Credentials | None = None,
         tls: OutgoingTls = IN_CLEAR_TEXT,
     ) -> None:
-        """
-        @param clock: A reactor, or a clock when C{endpoints} are given.
+        """@param clock: A reactor, or a clock when C{endpoints} are given.
         @param endpoints: L{tcp_endpoints} of the reactor by default, with C{tls}.
         @param close_on_timeout: Whether a request that is not answered in time ends the
             connection, as with stock clients, and with it all else that waits there.
@@ -134,8 +127,7 @@ class RemotingClient:
     def request(
         self, address: str, command: Command, timeout: float = REQUEST_TIMEOUT
     ) -> Deferred[Command]:
-        """
-        Ask.
+        """Ask.
 
         @param address: C{host:port}, an IPv6 host in brackets.
         @param timeout: Seconds for all of it, connecting included.
@@ -159,8 +151,7 @@ class RemotingClient:
         )
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """
-        Tell.
+        """Tell.
 
         @return: Fires when it was given to a connection, which says nothing about its arrival.
             Fails with L{RemotingUnreachable}.
@@ -168,8 +159,7 @@ class RemotingClient:
         return self.connect(address).addCallback(lambda connection: connection.oneway(command))
 
     def connect(self, address: str) -> Deferred[RemotingProtocol]:
-        """
-        Have a connection.  All who want one while it is made share the attempt; it goes on
+        """Have a connection.  All who want one while it is made share the attempt; it goes on
         when one of them gives up.
         """
         result: Deferred[RemotingProtocol] = Deferred()
@@ -192,8 +182,7 @@ class RemotingClient:
         return result
 
     def close(self) -> Deferred[None]:
-        """
-        Close all connections and make no more.
+        """Close all connections and make no more.
 
         @return: Fires when the last one is gone.
         """
@@ -223,8 +212,7 @@ class RemotingClient:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """
-    Host and port of C{host:port} or C{[host]:port}.
+    """Host and port of C{host:port} or C{[host]:port}.
 
     @raise ValueError: If it is neither.
     """

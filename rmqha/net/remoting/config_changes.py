@@ -1,5 +1,4 @@
-"""
-What an administrator asks to be changed: requests 25 and 318, whose bodies are Java properties.
+"""What an administrator asks to be changed: requests 25 and 318, whose bodies are Java properties.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -17,8 +16,7 @@ from rmqha.wire.remoting.command import Command
 
 
 def asked(command: Command) -> dict[str, str]:
-    """
-    The keys to be changed, and their values as they stand there.
+    """The keys to be changed, and their values as they stand there.
 
     @raise RequestRefused: If the body cannot be read.
     """
@@ -33,8 +31,7 @@ def asked(command: Command) -> dict[str, str]:
 
 
 def tell(log: Logger, who: str, changes: Iterable[object]) -> None:
-    """
-    Log each key that was changed, and by whom.
+    """Log each key that was changed, and by whom.
 
     @param changes: In words that follow C{changed}.
     """

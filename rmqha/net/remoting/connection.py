@@ -1,5 +1,4 @@
-"""
-One remoting connection: requests and answers in both directions.
+"""One remoting connection: requests and answers in both directions.
 
 Each side numbers its own requests; whether a frame is one or an answer is told by its flag
 alone.  Answers leave in the order they are ready, those of one reactor turn together.
@@ -55,8 +54,7 @@ REQUEST_TIMEOUT = 3.0
 
 @implementer(IHandshakeListener)
 class RemotingProtocol(Protocol):
-    """
-    Ask a peer, and answer it.
+    """Ask a peer, and answer it.
 
     @ivar host: The peer's address without the port.
     @ivar address: Host and port.
@@ -81,9 +79,7 @@ class RemotingProtocol(Protocol):
         *,
         close_on_timeout: bool = False,
     ) -> None:
-        """
-        @param gate: For an accepted connection: whether it may speak TLS.
-        """
+        """@param gate: For an accepted connection: whether it may speak TLS."""
         self._all = connections
         self._gate = gate
         self.close_on_timeout = close_on_timeout
@@ -116,9 +112,7 @@ class RemotingProtocol(Protocol):
         self._all.joined(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Take frames, in any pieces.
-        """
+        """Take frames, in any pieces."""
         if self._gate is not None and self._greet(data):
             return
         if not self.opened:
@@ -150,9 +144,7 @@ class RemotingProtocol(Protocol):
             self._greedy = False
 
     def _decoded(self, data: bytes, most: int | None = None) -> list[Command]:
-        """
-        The next commands; none if the peer is wrong, and given up.
-        """
+        """The next commands; none if the peer is wrong, and given up."""
         try:
             commands = self._decoder.receive(data, most)
         except RemotingFrameError as error:
@@ -163,17 +155,13 @@ class RemotingProtocol(Protocol):
         return commands
 
     def _known(self) -> None:
-        """
-        A frame came: it is one of ours.
-        """
+        """A frame came: it is one of ours."""
         if self._stranger:
             self._stranger = False
             self._all.door.known(self)
 
     def _in_slices(self) -> None:
-        """
-        Take what may be many frames more, for L{TURN} seconds.
-        """
+        """Take what may be many frames more, for L{TURN} seconds."""
         clock = self._all.clock
         until = clock.seconds() + TURN
         with self._all.registry.together():
@@ -181,9 +169,7 @@ class RemotingProtocol(Protocol):
                 self._serve_some(b"")
 
     def _serve_some(self, data: bytes) -> None:
-        """
-        Take the next frames: a run that is served as such, or those of a slice.
-        """
+        """Take the next frames: a run that is served as such, or those of a slice."""
         found = self._decoder.next_frame(data)
         if found is not None:
             data, at = found
@@ -201,8 +187,7 @@ class RemotingProtocol(Protocol):
             self._take(commands)
 
     def _wait_for_turn(self, seconds: float = 0.0) -> None:
-        """
-        Let the others have their turn: read no more until this connection's comes again.
+        """Let the others have their turn: read no more until this connection's comes again.
 
         @param seconds: When it may come at the earliest.
         """
@@ -218,9 +203,7 @@ class RemotingProtocol(Protocol):
         self._all.in_turn(self)
 
     def go_on(self) -> None:
-        """
-        It is this connection's turn.
-        """
+        """It is this connection's turn."""
         if not self.opened:
             return
         self._held = False
@@ -239,8 +222,7 @@ class RemotingProtocol(Protocol):
                 self._all.unasked += 1
 
     def _greet(self, data: bytes) -> bool:
-        """
-        See whether the peer speaks TLS, by its first byte.
+        """See whether the peer speaks TLS, by its first byte.
 
         @return: Whether the bytes were taken care of.
         """
@@ -258,22 +240,17 @@ class RemotingProtocol(Protocol):
         return refusal is not None or hello
 
     def handshakeCompleted(self) -> None:
-        """
-        TLS is up: the sweep need not end a handshake that takes too long.
-        """
+        """TLS is up: the sweep need not end a handshake that takes too long."""
         self._handshake = None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Requests that wait for answers fail.
-        """
+        """Requests that wait for answers fail."""
         refused = tls_refusal(self.transport, reason) if self.opened else None
         self._end("peer" if refused is None else refused.reason, refused)
         self._all.gone(self)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
-        """
-        Give the connection up.
+        """Give the connection up.
 
         @param reason: One word, for the counters.
         @param error: What the peer did, for the log.
@@ -289,8 +266,7 @@ class RemotingProtocol(Protocol):
                 self.transport.abortConnection()
 
     def release(self) -> None:
-        """
-        Give the connection up if anything it was answered is not sent yet: what the answer
+        """Give the connection up if anything it was answered is not sent yet: what the answer
         shows is about to change.
         """
         if not self.opened:
@@ -317,9 +293,7 @@ class RemotingProtocol(Protocol):
         return True
 
     def look(self, now: float) -> None:
-        """
-        A sweep: close what is silent or does not read.
-        """
+        """A sweep: close what is silent or does not read."""
         if not self.opened:
             return
         limits, outbox = self._all.limits, self._outbox
@@ -334,8 +308,7 @@ class RemotingProtocol(Protocol):
     # --- asking -----------------------------------------------------------------
 
     def request(self, command: Command, timeout: float = REQUEST_TIMEOUT) -> Deferred[Command]:
-        """
-        Ask.
+        """Ask.
 
         @param command: The request; it is given this connection's next number.
         @param timeout: Seconds to wait.
@@ -357,9 +330,7 @@ class RemotingProtocol(Protocol):
         return outstanding.ask(command.opaque, command.code, timeout)
 
     def oneway(self, command: Command) -> None:
-        """
-        Tell; there is no answer.
-        """
+        """Tell; there is no answer."""
         if self._outstanding is None:
             self._outstanding = PendingRequests(self._all.clock, self._expired)
         command.opaque = self._outstanding.number()
@@ -376,8 +347,7 @@ class RemotingProtocol(Protocol):
     # --- answering --------------------------------------------------------------
 
     def send(self, command: Command | Scattered) -> None:
-        """
-        Send a command as it is, together with all else that is ready in this turn.
+        """Send a command as it is, together with all else that is ready in this turn.
 
         @raise RemotingFrameError: If it cannot be a frame.
         """
@@ -394,17 +364,13 @@ class RemotingProtocol(Protocol):
             self._outbox.add(encode(command))
 
     def send_frames(self, frames: bytes) -> None:
-        """
-        Send what are frames already, as L{send} does.
-        """
+        """Send what are frames already, as L{send} does."""
         if self.opened:
             self._active = self._all.clock.seconds()
             self._outbox.add(frames)
 
     def takes(self, requests: int) -> bool:
-        """
-        Whether so many more requests may be in progress.
-        """
+        """Whether so many more requests may be in progress."""
         return len(self._serving) + self.in_runs + requests <= self._all.limits.requests
 
     def _serve(self, command: Command) -> None:
@@ -430,9 +396,7 @@ class RemotingProtocol(Protocol):
             self._finish(result, command)
 
     def _finish(self, result: Answer | Failure, command: Command) -> None:
-        """
-        Send the answer, unless the request was one-way.
-        """
+        """Send the answer, unless the request was one-way."""
         if isinstance(result, Failure):
             self._all.failed(self, command, result)
             result = failed(command, result)

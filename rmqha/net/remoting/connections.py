@@ -1,5 +1,5 @@
-"""
-What the connections of one port, or of one client, share: handlers, limits, counters and a sweep.
+"""What the connections of one port, or of one client, share: handlers, limits, counters and a
+sweep.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ MiB = 1024 * 1024
 
 @frozen(kw_only=True)
 class ConnectionLimits:
-    """
-    How long and how much.
+    """How long and how much.
 
     @ivar idle: Seconds without a byte in either direction before a connection is closed; stock
         brokers and clients both have 120.
@@ -63,8 +62,7 @@ class ConnectionLimits:
 
 
 class Connections:
-    """
-    All connections of one side.
+    """All connections of one side.
 
     @ivar door: Who is connected, and who may be.
     @ivar sign: Adds to a request of ours who sends it.
@@ -84,8 +82,7 @@ class Connections:
         *,
         sign: Callable[[Command], None] = lambda command: None,
     ) -> None:
-        """
-        @param name: Whose they are, in the words that follow C{connections}.
+        """@param name: Whose they are, in the words that follow C{connections}.
         @param sign: Adds to a request of ours who sends it.
         """
         self.clock = clock
@@ -104,15 +101,12 @@ class Connections:
 
     @property
     def live(self) -> dict[RemotingProtocol, None]:
-        """
-        Those there are, in the order they came.
-        """
+        """Those there are, in the order they came."""
         return self.door.inside
 
     @property
     def closed(self) -> Counter[str]:
-        """
-        How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
+        """How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
         C{timeout}, C{not-allowed}, C{too-many}, C{released}, C{internal}, C{crowded-out} (it had
         sent nothing, and others came), C{stopped}, the reason of a L{TlsRefused
         <rmqha.net.tls.errors.TlsRefused>}, or the class of the L{RemotingFrameError
@@ -123,16 +117,12 @@ class Connections:
     # --- what connections tell ------------------------------------------------
 
     def joined(self, connection: RemotingProtocol) -> None:
-        """
-        One is there.  The sweep runs as long as there is any.
-        """
+        """One is there.  The sweep runs as long as there is any."""
         self.door.entered(connection)
         self._sweeping.start(SWEEP)
 
     def ended(self, connection: RemotingProtocol, reason: str, error: Exception | None) -> None:
-        """
-        One does no more; its socket may still be open.
-        """
+        """One does no more; its socket may still be open."""
         self.closed[reason] += 1
         if error is not None:
             self.warn(
@@ -145,9 +135,7 @@ class Connections:
                 self._log.failure("Cleanup after a closed connection failed")
 
     def gone(self, connection: RemotingProtocol) -> None:
-        """
-        A connection's socket is closed.
-        """
+        """A connection's socket is closed."""
         self.door.left(connection)
         if not self.live:
             self.door.quiet.flush()
@@ -178,24 +166,19 @@ class Connections:
     def warn(
         self, cause: str, connection: RemotingProtocol, message: str, **fields: object
     ) -> None:
-        """
-        Write a line about a peer, at a bounded rate.
-        """
+        """Write a line about a peer, at a bounded rate."""
         self.door.quiet.warn(cause, connection.host, message, address=connection.address, **fields)
 
     # --- turns ----------------------------------------------------------------
 
     def soon(self, outbox: Outbox) -> None:
-        """
-        Flush an outbox at the end of this reactor turn, when all its answers are there.
-        """
+        """Flush an outbox at the end of this reactor turn, when all its answers are there."""
         if not self._due:
             self.clock.callLater(0, self._flush)
         self._due.append(outbox)
 
     def in_turn(self, connection: RemotingProtocol) -> None:
-        """
-        Let a connection go on in one of the next reactor turns.  In each only one does, so that
+        """Let a connection go on in one of the next reactor turns.  In each only one does, so that
         those who have little to ask wait for one such slice at the most.
         """
         self._in_turn.append(connection)
@@ -204,9 +187,7 @@ class Connections:
 
     @property
     def crowded(self) -> bool:
-        """
-        Whether any connection waits for its turn.
-        """
+        """Whether any connection waits for its turn."""
         return bool(self._in_turn)
 
     def _next_turn(self) -> None:
@@ -222,8 +203,7 @@ class Connections:
             connection.close("internal")
 
     def loose(self, size: int) -> float:
-        """
-        Account for what the lenient reader had to read.
+        """Account for what the lenient reader had to read.
 
         @return: Seconds until who sent it may send more.
         """
@@ -241,9 +221,7 @@ class Connections:
         self.door.quiet.sweep()
 
     def release(self) -> None:
-        """
-        Close those with answers on their way, as the memory these show is about to go.
-        """
+        """Close those with answers on their way, as the memory these show is about to go."""
         for connection in tuple(self.live):
             connection.release()
 
@@ -251,29 +229,22 @@ class Connections:
 
     @property
     def stopping(self) -> bool:
-        """
-        Whether no more connections are taken.
-        """
+        """Whether no more connections are taken."""
         return self.door.stopping
 
     def stop(self) -> Deferred[None]:
-        """
-        Close all, letting them have what was written.
+        """Close all, letting them have what was written.
 
         @return: Fires when the last one is gone.
         """
         return self.door.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._sweeping
 
     def status(self) -> dict[str, object]:
-        """
-        Numbers for a status page.
-        """
+        """Numbers for a status page."""
         return {
             "connections": len(self.live),
             "unasked": self.unasked,

@@ -1,5 +1,4 @@
-"""
-What this node's own requests are signed with: a file like mqadmin's C{tools.yml}.
+"""What this node's own requests are signed with: a file like mqadmin's C{tools.yml}.
 
 Source: docs/guide/access-control.rst.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.signature import Credentials
 
 
 def read_credentials(path: Path | None) -> Credentials | None:
-    """
-    Read such a file.
+    """Read such a file.
 
     @param path: C{None} for none.
     @raise KeyFileInvalid: If it cannot be read, or lacks C{accessKey} or C{secretKey}.

@@ -1,6 +1,4 @@
-"""
-What may happen to a request that a node has made.
-"""
+"""What may happen to a request that a node has made."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from rmqha.errors import RmqhaError
 
 
 class ConnectionEnded(ConnectionLost, RmqhaError):
-    """
-    The connection ended before the answer came.
+    """The connection ended before the answer came.
 
     @ivar address: Host and port of the peer.
     @ivar cause: Why it ended: one word, or what the peer did.

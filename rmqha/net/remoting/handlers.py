@@ -1,5 +1,4 @@
-"""
-Which handler answers which request, and what is answered without one or when it fails.
+"""Which handler answers which request, and what is answered without one or when it fails.
 
 A handler is a callable, found by the request's code.  Its answer goes to who asked, in the
 kind of header the request came with; for a one-way request it is dropped.
@@ -35,8 +34,7 @@ OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 
 @frozen
 class Scattered:
-    """
-    A command whose body lies in several places, such as adjacent records of two files.
+    """A command whose body lies in several places, such as adjacent records of two files.
 
     @ivar command: The command; its own body is not sent.
     @ivar body: Views that must not change until they are sent.
@@ -57,27 +55,20 @@ L{RequestRefused} answers with its code and remark, any other error with code 1.
 
 
 class Lane(Protocol):
-    """
-    Serves runs of frames of one code without making commands of them.
-    """
+    """Serves runs of frames of one code without making commands of them."""
 
     @property
     def code(self) -> int:
-        """
-        The code of the run that was served last.
-        """
+        """The code of the run that was served last."""
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
-        """
-        Serve frames as L{Registry.serve_run} says.
-        """
+        """Serve frames as L{Registry.serve_run} says."""
 
 
 class Registry:
-    """
-    The handlers of one port.
+    """The handlers of one port.
 
     @ivar lane: Is asked first; C{None} for none.
     @ivar calls: How long answers took.
@@ -89,8 +80,7 @@ class Registry:
         together: Callable[[], AbstractContextManager[None]] = nullcontext,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """
-        @param together: Gives what surrounds requests that came together: what can be done for
+        """@param together: Gives what surrounds requests that came together: what can be done for
             all of them at once is done at its end.
         @param seconds: A clock's, which must not jump.
         """
@@ -101,14 +91,11 @@ class Registry:
         self.lane: Lane | None = None
 
     def together(self) -> AbstractContextManager[None]:
-        """
-        Surround requests that came together.
-        """
+        """Surround requests that came together."""
         return self._together()
 
     def register(self, code: int, handler: Handler) -> None:
-        """
-        Answer a code's requests with this handler.
+        """Answer a code's requests with this handler.
 
         @raise ValueError: If another one does already.
         """
@@ -116,22 +103,17 @@ class Registry:
             raise ValueError(f"request code {code} already has a handler")
 
     def handles(self, code: int) -> bool:
-        """
-        Whether a code's requests have a handler.
-        """
+        """Whether a code's requests have a handler."""
         return code in self._handlers
 
     def codes(self) -> frozenset[int]:
-        """
-        The codes that are handled.
-        """
+        """The codes that are handled."""
         return frozenset(self._handlers)
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int
     ) -> tuple[int, int]:
-        """
-        Have frames answered in one go, if they are of a kind for which there is a way to do so.
+        """Have frames answered in one go, if they are of a kind for which there is a way to do so.
 
         @param at: Where in C{data} the first one begins.
         @param stop: None is served that begins here or later.
@@ -140,9 +122,7 @@ class Registry:
         return (0, at) if self.lane is None else self.lane.serve_run(connection, data, at, stop)
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-        """
-        Have a request answered.  Whatever the handler raises comes out of here.
-        """
+        """Have a request answered.  Whatever the handler raises comes out of here."""
         code, calls = command.code, self.calls
         handler = self._handlers.get(code)
         if handler is None:
@@ -164,15 +144,12 @@ class Registry:
 
 
 def overloaded(command: Command) -> Command:
-    """
-    The answer to a request that is one too many.
-    """
+    """The answer to a request that is one too many."""
     return command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD)
 
 
 def failed(command: Command, failure: Failure) -> Command:
-    """
-    The answer to a request whose handler failed.
+    """The answer to a request whose handler failed.
 
     Our own errors speak for themselves; of all others the class says more than the text.
     """

@@ -1,5 +1,4 @@
-"""
-Open remoting ports now, or say at once why that is impossible.
+"""Open remoting ports now, or say at once why that is impossible.
 
 Source: docs/protocol/remoting.md, Ports.
 """
@@ -19,8 +18,7 @@ BACKLOG = 1024
 
 
 def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "") -> IListeningPort:
-    """
-    Listen on one port.
+    """Listen on one port.
 
     @param reactor: One that watches file descriptors (C{IReactorFDSet}).
     @param port: 0 takes a free one.
@@ -34,8 +32,7 @@ def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "")
 def listen_twice(
     reactor: Any, factory: ServerFactory, vip: ServerFactory, port: int, interface: str = ""
 ) -> list[IListeningPort]:
-    """
-    Listen on a broker's port and its VIP port, both or none.
+    """Listen on a broker's port and its VIP port, both or none.
 
     @param vip: Serves the VIP port.
     @param port: C{listenPort}; 3 at least, so that there is a VIP port.

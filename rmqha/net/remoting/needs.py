@@ -1,5 +1,4 @@
-"""
-What a request needs of who sends it, stated beside its handler.
+"""What a request needs of who sends it, stated beside its handler.
 
 Each part of a server gives its handlers together with their needs, so that none is without one.
 
@@ -22,8 +21,7 @@ from rmqha.wire.remoting.command import Command
 
 @frozen(kw_only=True)
 class Need:
-    """
-    What is needed of any peer.
+    """What is needed of any peer.
 
     @ivar said: All of it in words, for the table of request codes in the documentation.
     @ivar listed: Whether only peers of a list may send it: C{adminAllowedPeers} of a broker,
@@ -55,8 +53,7 @@ ADMINISTRATION_BY_TEXT = evolve(ADMINISTRATION, text=True)
 
 
 def only_listed(need: Need, handler: Handler, allowed: Allowed, refusal: str) -> Handler:
-    """
-    A handler that works for the peers of a list alone, if it needs one.
+    """A handler that works for the peers of a list alone, if it needs one.
 
     @param refusal: What other peers may not do.
     """
@@ -72,7 +69,5 @@ def only_listed(need: Need, handler: Handler, allowed: Allowed, refusal: str) ->
 
 
 def audited_as(need: Need, handler: Handler) -> Handler:
-    """
-    A handler whose requests are told to the log, if they are to be.
-    """
+    """A handler whose requests are told to the log, if they are to be."""
     return audited(handler, with_body=need.text) if need.audited else handler

@@ -1,5 +1,4 @@
-"""
-What leaves on one connection: together, without a copy where that is possible, and only as
+"""What leaves on one connection: together, without a copy where that is possible, and only as
 fast as the peer reads.
 
 Three things happen to a peer that asks more than it reads.  Its connection's transport has
@@ -24,8 +23,7 @@ PAUSE_ABOVE = 256 * 1024
 
 @implementer(IPushProducer)
 class Outbox:
-    """
-    Gather what is ready in one reactor turn, and write it once.
+    """Gather what is ready in one reactor turn, and write it once.
 
     @ivar held: Bytes not yet given to the transport.
     @ivar stuck_since: Since when the transport takes nothing, in the clock's seconds.
@@ -46,9 +44,7 @@ class Outbox:
     )
 
     def __init__(self, transport: Any, clock: IReactorTime, soon: Callable[[Outbox], None]) -> None:
-        """
-        @param soon: Has L{flush} called before the reactor waits again.
-        """
+        """@param soon: Has L{flush} called before the reactor waits again."""
         self._transport = transport
         self._clock = clock
         self._soon = soon
@@ -62,15 +58,12 @@ class Outbox:
         transport.registerProducer(self, True)
 
     def add(self, part: Part) -> None:
-        """
-        Let something leave in this turn.
-        """
+        """Let something leave in this turn."""
         self._parts.append(part)
         self._grow(len(part))
 
     def extend(self, parts: Sequence[Part]) -> None:
-        """
-        Let several parts leave in this turn, one after the other.
+        """Let several parts leave in this turn, one after the other.
 
         @param parts: Byte views of one dimension.  What they show must not change until sent.
         """
@@ -79,15 +72,11 @@ class Outbox:
         self._grow(sum(map(len, parts)))
 
     def cork(self) -> None:
-        """
-        More comes, and L{flush} will be called.
-        """
+        """More comes, and L{flush} will be called."""
         self._due = True
 
     def flush(self) -> None:
-        """
-        Write what there is, as much as the transport takes.
-        """
+        """Write what there is, as much as the transport takes."""
         self._due = False
         while self._parts and self.stuck_since is None:
             self._write(self._take())
@@ -96,9 +85,7 @@ class Outbox:
             self._read_or_not()
 
     def hold_back(self, yes: bool) -> None:
-        """
-        Read nothing from the peer for now, or go on, whatever waits for it.
-        """
+        """Read nothing from the peer for now, or go on, whatever waits for it."""
         self._held_back = yes
         self._read_or_not()
 
@@ -112,9 +99,7 @@ class Outbox:
                 self._transport.pauseProducing()
 
     def finish(self) -> None:
-        """
-        Write all there is, whether or not it is taken.
-        """
+        """Write all there is, whether or not it is taken."""
         parts, self._parts = self._parts, []
         self.held = 0
         if parts:
@@ -122,16 +107,12 @@ class Outbox:
 
     @property
     def unsent(self) -> bool:
-        """
-        Whether anything was not given to the kernel yet: views of it must still not change.
-        """
+        """Whether anything was not given to the kernel yet: views of it must still not change."""
         direct = regions(self._transport)
         return bool(self._parts) or (direct is not None and direct.queued > 0)
 
     def close(self) -> None:
-        """
-        Drop what was not written yet; nothing more leaves.
-        """
+        """Drop what was not written yet; nothing more leaves."""
         self._parts = []
         self.held = 0
         self._due = self._reading = True
@@ -148,9 +129,7 @@ class Outbox:
             self._soon(self)
 
     def _take(self) -> list[Part]:
-        """
-        One turn's parts, about L{TURN} bytes.
-        """
+        """One turn's parts, about L{TURN} bytes."""
         parts = self._parts
         if self.held <= TURN:
             self._parts = []
@@ -176,19 +155,13 @@ class Outbox:
     # --- IPushProducer ------------------------------------------------------
 
     def pauseProducing(self) -> None:
-        """
-        The transport has enough for now.
-        """
+        """The transport has enough for now."""
         self.stuck_since = self._clock.seconds()
 
     def resumeProducing(self) -> None:
-        """
-        The transport has sent what it had: the peer reads again.
-        """
+        """The transport has sent what it had: the peer reads again."""
         self.stuck_since = None
         self.flush()
 
     def stopProducing(self) -> None:
-        """
-        The transport will take nothing more; its protocol is told by itself.
-        """
+        """The transport will take nothing more; its protocol is told by itself."""

@@ -1,5 +1,4 @@
-"""
-The requests one side of a connection has asked, until they are answered or late.
+"""The requests one side of a connection has asked, until they are answered or late.
 
 Source: docs/protocol/remoting.md, Requests and answers.
 """
@@ -21,8 +20,7 @@ _SIGN = 1 << 31
 
 @frozen
 class PendingRequest:
-    """
-    One request that waits.
+    """One request that waits.
 
     @ivar code: The request's code.
     @ivar timeout: Seconds it may wait.
@@ -38,8 +36,7 @@ class PendingRequest:
 
 @define
 class PendingRequests:
-    """
-    Number requests and find them again by their answers.
+    """Number requests and find them again by their answers.
 
     There is one timer for all of them, at or before the earliest deadline: a request that is
     answered in time does not touch it.
@@ -58,16 +55,13 @@ class PendingRequests:
         return len(self._questions)
 
     def number(self) -> int:
-        """
-        The next request's number: signed, 32 bits, wrapping around.
-        """
+        """The next request's number: signed, 32 bits, wrapping around."""
         opaque = self._opaque
         self._opaque = (opaque + 1 + _SIGN) % _WRAP - _SIGN
         return opaque
 
     def ask(self, opaque: int, code: int, timeout: float) -> Deferred[Command]:
-        """
-        Wait for an answer.
+        """Wait for an answer.
 
         @param opaque: The request's L{number}.
         @param timeout: For so many seconds.
@@ -81,8 +75,7 @@ class PendingRequests:
         return answered
 
     def answer(self, command: Command) -> bool:
-        """
-        Hand an answer to the request it belongs to.
+        """Hand an answer to the request it belongs to.
 
         @return: Whether there is one that still waits.
         """
@@ -93,9 +86,7 @@ class PendingRequests:
         return True
 
     def fail(self, error: Exception) -> None:
-        """
-        There will be no more answers.
-        """
+        """There will be no more answers."""
         questions, self._questions = self._questions, {}
         if self._timer is not None:
             self._timer.cancel()

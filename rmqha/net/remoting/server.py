@@ -1,6 +1,4 @@
-"""
-The answering side of a remoting port.
-"""
+"""The answering side of a remoting port."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 
 
 class RemotingFactory(ServerFactory):
-    """
-    Serve remoting on one port or several.
+    """Serve remoting on one port or several.
 
     @ivar connections: Those there are, with their counters, and the end of all.
     """
@@ -36,8 +33,7 @@ class RemotingFactory(ServerFactory):
         gate: TlsGate | None = None,
         name: str = "client port",
     ) -> None:
-        """
-        @param clock: Its C{seconds} must not jump: give it a monotonic one.
+        """@param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param allowed: Which peers may connect; empty means all.
         @param gate: Whether TLS is spoken; by default it is not.
         @param name: What it is, for the log and the status.
@@ -48,15 +44,11 @@ class RemotingFactory(ServerFactory):
         self._gate = gate or CLEAR_TEXT
 
     def logPrefix(self) -> str:
-        """
-        What Twisted says is listening.
-        """
+        """What Twisted says is listening."""
         return self._name
 
     def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
-        """
-        Take a connection, or refuse it before anything is read.
-        """
+        """Take a connection, or refuse it before anything is read."""
         if self.connections.door.admits(host_of(addr)):
             return RemotingProtocol(self.connections, self._gate)
         return None

@@ -1,6 +1,4 @@
-"""
-What can be wrong with certificates: in our own files, and with a peer's.
-"""
+"""What can be wrong with certificates: in our own files, and with a peer's."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import RmqhaError
 
 @frozen
 class TlsFilesInvalid(RmqhaError):
-    """
-    A key or certificates cannot be used.
+    """A key or certificates cannot be used.
 
     @ivar path: The file.
     @ivar reason: What is wrong with it; never what stands in it.
@@ -27,8 +24,7 @@ class TlsFilesInvalid(RmqhaError):
 
 @frozen
 class TlsRefused(RmqhaError):
-    """
-    A connection ended because of TLS, or because it spoke none.
+    """A connection ended because of TLS, or because it spoke none.
 
     @ivar reason: One word for the counters: C{clear-text}, C{tls-disabled}, C{tls-certificate},
         C{tls-no-certificate}, C{tls-handshake} or C{stock-master}.

@@ -1,5 +1,5 @@
-"""
-TLS and clear text on one port, told apart by a connection's first byte (C{tlsMode}, C{haTlsMode}).
+"""TLS and clear text on one port, told apart by a connection's first byte (C{tlsMode},
+C{haTlsMode}).
 
 RocketMQ makes a certificate of its own where none is configured and its clients then trust
 anything; here a port without a certificate speaks no TLS.
@@ -30,8 +30,7 @@ TOO_SLOW = f"it did not end the TLS handshake in {HANDSHAKE_TIMEOUT:.0f} s"
 
 @frozen
 class TlsGate:
-    """
-    Decide by the first byte.
+    """Decide by the first byte.
 
     @ivar mode: What is accepted.
     @ivar context: Makes the TLS side of each connection, as C{startTLS} needs it; C{None} has
@@ -49,15 +48,13 @@ class TlsGate:
 
     @property
     def waits_for_hello(self) -> bool:
-        """
-        Whether a connection is nothing before its handshake is done, so that its time for that
+        """Whether a connection is nothing before its handshake is done, so that its time for that
         begins when it is there, and not with its first byte.
         """
         return self.mode is TlsMode.ENFORCING
 
     def refusal(self, hello: bool) -> TlsRefused | None:
-        """
-        Why a connection cannot stay; C{None} when it may.
+        """Why a connection cannot stay; C{None} when it may.
 
         @param hello: Whether it begins with L{HANDSHAKE}.
         """

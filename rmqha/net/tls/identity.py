@@ -1,5 +1,4 @@
-"""
-A key and certificates that are in use, and read again when somebody has changed their files.
+"""A key and certificates that are in use, and read again when somebody has changed their files.
 
 Connections that there are keep what they began with; the next ones take what is new.  Files that
 cannot be used change nothing: what was read before stays in force, and the node says so until they
@@ -40,8 +39,7 @@ Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsConnection(SSL.Connection):
-    """
-    One whose memory goes when the connection does.
+    """One whose memory goes when the connection does.
 
     A peer that leaves without TLS's own farewell makes the last read fail.  Twisted keeps that
     error in a cycle with the frames that it went through, and OpenSSL's 70 KiB would stay in one
@@ -49,9 +47,7 @@ class TlsConnection(SSL.Connection):
     """
 
     def recv(self, bufsiz: int, flags: int | None = None) -> bytes:
-        """
-        Read; an error leaves no frame behind that knows this connection.
-        """
+        """Read; an error leaves no frame behind that knows this connection."""
         try:
             return super().recv(bufsiz, flags)
         except SSL.Error as error:
@@ -62,8 +58,7 @@ class TlsConnection(SSL.Connection):
 @implementer(IOpenSSLServerConnectionCreator)
 @define(eq=False)
 class TlsIdentity:
-    """
-    One use of a key and certificates.
+    """One use of a key and certificates.
 
     @ivar role: What they are for, in one word for metrics.
     @ivar purpose: The same in words.
@@ -88,8 +83,7 @@ class TlsIdentity:
     _log = Logger()
 
     def load(self) -> None:
-        """
-        Read the files for the first time.
+        """Read the files for the first time.
 
         @raise TlsFilesInvalid: If one cannot be used.
         """
@@ -97,9 +91,7 @@ class TlsIdentity:
         self._adopt(material)
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """
-        The side of a port in its next connection.
-        """
+        """The side of a port in its next connection."""
         assert self._context is not None, "of a port that has a certificate, after load"
         return TlsConnection(self._context, None)
 
@@ -116,9 +108,7 @@ class TlsIdentity:
         return tuple(_stamp(path) for path in self.files)
 
     def look(self, in_thread: Callable[..., Deferred[Any]]) -> Deferred[None]:
-        """
-        Read the files again if they have changed.
-        """
+        """Read the files again if they have changed."""
         return in_thread(self._changed).addCallback(self._looked)
 
     def _changed(self) -> TlsMaterial | TlsFilesInvalid | None:
@@ -147,9 +137,8 @@ class TlsIdentity:
             )
 
     def health(self, now: float, near: float, reads: float) -> Iterator[HealthReason]:
-        """
-        Files that cannot be used, or that a thread does not come back from, and a certificate that
-        ends soon.
+        """Files that cannot be used, or that a thread does not come back from, and a certificate
+        that ends soon.
 
         @param now: Seconds since 1970.
         @param near: How many seconds ahead an end is told; 0 is never.
@@ -171,8 +160,7 @@ class TlsIdentity:
             )
 
     def status(self, now: float) -> dict[str, object]:
-        """
-        A row of C{tls} in C{/status}.
+        """A row of C{tls} in C{/status}.
 
         @param now: Seconds since 1970.
         """
@@ -191,8 +179,7 @@ class TlsIdentity:
 
 @define(eq=False, kw_only=True)
 class TlsIdentities:
-    """
-    All of a node's.
+    """All of a node's.
 
     @ivar in_thread: Runs what blocks, in a thread that nobody waits for.
     @ivar now: Seconds since 1970.
@@ -212,8 +199,7 @@ class TlsIdentities:
         self._looking = Periodic("reading changed certificates", self.clock, self._look)
 
     def load(self) -> None:
-        """
-        Read all files for the first time.
+        """Read all files for the first time.
 
         @raise TlsFilesInvalid: If one cannot be used.
         """
@@ -221,16 +207,12 @@ class TlsIdentities:
             identity.load()
 
     def start(self) -> None:
-        """
-        Read them again whenever they have changed.
-        """
+        """Read them again whenever they have changed."""
         if self.all:
             self._looking.start(LOOK_EVERY)
 
     def stop(self) -> None:
-        """
-        Look no more.  A look that is under way is not waited for: it may never end.
-        """
+        """Look no more.  A look that is under way is not waited for: it may never end."""
         self._looking.stop()
 
     async def _look_at_all(self) -> None:
@@ -245,16 +227,12 @@ class TlsIdentities:
         return Deferred.fromCoroutine(self._look_at_all())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         if self.all:
             yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong with any.
-        """
+        """What is wrong with any."""
         now = self.now()
         for identity in self.all:
             mine = self._reading is not None and self._reading[0] is identity
@@ -262,17 +240,13 @@ class TlsIdentities:
             yield from identity.health(now, self.near, reads)
 
     def status(self) -> list[dict[str, object]]:
-        """
-        C{tls} of C{/status}.
-        """
+        """C{tls} of C{/status}."""
         now = self.now()
         return [identity.status(now) for identity in self.all]
 
 
 def _stamp(path: Any) -> tuple[int, int, int] | None:
-    """
-    What changes with a file's content; C{None} if there is no file.
-    """
+    """What changes with a file's content; C{None} if there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,6 +1,4 @@
-"""
-A key and certificates, read from PEM files, and the OpenSSL contexts that are made of them.
-"""
+"""A key and certificates, read from PEM files, and the OpenSSL contexts that are made of them."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", r
 
 @frozen(kw_only=True)
 class TlsFiles:
-    """
-    What is configured.
+    """What is configured.
 
     @ivar key: Our private key, PEM without a password; C{None} if we show no certificate.
     @ivar certificates: Our certificate and what lies between it and its root, PEM.
@@ -49,8 +46,7 @@ class TlsFiles:
 
 @define(eq=False)
 class TlsMaterial:
-    """
-    What the files say.
+    """What the files say.
 
     @ivar own: Our key with our certificate.
     @ivar between: The certificates between ours and its root.
@@ -63,8 +59,7 @@ class TlsMaterial:
 
     @classmethod
     def read(cls, files: TlsFiles) -> TlsMaterial:
-        """
-        Read them; blocking.
+        """Read them; blocking.
 
         @raise TlsFilesInvalid: If one cannot be used.
         """
@@ -90,9 +85,7 @@ class TlsMaterial:
 
     @property
     def expires(self) -> datetime | None:
-        """
-        When the first of those that we show is valid no more.
-        """
+        """When the first of those that we show is valid no more."""
         if self.own is None:
             return None
         ends: list[datetime] = [
@@ -111,8 +104,7 @@ class TlsMaterial:
         }
 
     def server(self, asked: ClientAuth = ClientAuth.NONE) -> SSL.Context:
-        """
-        What a port shows, and whom it wants to see.
+        """What a port shows, and whom it wants to see.
 
         @param asked: Whether clients are asked for certificates of L{roots}.
         """
@@ -128,8 +120,7 @@ class TlsMaterial:
         return context
 
     def client(self, *, believe_all: bool = False) -> CertificateOptions:
-        """
-        What we show to servers, and which we believe.
+        """What we show to servers, and which we believe.
 
         @param believe_all: Whether L{roots} do not matter.
         """
@@ -141,9 +132,7 @@ class TlsMaterial:
         return options
 
     def client_of(self, host: str) -> Any:
-        """
-        The same, of one server that has to have its name or address in its certificate.
-        """
+        """The same, of one server that has to have its name or address in its certificate."""
         between = [link.original for link in self.between]
         return optionsForClientTLS(
             host,
@@ -171,8 +160,7 @@ def _certificates(path: Path) -> list[Certificate]:
 
 
 def seconds_left(expires: datetime | None, now: float) -> float | None:
-    """
-    How long a certificate is still valid.
+    """How long a certificate is still valid.
 
     @param now: Seconds since 1970.
     """

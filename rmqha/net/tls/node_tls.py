@@ -1,6 +1,4 @@
-"""
-All TLS of one node, by its settings: the client ports, its own requests, and replication.
-"""
+"""All TLS of one node, by its settings: the client ports, its own requests, and replication."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from rmqha.net.tls.outgoing import OutgoingTls
 
 @define(eq=False)
 class NodeTls:
-    """
-    Made before the files are read: C{identities.load} reads them, and says what is wrong.
+    """Made before the files are read: C{identities.load} reads them, and says what is wrong.
 
     @ivar requests: Of requests to name servers, controllers and other brokers.
     @ivar dialling: Of connections to HA ports.
@@ -70,23 +67,17 @@ class NodeTls:
         )
 
     def client_ports(self) -> TlsGate:
-        """
-        What the client ports accept.
-        """
+        """What the client ports accept."""
         return TlsGate(self.remoting.tls, self._clients)
 
     def ha_port(self) -> TlsGate:
-        """
-        What the HA port accepts.
-        """
+        """What the HA port accepts."""
         shows = self._ha is not None and self.settings.ha_cert is not None
         return TlsGate(self.settings.ha_mode, self._ha if shows else None, "haTlsMode")
 
 
 def requests_identity(settings: TlsSettings) -> TlsIdentity:
-    """
-    What requests of ours are made with.
-    """
+    """What requests of ours are made with."""
     return TlsIdentity(
         "requests",
         "of requests to other nodes",
@@ -99,9 +90,7 @@ def requests_identity(settings: TlsSettings) -> TlsIdentity:
 
 
 def replication_identity(settings: TlsSettings) -> TlsIdentity:
-    """
-    What both ends of replication show, and believe: with roots, each other alone.
-    """
+    """What both ends of replication show, and believe: with roots, each other alone."""
     return TlsIdentity(
         "replication",
         "of replication",
@@ -111,8 +100,7 @@ def replication_identity(settings: TlsSettings) -> TlsIdentity:
 
 
 def outgoing(identity: TlsIdentity | None, settings: TlsSettings) -> OutgoingTls:
-    """
-    The same as connections need it.
+    """The same as connections need it.
 
     @param identity: C{None} for clear text.
     """
@@ -122,8 +110,7 @@ def outgoing(identity: TlsIdentity | None, settings: TlsSettings) -> OutgoingTls
 
 
 def replication(identity: TlsIdentity | None, settings: TlsSettings) -> OutgoingTls:
-    """
-    What HA ports are dialled with.
+    """What HA ports are dialled with.
 
     @param identity: C{None} for clear text.
     """

@@ -1,6 +1,4 @@
-"""
-TLS of the connections that we make.
-"""
+"""TLS of the connections that we make."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from rmqha.net.tls.identity import TlsIdentity
 
 @frozen(kw_only=True)
 class OutgoingTls:
-    """
-    Whether connections begin with TLS, and whom we believe then.
+    """Whether connections begin with TLS, and whom we believe then.
 
     @ivar identity: What we show, and the roots that we believe; C{None} is clear text.
     @ivar believe_all: Whether servers' certificates are not looked at.
@@ -30,8 +27,7 @@ class OutgoingTls:
     names: bool = False
 
     def wrap(self, host: str, endpoint: IStreamClientEndpoint) -> IStreamClientEndpoint:
-        """
-        The endpoint to connect with.
+        """The endpoint to connect with.
 
         @param host: Whom it connects to.
         @param endpoint: Connects in clear text.
@@ -39,9 +35,7 @@ class OutgoingTls:
         return endpoint if self.identity is None else TlsEndpoint(self, host, endpoint)
 
     def creator(self, host: str) -> Any:
-        """
-        What makes the TLS side of one connection, of the files as they are now.
-        """
+        """What makes the TLS side of one connection, of the files as they are now."""
         assert self.identity is not None, "asked of connections with TLS alone"
         material = self.identity.material
         if self.names:
@@ -55,9 +49,7 @@ IN_CLEAR_TEXT = OutgoingTls()
 @implementer(IStreamClientEndpoint)
 @frozen
 class TlsEndpoint:
-    """
-    Connects with what the files say at that moment.
-    """
+    """Connects with what the files say at that moment."""
 
     tls: OutgoingTls
     host: str

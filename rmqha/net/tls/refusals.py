@@ -1,5 +1,4 @@
-"""
-Why a TLS connection ended: OpenSSL's errors in the words of an operator.
+"""Why a TLS connection ended: OpenSSL's errors in the words of an operator.
 
 OpenSSL says only that a certificate was not accepted.  Why it was not is known while it is
 verified, and kept here until the connection's end is told.
@@ -40,9 +39,7 @@ _NOT_TLS = (
 
 
 def keep_verdicts(context: SSL.Context) -> None:
-    """
-    Have it remembered why a certificate was not accepted.
-    """
+    """Have it remembered why a certificate was not accepted."""
 
     def verified(
         connection: SSL.Connection, certificate: Any, code: int, depth: int, accepted: int
@@ -61,8 +58,7 @@ def _name(certificate: Any) -> str:
 
 
 def tls_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
-    """
-    What the end of a connection has to do with TLS; asked in C{connectionLost}.
+    """What the end of a connection has to do with TLS; asked in C{connectionLost}.
 
     @param transport: The connection's.
     @param reason: What its protocol is told.
@@ -82,8 +78,7 @@ def tls_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
 
 
 def is_shaking_hands(transport: Any) -> bool:
-    """
-    Whether a handshake was begun on a connection and is not over: what was said on it since then
+    """Whether a handshake was begun on a connection and is not over: what was said on it since then
     the peer has not read.
     """
     if not ISSLTransport.providedBy(transport):

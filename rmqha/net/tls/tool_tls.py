@@ -1,6 +1,4 @@
-"""
-TLS of a command that connects to the ports of nodes.
-"""
+"""TLS of a command that connects to the ports of nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 
 @frozen(kw_only=True)
 class ToolTls:
-    """
-    How a command connects.
+    """How a command connects.
 
     @ivar requests: To client ports, name servers and controllers.
     @ivar dialling: To HA ports.
@@ -27,8 +24,7 @@ class ToolTls:
 
 
 def read_tool_tls(path: Path | None) -> ToolTls:
-    """
-    Read how, from a file like mqadmin's C{tls.config.file}.
+    """Read how, from a file like mqadmin's C{tls.config.file}.
 
     @param path: C{None} for clear text.
     @raise ConfigProblems: If that file is wrong.

@@ -1,3 +1,1 @@
-"""
-Jobs over logs: export, stream, verify, stats, replay, index, rewind.
-"""
+"""Jobs over logs: export, stream, verify, stats, replay, index, rewind."""

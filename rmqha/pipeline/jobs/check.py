@@ -1,5 +1,4 @@
-"""
-Prove a table: each record that a log has below the table's position is one row of it.
+"""Prove a table: each record that a log has below the table's position is one row of it.
 
 The rows are those of the files that the table has now, whatever its commits say.
 """
@@ -35,8 +34,7 @@ Offsets = NDArray[np.int64]
 
 @frozen(kw_only=True)
 class Checked:
-    """
-    What a comparison of a table with the log of one store found; offsets are physical ones.
+    """What a comparison of a table with the log of one store found; offsets are physical ones.
 
     @ivar rows: How many rows were compared.
     @ivar missing: Records without a row.
@@ -56,9 +54,7 @@ class Checked:
 
     @property
     def right(self) -> bool:
-        """
-        Whether all that was compared is in the table once.
-        """
+        """Whether all that was compared is in the table once."""
         return not (self.missing or self.double or self.foreign)
 
 
@@ -70,8 +66,7 @@ def check(
     told: Told = lambda done, total: None,
     **options: object,
 ) -> list[Checked]:
-    """
-    Compare a table with logs; it needs no Spark.
+    """Compare a table with logs; it needs no Spark.
 
     @param table: The folder or URL of a table of ours.
     @param iceberg: Where an Iceberg table is listed, if that is not beside its files.
@@ -115,9 +110,7 @@ def _compared(
     alone: bool,
     told: Callable[[int], object],
 ) -> Checked:
-    """
-    Compare the rows of one store, a range of its log after the other.
-    """
+    """Compare the rows of one store, a range of its log after the other."""
     lost = tuple(view.files.missing(held.first, held.end))
     # What went is told, and the rest compared.
     options = evolve(options, fail_on_data_loss=False)
@@ -153,9 +146,8 @@ def _pieces(
     lost: tuple[tuple[int, int], ...],
     options: ReadOptions,
 ) -> Iterator[tuple[int, int, Offsets]]:
-    """
-    All that a table is about but what is lost, in pieces: from where up to where, and the records
-    there that are chosen.  Between two ranges lies what has none.
+    """All that a table is about but what is lost, in pieces: from where up to where, and the
+    records there that are chosen.  Between two ranges lies what has none.
     """
     place = TableColumns.of(options).place
     reader, none = MessageReader(options, (place,)), np.array([], np.int64)
@@ -169,9 +161,7 @@ def _pieces(
 
 
 def _without(start: int, end: int, lost: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
-    """
-    The parts of C{[start, end)} that are not lost.
-    """
+    """The parts of C{[start, end)} that are not lost."""
     for low, high in lost:
         if start < min(low, end):
             yield start, min(low, end)

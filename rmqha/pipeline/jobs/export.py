@@ -1,5 +1,4 @@
-"""
-Export messages to Parquet files, a Delta or an Iceberg table.
+"""Export messages to Parquet files, a Delta or an Iceberg table.
 
 It may be run again, after a kill too: what the table has is not added to it again, and
 what has come to the logs since is.
@@ -44,8 +43,7 @@ _OF_ROWS = frozenset(name.lower() for name in OF_ROWS)
 
 @frozen
 class Exported:
-    """
-    What an export did.
+    """What an export did.
 
     @ivar files: Files it added.
     @ivar rows: Rows they have.
@@ -75,8 +73,7 @@ def export(
     shown: Shown = silent,
     **options: object,
 ) -> Exported:
-    """
-    Write the messages of stores to a table.
+    """Write the messages of stores to a table.
 
     @param out: The table's folder; tasks and the caller see it under the same path.
     @param format: C{parquet}, C{delta} or C{iceberg}.
@@ -104,9 +101,8 @@ def export(
 
 
 def require_logs(table: Appending, *, reach: bool = True) -> None:
-    """
-    Refuse logs that are not those that a table has the first part of: where nothing of them would
-    be added, nothing else would tell.
+    """Refuse logs that are not those that a table has the first part of: where nothing of them
+    would be added, nothing else would tell.
 
     @param reach: Whether they have to go at least as far as the table.
     @raise LogEndsBefore: If one does not.
@@ -134,9 +130,7 @@ def require_logs(table: Appending, *, reach: bool = True) -> None:
 
 
 def add(ranges: DataFrame, table: Appending, shown: Shown = silent) -> list[WrittenFile]:
-    """
-    Write ranges and commit them.
-    """
+    """Write ranges and commit them."""
     work = table.work()
     written = from_rows(run(ranges, work, WRITTEN, shown))
     gather = Gather.of(work, written)
@@ -156,8 +150,7 @@ def target_for(
     table_per_topic: bool,
     iceberg: IcebergPlace | None,
 ) -> Target:
-    """
-    The table that arguments describe.
+    """The table that arguments describe.
 
     @raise OptionInvalid: If one is not known, or two exclude each other.
     """
@@ -181,16 +174,12 @@ def _one(name: str, text: str, kind: type[Choice]) -> Choice:
 
 
 def given(options: Mapping[str, object]) -> dict[str, object]:
-    """
-    Options without those that are C{None}.
-    """
+    """Options without those that are C{None}."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def of_ranges(options: Mapping[str, object]) -> dict[str, object]:
-    """
-    The options that ranges are planned with.
-    """
+    """The options that ranges are planned with."""
     return {name: value for name, value in options.items() if name.lower() not in _OF_ROWS}
 
 

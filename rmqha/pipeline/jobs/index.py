@@ -1,5 +1,4 @@
-"""
-The split index of a store, made from its log: where records begin every some MiB; and with it
+"""The split index of a store, made from its log: where records begin every some MiB; and with it
 the topic index.
 
     >>> index(spark, "/data/store")
@@ -59,8 +58,7 @@ offset of its last record, -1 without one."""
 
 @frozen(kw_only=True)
 class Indexed:
-    """
-    What was made.
+    """What was made.
 
     @ivar path: The index.
     @ivar files: How many log files it is of.
@@ -78,16 +76,13 @@ class Indexed:
     end: int
 
     def to_json(self) -> dict[str, Any]:
-        """
-        The result as a JSON object, for C{--json}.
-        """
+        """The result as a JSON object, for C{--json}."""
         return asdict(self)
 
 
 @frozen(kw_only=True)
 class Walking:
-    """
-    The work of a task by its number: the spans of one file.
+    """The work of a task by its number: the spans of one file.
 
     @ivar files: The log.
     @ivar first: Which file is the first one.
@@ -103,9 +98,7 @@ class Walking:
     options: ReadOptions
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """
-        Follow the records of a file.
-        """
+        """Follow the records of a file."""
         file = self.files.files[self.first + number]
         end = min(self.end, file.end)
         wanted = Range(
@@ -143,8 +136,7 @@ class Walking:
 def index(
     spark: SparkSession, store: Path, *, point_file: str = "use", shown: Shown = silent
 ) -> Indexed:
-    """
-    Make the split index of a store.
+    """Make the split index of a store.
 
     @param store: Its root; the index lies in its folder C{rmqha}, nothing else is touched.
     @param point_file: The option C{pointFile}.
@@ -192,9 +184,7 @@ def index(
 
 
 def _write_topics(path: LocalPath, entries: bytes) -> None:
-    """
-    Replace the topic index of a file of the log, if that can be done where the task runs.
-    """
+    """Replace the topic index of a file of the log, if that can be done where the task runs."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, entries)
@@ -209,9 +199,7 @@ def _row(span: Span, last: int) -> dict[str, int]:
 
 
 def _unbroken(files: LogFiles) -> int:
-    """
-    The number of the first file behind which none is missing: spans follow each other.
-    """
+    """The number of the first file behind which none is missing: spans follow each other."""
     first = 0
     for number in range(1, len(files.files)):
         if files.files[number].start != files.files[number - 1].end:
@@ -221,8 +209,7 @@ def _unbroken(files: LogFiles) -> int:
 
 @contextmanager
 def _alone(root: LocalPath) -> Iterator[bool]:
-    """
-    Keep nodes away from a store for a moment.
+    """Keep nodes away from a store for a moment.
 
     @return: Whether that worked: no node runs on it.
     """
@@ -243,8 +230,7 @@ def _alone(root: LocalPath) -> Iterator[bool]:
 
 
 def _refuse(root: LocalPath, free: bool) -> None:
-    """
-    Leave the index alone that a running node appends to; a Java broker has none.
+    """Leave the index alone that a running node appends to; a Java broker has none.
 
     @raise StoreLocked: If it is such a node.
     """

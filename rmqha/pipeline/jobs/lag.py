@@ -1,5 +1,4 @@
-"""
-How far a stream is behind the logs it reads, in bytes and in seconds.
+"""How far a stream is behind the logs it reads, in bytes and in seconds.
 
 Spark tells after each batch where the stream stands and where the logs end.  The seconds
 are those since the first record was stored that the stream has not read yet.
@@ -33,8 +32,7 @@ _HEAD = _STORED.place.stop + IP6_EXTRA
 
 @frozen(kw_only=True)
 class Lag:
-    """
-    Where a stream stands after a batch.
+    """Where a stream stands after a batch.
 
     @ivar ranges: Ranges that the batch had.
     @ivar bytes: Bytes of the logs behind the stream's position; of a store in L{held_up} as far as
@@ -61,8 +59,7 @@ Told = Callable[[Lag], None]
 
 
 def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
-    """
-    What a C{StreamingQueryProgress} says.
+    """What a C{StreamingQueryProgress} says.
 
     @param stores: The stores' folders by name.
     @return: C{None} if it knows no position yet.
@@ -101,9 +98,7 @@ def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
 def _by_topic(
     stores: Mapping[str, Path], ends: Mapping[str, int], logs: Mapping[str, int]
 ) -> dict[str, int]:
-    """
-    Bytes between two places of logs by topic.
-    """
+    """Bytes between two places of logs by topic."""
     found: Counter[str] = Counter()
     for name, path in stores.items():
         if name in ends and logs[name] - ends[name] >= SPAN:
@@ -119,9 +114,7 @@ def _known(offset: str | None) -> bool:
 
 
 def _since(path: Path | None, offset: int) -> float | None:
-    """
-    Seconds since the record at an offset was stored.
-    """
+    """Seconds since the record at an offset was stored."""
     try:
         stored = None if path is None else _stored(path, offset)
     except (OSError, ValueError, NotAStore):
@@ -145,8 +138,7 @@ def _stored(path: Path, offset: int) -> int | None:
 
 
 class Listener(StreamingQueryListener):
-    """
-    Tells the lag after each batch of one query.
+    """Tells the lag after each batch of one query.
 
     @ivar run: The query's run id; until it is known, no other query is.
     """
@@ -157,14 +149,10 @@ class Listener(StreamingQueryListener):
         self._told = told
 
     def onQueryStarted(self, event: Any) -> None:
-        """
-        Called by Spark; there is no lag to report yet.
-        """
+        """Called by Spark; there is no lag to report yet."""
 
     def onQueryProgress(self, event: Any) -> None:
-        """
-        Tell how far it is.
-        """
+        """Tell how far it is."""
         if self.run not in (None, str(event.progress.runId)):
             return
         lag = lag_of(event.progress, dict(self._options.now().stores))
@@ -172,11 +160,7 @@ class Listener(StreamingQueryListener):
             self._told(lag)
 
     def onQueryIdle(self, event: Any) -> None:
-        """
-        Called by Spark; the lag has not changed.
-        """
+        """Called by Spark; the lag has not changed."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """
-        The query itself tells why.
-        """
+        """The query itself tells why."""

@@ -1,5 +1,4 @@
-"""
-Figures without a screen, and how they become files.
+"""Figures without a screen, and how they become files.
 
 What draws needs matplotlib, from the extra C{plots}.
 """
@@ -22,8 +21,7 @@ SERIES = ("#2b6a8f", "#d98324", "#5b8c5a", "#8e5572", "#c8a13a", "#4c4c6d", "#a2
 
 
 def require(what: str) -> None:
-    """
-    Fail early when nothing can be drawn.
+    """Fail early when nothing can be drawn.
 
     @param what: What wants a picture.
     @raise ExtraMissing: If matplotlib is not installed.
@@ -35,8 +33,7 @@ def require(what: str) -> None:
 
 
 def blank(width: float, height: float) -> Figure:
-    """
-    An empty figure.
+    """An empty figure.
 
     @param width: In inches, as the height.
     """
@@ -46,8 +43,7 @@ def blank(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """
-    Write a figure as PNG.
+    """Write a figure as PNG.
 
     @return: Where it is.
     """

@@ -1,6 +1,4 @@
-"""
-Show how far Spark's tasks are, on a terminal.
-"""
+"""Show how far Spark's tasks are, on a terminal."""
 
 from __future__ import annotations
 
@@ -32,15 +30,13 @@ SLOW = (
 
 
 def silent(spark: SparkSession) -> AbstractContextManager[object]:
-    """
-    The C{shown} of a job that shows no progress.
-    """
+    """The C{shown} of a job that shows no progress."""
     return nullcontext()
 
 
 def bar(title: str) -> Shown:
-    """
-    Show a bar on stderr, if that is a terminal; in any case say so once when nothing gets done.
+    """Show a bar on stderr, if that is a terminal; in any case say so once when nothing gets
+    done.
     """
     console = Console(stderr=True)
 
@@ -77,8 +73,7 @@ def bar(title: str) -> Shown:
 
 
 def counted(spark: SparkSession, told: Told) -> AbstractContextManager[None]:
-    """
-    Count a session's tasks while a block runs.
+    """Count a session's tasks while a block runs.
 
     @param told: Called from another thread.
     """
@@ -88,9 +83,7 @@ def counted(spark: SparkSession, told: Told) -> AbstractContextManager[None]:
 
 @contextmanager
 def _by_tracker(spark: SparkSession, told: Told) -> Iterator[None]:
-    """
-    Ask Spark's own status, which knows the stages that run.
-    """
+    """Ask Spark's own status, which knows the stages that run."""
     tracker = spark.sparkContext.statusTracker()
     ended = Event()
 
@@ -113,9 +106,7 @@ def _by_tracker(spark: SparkSession, told: Told) -> Iterator[None]:
 
 @contextmanager
 def _by_server(spark: SparkSession, told: Told) -> Iterator[None]:
-    """
-    Let a Connect server tell.
-    """
+    """Let a Connect server tell."""
 
     def take(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         found = list(stages or ())

@@ -1,6 +1,4 @@
-"""
-The records of a range for work that needs no rows, proved as rows are.
-"""
+"""The records of a range for work that needs no rows, proved as rows are."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from rmqha.wire.columnar.kernels import warm_up
 
 
 def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
-    """
-    Follow the records of a range.
+    """Follow the records of a range.
 
     A caller must not publish what it found before this ends: only then is it
     sure that the log was not cut meanwhile.

@@ -1,5 +1,4 @@
-"""
-Send messages of a log to a broker again.
+"""Send messages of a log to a broker again.
 
 Bodies go through Spark once, to where all messages of a queue are in one task and in order; each
 task is a producer.  A task that is done again sends again: at least once.
@@ -58,8 +57,7 @@ _UNIQUE_KEYS = "(?:^|\u0002)UNIQ_KEY\u0001([^\u0002]+)"
 
 @frozen
 class Outcome:
-    """
-    What became of messages.
+    """What became of messages.
 
     @ivar topic: Their topic in the log.
     @ivar outcome: C{sent}, or why not, or how else.
@@ -73,16 +71,13 @@ class Outcome:
 
     @property
     def sent(self) -> bool:
-        """
-        Whether they are stored at a broker, or would be.
-        """
+        """Whether they are stored at a broker, or would be."""
         return self.outcome == SENT or self.outcome.startswith(WEAK)
 
 
 @frozen
 class Replayed:
-    """
-    What a replay did, or would do.
+    """What a replay did, or would do.
 
     @ivar outcomes: By topic and outcome.
     @ivar queues: Of a dry run, how many queues each topic has where messages would go; 0 for one
@@ -95,16 +90,12 @@ class Replayed:
     seconds: float | None = None
 
     def count(self, *, sent: bool) -> tuple[int, int]:
-        """
-        Messages that were sent, or those that were not, and bytes of their bodies.
-        """
+        """Messages that were sent, or those that were not, and bytes of their bodies."""
         found = [each for each in self.outcomes if each.sent is sent]
         return sum(each.messages for each in found), sum(each.bytes for each in found)
 
     def to_json(self) -> dict[str, Any]:
-        """
-        The result as a JSON object, for C{--json}.
-        """
+        """The result as a JSON object, for C{--json}."""
         sent, skipped = self.count(sent=True), self.count(sent=False)
         return {
             "sent": {"messages": sent[0], "bytes": sent[1]},
@@ -136,8 +127,7 @@ def replay(
     shown: Shown = silent,
     **options: object,
 ) -> Replayed:
-    """
-    Send the messages of logs to brokers again, those of each queue in their order.
+    """Send the messages of logs to brokers again, those of each queue in their order.
 
     @param sending: How; its rates are those of all tasks together.
     @param to_topic: The topic for all.
@@ -163,8 +153,7 @@ def replay(
 
 
 def shared(sending: SendOptions, tasks: int) -> tuple[SendOptions, int]:
-    """
-    Divide the rates among tasks.
+    """Divide the rates among tasks.
 
     @return: What each is told, and how many there may be: all together never exceed the whole.
     """
@@ -179,8 +168,7 @@ def shared(sending: SendOptions, tasks: int) -> tuple[SendOptions, int]:
 
 
 def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, object]) -> bool:
-    """
-    Refuse what must not be replayed.
+    """Refuse what must not be replayed.
 
     @return: Whether topics were chosen, by name or by pattern.
     """
@@ -208,8 +196,7 @@ def _read(spark: SparkSession, stores: Stores, options: Mapping[str, object]) ->
 
 
 def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
-    """
-    Rows with a column C{skip}: why one is not sent; null if it is.
+    """Rows with a column C{skip}: why one is not sent; null if it is.
 
     @param named: Whether retries and dead letters are sent too.
     @param dedupe: Whether only the first of messages with the same C{UNIQ_KEY} is.
@@ -231,9 +218,7 @@ def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
 
 
 def _told(frame: DataFrame, sending: SendOptions, to_topic: str | None, shown: Shown) -> Replayed:
-    """
-    The outcome of a dry run.
-    """
+    """The outcome of a dry run."""
     counted = frame.groupBy("topic", F.coalesce("skip", F.lit(SENT)).alias("outcome")).agg(
         F.count("*").alias("messages"), F.sum(F.length("body")).alias("bytes")
     )
@@ -263,9 +248,7 @@ def _queues(
 
 
 def _outcomes(table: pa.Table) -> tuple[Outcome, ...]:
-    """
-    The outcomes of all tasks together.
-    """
+    """The outcomes of all tasks together."""
     whole = table.group_by(["topic", "outcome"]).aggregate([("messages", "sum"), ("bytes", "sum")])
     rows = whole.sort_by([("topic", "ascending"), ("outcome", "ascending")]).to_pylist()
     return tuple(

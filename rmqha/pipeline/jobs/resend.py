@@ -1,5 +1,4 @@
-"""
-Records of a log as messages that are sent again.
+"""Records of a log as messages that are sent again.
 
 Source: docs/guide/replay.rst, Replaying a log.
 """
@@ -48,9 +47,7 @@ OUTCOMES = pa.schema(
 
 
 def kept(properties: dict[str, str]) -> dict[str, str]:
-    """
-    The properties that a message is sent with again, C{UNIQ_KEY} among them.
-    """
+    """The properties that a message is sent with again, C{UNIQ_KEY} among them."""
     return {
         name: value
         for name, value in properties.items()
@@ -60,8 +57,7 @@ def kept(properties: dict[str, str]) -> dict[str, str]:
 
 @frozen
 class Resend:
-    """
-    Sends the rows of one task, in their order.
+    """Sends the rows of one task, in their order.
 
     @ivar options: How; the rates are this task's.
     @ivar to_topic: The topic for all; C{None} for each its own.
@@ -71,8 +67,7 @@ class Resend:
     to_topic: str | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """
-        Send, and tell what became of the rows.
+        """Send, and tell what became of the rows.
 
         A row whose column C{skip} is not null is not sent, and that is its outcome.
         """
@@ -103,9 +98,7 @@ class Resend:
         )
 
     def message(self, row: dict[str, Any]) -> Outgoing:
-        """
-        A record as a message.
-        """
+        """A record as a message."""
         return Outgoing(
             self.to_topic or row["topic"],
             row["body"],

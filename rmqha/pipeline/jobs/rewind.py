@@ -1,5 +1,4 @@
-"""
-Take rows off a table that a log has lost.
+"""Take rows off a table that a log has lost.
 
 A log that was cut back has other records behind the cut than those that were read, or
 none.  Rows from the cut on go, and the table is as far as the cut again.
@@ -18,8 +17,7 @@ from rmqha.pipeline.sinks.target import IcebergPlace, found_at
 def rewind(
     table: Path, to: int, *, store: str | None = None, iceberg: IcebergPlace | None = None
 ) -> Taken:
-    """
-    Remove the rows whose records lie at or above an offset.  It needs no Spark.
+    """Remove the rows whose records lie at or above an offset.  It needs no Spark.
 
     @param table: The folder of a table of ours.
     @param to: A physical offset between two records, as the error of a stream names it.
@@ -32,8 +30,7 @@ def rewind(
 
 
 def only_store(table: LakeTable) -> str:
-    """
-    The store that a table has rows of.
+    """The store that a table has rows of.
 
     @raise TableRefused: If there are several, or none.
     """

@@ -1,5 +1,4 @@
-"""
-Run a piece of work over every range of logs, in Spark's tasks.
+"""Run a piece of work over every range of logs, in Spark's tasks.
 
 Spark moves only ranges and small results: what a range holds is read, used and dropped, or
 written, where the task runs.  The same code runs on C{local[*]}, on a cluster and over Spark
@@ -36,9 +35,7 @@ a module that they can import."""
 
 
 def options_for(stores: Stores) -> dict[str, str]:
-    """
-    The options that say which stores to read.
-    """
+    """The options that say which stores to read."""
     if isinstance(stores, Mapping):
         named = {name: fspath(path) for name, path in stores.items()}
         return {"stores": json.dumps(named, sort_keys=True)}
@@ -47,8 +44,7 @@ def options_for(stores: Stores) -> dict[str, str]:
 
 
 def ranges_of(spark: SparkSession, stores: Stores, **options: object) -> DataFrame:
-    """
-    The ranges of logs, a row and a task each.
+    """The ranges of logs, a row and a task each.
 
     @param options: Options of the data source that choose ranges; those that are C{None}
         are left out.
@@ -61,8 +57,7 @@ def ranges_of(spark: SparkSession, stores: Stores, **options: object) -> DataFra
 
 
 def run(ranges: DataFrame, work: Work, schema: pa.Schema, shown: Shown = silent) -> pa.Table:
-    """
-    Do the work of every range, and bring its results.
+    """Do the work of every range, and bring its results.
 
     @param ranges: Rows of L{ranges_of}, or of a stream's batch.
     @param schema: Of every batch that the work gives.
@@ -74,9 +69,7 @@ def run(ranges: DataFrame, work: Work, schema: pa.Schema, shown: Shown = silent)
 
 
 def working(ranges: DataFrame, work: Work, schema: pa.Schema) -> DataFrame:
-    """
-    The results of the work as a DataFrame, for more of Spark to follow.
-    """
+    """The results of the work as a DataFrame, for more of Spark to follow."""
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step_back(_priority(work))
@@ -89,9 +82,7 @@ def working(ranges: DataFrame, work: Work, schema: pa.Schema) -> DataFrame:
 
 
 def _priority(work: object) -> Priority:
-    """
-    The option that a piece of work has, if it has options.
-    """
+    """The option that a piece of work has, if it has options."""
     options = getattr(work, "options", None)
     return options.priority if isinstance(options, ReadOptions) else Priority.IDLE
 
@@ -103,8 +94,7 @@ Piece = Callable[[int], Iterable[pa.RecordBatch]]
 def spread(
     spark: SparkSession, count: int, piece: Piece, schema: pa.Schema, shown: Shown = silent
 ) -> pa.Table:
-    """
-    Do numbered pieces of work that are no ranges, a task each, and bring their results.
+    """Do numbered pieces of work that are no ranges, a task each, and bring their results.
 
     @param count: How many there are; their numbers begin at 0.
     @param schema: Of every batch that the work gives.

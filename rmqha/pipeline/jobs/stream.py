@@ -1,5 +1,4 @@
-"""
-Go on adding messages to a table as they come, each once.
+"""Go on adding messages to a table as they come, each once.
 
 A batch is a set of ranges.  Tasks write them as files, and then the files and the table's
 new position are committed together, so the checkpoint of Spark is only a help: a batch
@@ -36,17 +35,13 @@ EVERY = "1 second"
 
 
 class Batches:
-    """
-    What Spark calls with each batch.
-    """
+    """What Spark calls with each batch."""
 
     def __init__(self, table: Appending) -> None:
         self._table = table
 
     def __call__(self, ranges: DataFrame, number: int) -> None:
-        """
-        Write a batch and commit it.
-        """
+        """Write a batch and commit it."""
         try:
             add(ranges, self._table)
         finally:
@@ -70,8 +65,7 @@ def stream(
     told: Told | None = None,
     **options: object,
 ) -> StreamingQuery:
-    """
-    Begin a stream of the messages of stores into a table; arguments are those of
+    """Begin a stream of the messages of stores into a table; arguments are those of
     L{rmqha.pipeline.jobs.export.export} and these:
 
     @param checkpoint: Where Spark keeps its position; beside the table if not said.
@@ -120,9 +114,7 @@ def stream(
 
 
 def _name(options: ReadOptions, target: Target) -> str:
-    """
-    What Spark's pages call a stream; no two that run at once have one name.
-    """
+    """What Spark's pages call a stream; no two that run at once have one name."""
     chosen = options.topic or sorted(options.assign or ())
     pattern = options.subscribe_pattern
     topics = ", ".join(chosen) or (pattern.pattern if pattern else "all topics")
@@ -131,8 +123,7 @@ def _name(options: ReadOptions, target: Target) -> str:
 
 
 def checkpoint_of(target: Target, given: Path | None, fresh: bool) -> LocalPath:
-    """
-    Where Spark keeps its position.
+    """Where Spark keeps its position.
 
     @param fresh: Whether it has to be new; what lies at our own place is put aside.
     @raise TableRefused: If it has to be new, and the one that was named is not.
@@ -146,8 +137,7 @@ def checkpoint_of(target: Target, given: Path | None, fresh: bool) -> LocalPath:
 
 
 def require_held(table: Appending, checkpoint: LocalPath) -> None:
-    """
-    Refuse a checkpoint that says of more than the table holds that it was added: the table was
+    """Refuse a checkpoint that says of more than the table holds that it was added: the table was
     taken back since, or dropped.  Without new records nothing else would tell.
 
     @raise NotNext: If it does.
@@ -162,9 +152,7 @@ def require_held(table: Appending, checkpoint: LocalPath) -> None:
 
 
 def committed(checkpoint: LocalPath) -> Mapping[str, Position]:
-    """
-    Up to where a checkpoint of Spark's says that batches are done.
-    """
+    """Up to where a checkpoint of Spark's says that batches are done."""
     done = [int(each.name) for each in checkpoint.glob("commits/*") if each.name.isdigit()]
     try:
         text = (checkpoint / f"offsets/{max(done, default=-1)}").read_text()
@@ -174,8 +162,7 @@ def committed(checkpoint: LocalPath) -> Mapping[str, Position]:
 
 
 def next_offsets(table: Appending) -> Mapping[str, int]:
-    """
-    Where a stream goes on that a table has the first part of: a store it has nothing of
+    """Where a stream goes on that a table has the first part of: a store it has nothing of
     begins at its first record.
     """
     held, options = table.held, table.options

@@ -1,3 +1,1 @@
-"""
-Stores as a reader outside of any node sees them: files, positions, ranges, selected records.
-"""
+"""Stores as a reader outside of any node sees them: files, positions, ranges, selected records."""

@@ -1,5 +1,4 @@
-"""
-Split indexes of stores whose node publishes nothing: made by the job, once.
+"""Split indexes of stores whose node publishes nothing: made by the job, once.
 
 Such a log may be cut and grow again, and readers are not told.  So beside the index
 lies, for each file, a fingerprint of the last record that was indexed; while that record is
@@ -25,9 +24,7 @@ VERSION = 1
 
 
 def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
-    """
-    The index of a store's bytes C{[start, end)}, as far as it still speaks of this log.
-    """
+    """The index of a store's bytes C{[start, end)}, as far as it still speaks of this log."""
     found: list[Split] = []
     positions = _positions(files.root) if end > start else {}
     for file, low, high in files.pieces(start, end) if positions else ():
@@ -38,8 +35,7 @@ def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
 
 
 def believed_splits(files: LogFiles, pointed: bool, start: int, end: int) -> tuple[Split, ...]:
-    """
-    The index of a store's bytes C{[start, end)}, as far as it is believed.
+    """The index of a store's bytes C{[start, end)}, as far as it is believed.
 
     @param pointed: Whether the store's node publishes a point, and so keeps the index itself.
     """
@@ -49,8 +45,7 @@ def believed_splits(files: LogFiles, pointed: bool, start: int, end: int) -> tup
 
 
 def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> None:
-    """
-    Keep the fingerprints of an index.
+    """Keep the fingerprints of an index.
 
     @param positions: The start of each file, and the position behind its last indexed record.
     """
@@ -62,9 +57,7 @@ def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> No
 
 
 def replace(path: Path, data: bytes) -> None:
-    """
-    Replace a file as a whole, durably, also where a task is done twice at a time.
-    """
+    """Replace a file as a whole, durably, also where a task is done twice at a time."""
     beside = path.with_name(f"{path.name}.{os.getpid()}{NEW_SUFFIX}")
     with open(beside, "wb") as file:
         file.write(data)

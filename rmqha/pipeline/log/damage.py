@@ -1,5 +1,4 @@
-"""
-What becomes of damaged records in a read that is to go on.
+"""What becomes of damaged records in a read that is to go on.
 
 If only the body is damaged, the next record is where the size says.  If the chain of
 records is broken, only the split index knows where the next one begins, or the end
@@ -21,18 +20,14 @@ from rmqha.wire.columnar.decoder import STYLES
 
 
 def corrupt_column(options: ReadOptions) -> tuple[str, ...]:
-    """
-    The name of the column that tells damage; none unless damage becomes rows.
-    """
+    """The name of the column that tells damage; none unless damage becomes rows."""
     if options.mode is Mode.PERMISSIVE:
         return (options.column_name_of_corrupt_record,)
     return ()
 
 
 def with_corrupt(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
-    """
-    A decoder's schema with the column of damage at its place among all columns.
-    """
+    """A decoder's schema with the column of damage at its place among all columns."""
     return pa.schema(
         [
             schema.field(name) if name in schema.names else pa.field(name, pa.string())
@@ -42,9 +37,7 @@ def with_corrupt(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
 
 
 def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """
-    A decoder's batch in the schema of L{with_corrupt}.
-    """
+    """A decoder's batch in the schema of L{with_corrupt}."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -55,9 +48,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
-    """
-    The row of a damaged record: where it is and what is wrong, and nothing else.
-    """
+    """The row of a damaged record: where it is and what is wrong, and nothing else."""
     style = STYLES[options.column_style.value]
     known = {options.column_name_of_corrupt_record: str(error)}
     row = {
@@ -68,9 +59,7 @@ def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: ReadOptions) -
 
 
 def behind(error: RecordDamaged, wanted: Range) -> int:
-    """
-    Where to go on behind damage, at most at the range's end.
-    """
+    """Where to go on behind damage, at most at the range's end."""
     if error.size:
         return min(error.offset + error.size, wanted.end)
     if not wanted.pointed:

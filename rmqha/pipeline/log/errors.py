@@ -1,6 +1,4 @@
-"""
-Why a log cannot be read, or cannot be read further from a position.
-"""
+"""Why a log cannot be read, or cannot be read further from a position."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class DataLost(PipelineError):
-    """
-    Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them.
+    """Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them.
 
     @ivar store: The store's name.
     @ivar start: The first byte that is missing.
@@ -32,8 +29,7 @@ class DataLost(PipelineError):
 
 @frozen
 class LogCutBack(PipelineError):
-    """
-    A log was cut back below what is being read or was read: rows came from bytes that are gone.
+    """A log was cut back below what is being read or was read: rows came from bytes that are gone.
 
     @ivar store: The store's name.
     @ivar at: Where it was cut, a physical offset.
@@ -56,8 +52,7 @@ class LogCutBack(PipelineError):
 
 @frozen
 class NotThisLog(PipelineError):
-    """
-    A position belongs to another log.
+    """A position belongs to another log.
 
     @ivar store: The store's name.
     @ivar offset: The position, a physical offset.
@@ -81,8 +76,7 @@ class NotThisLog(PipelineError):
 
 @frozen
 class LogOfAnotherBroker(PipelineError):
-    """
-    A position belongs to another broker's log.
+    """A position belongs to another broker's log.
 
     @ivar store: The store's name.
     @ivar offset: The position, a physical offset.
@@ -106,8 +100,7 @@ class LogOfAnotherBroker(PipelineError):
 
 @frozen
 class LogEndsBefore(PipelineError):
-    """
-    A log ends before the place up to which it was read.
+    """A log ends before the place up to which it was read.
 
     @ivar store: The store's name.
     @ivar offset: That place, a physical offset.
@@ -129,8 +122,7 @@ class LogEndsBefore(PipelineError):
 
 @frozen
 class LogCopiedAnew(PipelineError):
-    """
-    A slave put its log aside while it was read, and copies it again.
+    """A slave put its log aside while it was read, and copies it again.
 
     @ivar store: The store's name.
     @ivar time: When, in milliseconds since 1970.
@@ -151,8 +143,7 @@ class LogCopiedAnew(PipelineError):
 
 @frozen
 class CopyBehind(PipelineError):
-    """
-    A copy of a log ends before the bytes that should be read.
+    """A copy of a log ends before the bytes that should be read.
 
     @ivar store: The store's name.
     @ivar wanted: A physical offset.
@@ -171,8 +162,7 @@ class CopyBehind(PipelineError):
 
 @frozen
 class StoresDiffer(PipelineError):
-    """
-    A stream is continued without a store for which its checkpoint has a position.
+    """A stream is continued without a store for which its checkpoint has a position.
 
     @ivar store: The store's name.
     @ivar known: Names of the stores that are given.
@@ -188,8 +178,7 @@ class StoresDiffer(PipelineError):
 
 @frozen
 class SameLog(PipelineError):
-    """
-    Two stores of one query are copies of one log: every row would come twice.
+    """Two stores of one query are copies of one log: every row would come twice.
 
     @ivar one: A store's name.
     @ivar other: The other one's.
@@ -206,8 +195,7 @@ class SameLog(PipelineError):
 
 @frozen
 class NoPublishedPoint(PipelineError):
-    """
-    A stream reads a store that does not publish how far its log is final.
+    """A stream reads a store that does not publish how far its log is final.
 
     @ivar path: The store's root.
     """
@@ -223,8 +211,7 @@ class NoPublishedPoint(PipelineError):
 
 @frozen
 class PublishedPointStale(PipelineError):
-    """
-    The log changed since rmqha closed the store: another broker had it.
+    """The log changed since rmqha closed the store: another broker had it.
 
     @ivar path: The store's root.
     @ivar confirmed: The end that was published.
@@ -245,8 +232,7 @@ class PublishedPointStale(PipelineError):
 
 @frozen
 class RangeBroken(PipelineError):
-    """
-    A range of the log cannot be read to its end.
+    """A range of the log cannot be read to its end.
 
     @ivar path: The log file.
     @ivar offset: Physical offset of the place that cannot be passed.
@@ -265,8 +251,7 @@ class RangeBroken(PipelineError):
 
 @frozen
 class QueueGap(PipelineError):
-    """
-    A queue's offsets leap, and that is not allowed (C{failOnQueueGap}).
+    """A queue's offsets leap, and that is not allowed (C{failOnQueueGap}).
 
     @ivar store: The store's name.
     @ivar topic: The topic.
@@ -290,8 +275,7 @@ class QueueGap(PipelineError):
 
 @frozen
 class PositionInvalid(PipelineError):
-    """
-    A position in a checkpoint cannot be understood.
+    """A position in a checkpoint cannot be understood.
 
     @ivar text: What it says.
     @ivar reason: What is wrong with it.

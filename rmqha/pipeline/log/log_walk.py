@@ -1,5 +1,4 @@
-"""
-Follow a log from record to record: where a record begins, when it was stored.
+"""Follow a log from record to record: where a record begins, when it was stored.
 
 Every walk starts at an anchor, a place that is known to begin a record: the start of a
 file, or an entry of the split index.  There is no searching for a record inside a file:
@@ -37,8 +36,7 @@ def walk_on(
     crc: bool = False,
     read: Read = plain,
 ) -> Iterator[Walked]:
-    """
-    Follow the records of one file to a place that is known to be between two of them.
+    """Follow the records of one file to a place that is known to be between two of them.
 
     @param behind: How to go on behind damage; without it damage is an error.
     @param crc: Whether bodies are checked.
@@ -60,8 +58,7 @@ def walk_on(
 
 @frozen
 class Boundary:
-    """
-    A place between two records.
+    """A place between two records.
 
     @ivar offset: Physical offset.
     @ivar last: Where the last record below it starts, -1 if the walk passed none.
@@ -83,8 +80,7 @@ def boundary(
     behind: Behind | None = None,
     crc: bool = False,
 ) -> Boundary:
-    """
-    The last place between two records that is not above C{end}, within some limits.
+    """The last place between two records that is not above C{end}, within some limits.
 
     @param anchor: Where a record begins.
     @param size: The most bytes of records to pass; the first is passed if it is longer.
@@ -113,8 +109,7 @@ def boundary(
 def round_up(
     files: LogFiles, anchor: int, offset: int, end: int, behind: Behind | None = None
 ) -> int:
-    """
-    The first place at or above C{offset} where a record begins, C{end} if there is none.
+    """The first place at or above C{offset} where a record begins, C{end} if there is none.
 
     @param anchor: Where a record begins, not above C{offset}, in the same file.
     @param behind: How to go on behind damage.
@@ -133,8 +128,7 @@ def round_up(
 def first_stored(
     files: LogFiles, anchor: int, end: int, time: int, behind: Behind | None = None
 ) -> int | None:
-    """
-    The first record that was stored at a time or later, C{None} if there is none.
+    """The first record that was stored at a time or later, C{None} if there is none.
 
     Clocks step back, so every record is looked at.
 

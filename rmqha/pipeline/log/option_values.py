@@ -1,5 +1,4 @@
-"""
-What the text of an option may be, and what becomes of it.
+"""What the text of an option may be, and what becomes of it.
 
 All options are text to Spark; L{as_text} lets a Python caller give what it has.
 """
@@ -31,9 +30,7 @@ _UNDERSCORE = re.compile(r"_([a-z])")
 
 
 class Edge(StrEnum):
-    """
-    A position that needs no number.
-    """
+    """A position that needs no number."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -45,8 +42,7 @@ LATEST, EARLIEST = -1, -2
 
 @frozen
 class QueueOffsets:
-    """
-    Places in some queues; of the others everything is meant.
+    """Places in some queues; of the others everything is meant.
 
     @ivar queues: Queue offsets by topic and queue id, or L{LATEST} or L{EARLIEST}; or times.
     """
@@ -59,9 +55,7 @@ Offsets = Edge | dict[str, int] | QueueOffsets
 
 
 def as_text(value: object) -> str:
-    """
-    A Python value as the text of an option.
-    """
+    """A Python value as the text of an option."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Mapping):
@@ -77,9 +71,7 @@ def as_text(value: object) -> str:
 
 @frozen
 class Size(Kind):
-    """
-    A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}.
-    """
+    """A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}."""
 
     @property
     def allowed(self) -> str:
@@ -97,8 +89,7 @@ class Size(Kind):
 
 @frozen
 class Names(Kind):
-    """
-    Names with a separator between them, at least one.
+    """Names with a separator between them, at least one.
 
     @ivar separator: It.
     """
@@ -118,9 +109,7 @@ class Names(Kind):
 
 @frozen
 class Numbers(Kind):
-    """
-    Whole numbers, none below 0, with commas between them.
-    """
+    """Whole numbers, none below 0, with commas between them."""
 
     @property
     def allowed(self) -> str:
@@ -135,9 +124,7 @@ class Numbers(Kind):
 
 @frozen
 class Pattern(Kind):
-    """
-    A regular expression that a whole name has to match.
-    """
+    """A regular expression that a whole name has to match."""
 
     @property
     def allowed(self) -> str:
@@ -152,9 +139,7 @@ class Pattern(Kind):
 
 @frozen
 class Positions(Kind):
-    """
-    Where to begin or to end in each log.
-    """
+    """Where to begin or to end in each log."""
 
     @property
     def allowed(self) -> str:
@@ -187,9 +172,7 @@ class Positions(Kind):
 
 @frozen
 class QueueTimes(Kind):
-    """
-    Times in queues.
-    """
+    """Times in queues."""
 
     @property
     def allowed(self) -> str:
@@ -208,9 +191,7 @@ class QueueTimes(Kind):
 
 @frozen
 class Queues(Kind):
-    """
-    Some queues of topics.
-    """
+    """Some queues of topics."""
 
     @property
     def allowed(self) -> str:
@@ -230,9 +211,7 @@ class Queues(Kind):
 
 @frozen
 class Time(Kind):
-    """
-    A moment, as milliseconds since 1970.
-    """
+    """A moment, as milliseconds since 1970."""
 
     @property
     def allowed(self) -> str:
@@ -249,9 +228,7 @@ class Time(Kind):
 
 @frozen
 class Delay(Kind):
-    """
-    A length of time, as seconds.
-    """
+    """A length of time, as seconds."""
 
     @property
     def allowed(self) -> str:
@@ -266,9 +243,7 @@ class Delay(Kind):
 
 @frozen
 class LocalPath(Kind):
-    """
-    A store's root on a file system of this machine, as a path or as Spark's C{file:} name.
-    """
+    """A store's root on a file system of this machine, as a path or as Spark's C{file:} name."""
 
     @property
     def allowed(self) -> str:
@@ -290,9 +265,7 @@ class LocalPath(Kind):
 
 @frozen
 class TierUrls(Kind):
-    """
-    Where the tier of a store is, or of several by their names.
-    """
+    """Where the tier of a store is, or of several by their names."""
 
     @property
     def allowed(self) -> str:
@@ -313,9 +286,7 @@ class TierUrls(Kind):
 
 @frozen
 class Paths(Kind):
-    """
-    Stores by name; or a list of them, whose folders name them.
-    """
+    """Stores by name; or a list of them, whose folders name them."""
 
     @property
     def allowed(self) -> str:
@@ -340,8 +311,7 @@ class Paths(Kind):
 
 
 def option(kind: Kind, default: Any = None, *, secret: bool = False) -> Any:
-    """
-    Declare an option.
+    """Declare an option.
 
     @param kind: What its text may be.
     @param secret: Whether it is shown nowhere.
@@ -358,9 +328,7 @@ def _camel(name: str) -> str:
 
 
 def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
-    """
-    The options that a class declares with L{option}, by Spark's names.
-    """
+    """The options that a class declares with L{option}, by Spark's names."""
     return {
         _camel(attribute.name): attribute.metadata["kind"]
         for attribute in fields(cls)
@@ -370,8 +338,7 @@ def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
 
 @define
 class OptionsDraft:
-    """
-    What was given so far.
+    """What was given so far.
 
     @ivar kinds: The options there are.
     @ivar texts: What was given for them, by Spark's names.
@@ -383,8 +350,7 @@ class OptionsDraft:
     values: dict[str, Any] = field(factory=dict)
 
     def take(self, given: str, text: str) -> None:
-        """
-        Read one.
+        """Read one.
 
         @raise OptionInvalid: If its value is not allowed.
         @raise OptionUnknown: If there is no such option.
@@ -402,29 +368,22 @@ class OptionsDraft:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """
-        The values by the names of attributes.
-        """
+        """The values by the names of attributes."""
         return {_snake(name): value for name, value in self.values.items()}
 
     def invalid(self, name: str, allowed: str) -> OptionInvalid:
-        """
-        The error for a value that is not allowed here.
-        """
+        """The error for a value that is not allowed here."""
         return OptionInvalid(name, self.texts[name], allowed)
 
     def refuse(self, names: tuple[str, ...], allowed: str) -> None:
-        """
-        @raise OptionInvalid: If one of these was given.
-        """
+        """@raise OptionInvalid: If one of these was given."""
         for name in names:
             if name in self.texts:
                 raise self.invalid(name, allowed)
 
 
 def nearest(unknown: str, known: Mapping[str, str]) -> str:
-    """
-    The nearest known name, or C{""}.
+    """The nearest known name, or C{""}.
 
     @param known: The names, by their lower case.
     """

@@ -1,5 +1,4 @@
-"""
-The options of a read, from Spark, SQL or a Python caller.
+"""The options of a read, from Spark, SQL or a Python caller.
 
 An error names the option, its text and what is allowed; an unknown name is an error
 too, because a misspelled C{topic} would read everything.
@@ -87,9 +86,7 @@ READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}", re.ASCII)
 
 
 class RowKind(StrEnum):
-    """
-    The option C{table}: what a row of the DataFrame is.
-    """
+    """The option C{table}: what a row of the DataFrame is."""
 
     MESSAGES = "messages"
     RANGES = "ranges"
@@ -97,18 +94,14 @@ class RowKind(StrEnum):
 
 
 class Visibility(StrEnum):
-    """
-    Which records are rows: those a consumer could see, or all.
-    """
+    """Which records are rows: those a consumer could see, or all."""
 
     CONSUMER = "consumer"
     LOG = "log"
 
 
 class Style(StrEnum):
-    """
-    The option C{columnStyle}: what columns are named after.
-    """
+    """The option C{columnStyle}: what columns are named after."""
 
     RMQHA = "rmqha"
     ROCKETMQ = "rocketmq"
@@ -116,8 +109,7 @@ class Style(StrEnum):
 
 
 class Mode(StrEnum):
-    """
-    What becomes of a damaged record, by Spark's own names: the read fails, the record
+    """What becomes of a damaged record, by Spark's own names: the read fails, the record
     becomes a row that says so, or it is left out.
     """
 
@@ -127,8 +119,7 @@ class Mode(StrEnum):
 
 
 class MissingStores(StrEnum):
-    """
-    What becomes of a stream of several stores when one cannot be read: it fails, or goes on with
+    """What becomes of a stream of several stores when one cannot be read: it fails, or goes on with
     the others and keeps that one's place, or forgets a store that is not there.
     """
 
@@ -138,9 +129,7 @@ class MissingStores(StrEnum):
 
 
 class PointFile(StrEnum):
-    """
-    Whether the published point of a store is believed.
-    """
+    """Whether the published point of a store is believed."""
 
     USE = "use"
     IGNORE = "ignore"
@@ -148,9 +137,7 @@ class PointFile(StrEnum):
 
 @frozen
 class ReaderName(Kind):
-    """
-    A name that can be a file's.
-    """
+    """A name that can be a file's."""
 
     @property
     def allowed(self) -> str:
@@ -164,8 +151,7 @@ class ReaderName(Kind):
 
 @frozen(kw_only=True)
 class ReadOptions:
-    """
-    All options, parsed; each is called here what Spark's name is in snake case.
+    """All options, parsed; each is called here what Spark's name is in snake case.
 
     @ivar stores: The stores by name, sorted.
     @ivar tier: URLs of tiers, by the names of their stores.
@@ -223,8 +209,7 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, object], *, streaming: bool | None = False) -> Self:
-        """
-        Read options.
+        """Read options.
 
         @param given: By name; case does not matter.
         @param streaming: Whether a stream is to be made of them; C{None} if that is not
@@ -260,9 +245,7 @@ class ReadOptions:
         return tuple(name for name, _ in self.stores)
 
     def tier_of(self, store: str) -> str:
-        """
-        The URL of a store's tier, C{""} if it has none.
-        """
+        """The URL of a store's tier, C{""} if it has none."""
         urls = dict(self.tier)
         if self.name_server is None:
             return urls.get(store, "")
@@ -270,8 +253,7 @@ class ReadOptions:
         return filled(urls.get(store, urls.get(ANY, "")), values)
 
     def now(self, known: Iterable[str] = ()) -> Self:
-        """
-        The same with the stores that the file, or the name server, says now; those of before if
+        """The same with the stores that the file, or the name server, says now; those of before if
         it says nothing.
 
         @param known: Stores that are read from already: those of brokers that are not registered
@@ -288,8 +270,7 @@ class ReadOptions:
 
 
 def _name_stores(draft: OptionsDraft) -> bool:
-    """
-    Make names and folders of what says where the stores are.
+    """Make names and folders of what says where the stores are.
 
     @return: Whether the caller named them.
     @raise OptionInvalid: If it is said twice, or a tier is of none of them.
@@ -316,9 +297,7 @@ def _name_stores(draft: OptionsDraft) -> bool:
 
 
 def _one_of(draft: OptionsDraft) -> list[str]:
-    """
-    The option that says where stores are; none if only C{tier} does.
-    """
+    """The option that says where stores are; none if only C{tier} does."""
     paths: list[str] = [
         name for name in ("path", "paths", "stores", "storesFile") if name in draft.values
     ]
@@ -330,8 +309,7 @@ def _one_of(draft: OptionsDraft) -> list[str]:
 
 
 def _with_registered(draft: OptionsDraft) -> dict[str, Any]:
-    """
-    Make patterns of what says where the stores of brokers are.
+    """Make patterns of what says where the stores of brokers are.
 
     @return: The options by attribute.
     @raise OptionInvalid: If a pattern does not tell brokers apart.
@@ -358,8 +336,7 @@ def _with_registered(draft: OptionsDraft) -> dict[str, Any]:
 
 
 def _name_tier(draft: OptionsDraft) -> None:
-    """
-    Give a tier without a name that of the only store.
+    """Give a tier without a name that of the only store.
 
     @raise OptionInvalid: If there are several, or a name is no store's.
     """

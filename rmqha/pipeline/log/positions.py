@@ -1,5 +1,4 @@
-"""
-Positions between two records that know the log they belong to.
+"""Positions between two records that know the log they belong to.
 
 A number alone would be taken for a place in any log.  So a position names the last
 record below it and that record's fingerprint.  A store with the same bytes there has the same
@@ -28,8 +27,7 @@ _MOST = (1 << 63) - 1
 
 @frozen
 class Position:
-    """
-    A position.
+    """A position.
 
     @ivar offset: Physical offset, between two records.
     @ivar last: Where the last record below it starts, -1 if there was none.
@@ -49,8 +47,7 @@ class Position:
 
 
 def make(files: LogFiles, offset: int, last: int, log: LogIdentity | None = None) -> Position:
-    """
-    The position at C{offset}, behind the record at C{last}.
+    """The position at C{offset}, behind the record at C{last}.
 
     @raise FileNotFoundError: If that record has gone meanwhile, by retention or a cut: no later
         run could read the position, so the log has to be looked at again.
@@ -67,8 +64,7 @@ def make(files: LogFiles, offset: int, last: int, log: LogIdentity | None = None
 def to_json(
     positions: Mapping[str, Position], states: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """
-    Positions by store, always in the same order: Spark compares them as text.
+    """Positions by store, always in the same order: Spark compares them as text.
 
     @param states: What holds stores up; not for a position that is to be gone on from.
     """
@@ -92,8 +88,7 @@ def to_json(
 
 
 def from_json(content: object) -> dict[str, Position]:
-    """
-    Read what L{to_json} made.
+    """Read what L{to_json} made.
 
     @raise PositionInvalid: If it is something else.
     """

@@ -1,5 +1,4 @@
-"""
-Queues whose offsets leap: a record of theirs is not where it should be.
+"""Queues whose offsets leap: a record of theirs is not where it should be.
 
 Nothing else shows it when a blank in the middle of a log file hides the rest of it, as a damaged
 disk may leave one: every reader of RocketMQ's takes a blank for the file's end.
@@ -26,8 +25,7 @@ Keep = Callable[[FixedFields], Array]
 
 @define
 class QueueOffsetsFollow:
-    """
-    Looks at the records of one range before any is left out, and then lets another choose.
+    """Looks at the records of one range before any is left out, and then lets another choose.
 
     A queue may begin again at a lower offset: its topic was deleted and made anew.
 
@@ -40,9 +38,7 @@ class QueueOffsetsFollow:
     _next: dict[tuple[str, int], int] = field(factory=dict)
 
     def __call__(self, heads: FixedFields) -> Array:
-        """
-        @raise QueueGap: If queue offsets are left out.
-        """
+        """@raise QueueGap: If queue offsets are left out."""
         rows = np.flatnonzero(heads.has_unit)
         names, numbers = heads.topics
         topic = numbers[rows]
@@ -67,8 +63,7 @@ class QueueOffsetsFollow:
 
 
 def require_nothing_hidden(wanted: Range, files: LogFiles, last: int) -> None:
-    """
-    Look behind the blank that ends a range, if its file's end does.
+    """Look behind the blank that ends a range, if its file's end does.
 
     @param files: Those of the log, or the range's alone.
     @param last: Where the last record before it begins, -1 if there is none.

@@ -1,5 +1,4 @@
-"""
-Ranges of a log: what one task reads.
+"""Ranges of a log: what one task reads.
 
 A range lies in one file, begins where a record is known to begin, and has to end
 exactly where its last record does.
@@ -36,8 +35,7 @@ _log = getLogger(__name__)
 
 @frozen(kw_only=True)
 class Range:
-    """
-    A run of whole records in one file.
+    """A run of whole records in one file.
 
     @ivar store: The store's name in the query.
     @ivar broker: The broker's name, if it is known.
@@ -72,14 +70,11 @@ class Range:
 
     @property
     def size(self) -> int:
-        """
-        Bytes between its start and its end.
-        """
+        """Bytes between its start and its end."""
         return self.end - self.start
 
     def file(self, tier: str = "") -> LogFile:
-        """
-        The log file it lies in.
+        """The log file it lies in.
 
         @param tier: The URL of the store's tier, where it may lie.
         """
@@ -88,15 +83,11 @@ class Range:
         return LogFile(Path(self.path), self.file_start, self.file_end)
 
     def files(self, tier: str = "") -> LogFiles:
-        """
-        A log of that file alone.
-        """
+        """A log of that file alone."""
         return LogFiles(Path(self.root), (self.file(tier),))
 
     def to_json(self) -> str:
-        """
-        All of it as a text, so that a range can be a value in a table.
-        """
+        """All of it as a text, so that a range can be a value in a table."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
@@ -111,8 +102,7 @@ class Range:
 def ranges_between(
     store: StoreView, start: int, end: int, options: ReadOptions, proof: Position | None = None
 ) -> Iterator[Range]:
-    """
-    Plan the ranges of C{[start, end)}, which are places between two records.  Where only some
+    """Plan the ranges of C{[start, end)}, which are places between two records.  Where only some
     topics are wanted, what has none of them is in no range.
 
     @param proof: The position at C{end}, if it is known.
@@ -163,9 +153,7 @@ def _range(
 
 
 def _bytes(place: int) -> int:
-    """
-    The weight of a log up to a place, where all of it is read.
-    """
+    """The weight of a log up to a place, where all of it is read."""
     return place
 
 
@@ -176,8 +164,7 @@ def cut_at(
     size: int,
     weigh: Callable[[int], int] = _bytes,
 ) -> list[int]:
-    """
-    Where to cut C{[start, end)}: at anchors, so that no part is longer than C{size} if
+    """Where to cut C{[start, end)}: at anchors, so that no part is longer than C{size} if
     anchors lie near enough, and parts are as few as that allows.
 
     @param anchors: Ascending.
@@ -197,8 +184,7 @@ def cut_at(
 
 
 def bounds(store: StoreView, options: ReadOptions) -> tuple[int, int]:
-    """
-    The part of a log that a batch is about.
+    """The part of a log that a batch is about.
 
     @return: Two places between records; the second is not below the first.
     """
@@ -212,8 +198,7 @@ def bounds(store: StoreView, options: ReadOptions) -> tuple[int, int]:
 
 
 def starting(store: StoreView, options: ReadOptions) -> int:
-    """
-    Where a read of a log begins.
+    """Where a read of a log begins.
 
     @raise DataLost: If that is deleted, and skipping is not allowed.
     """
@@ -244,9 +229,7 @@ def starting(store: StoreView, options: ReadOptions) -> int:
 
 
 def plan(stores: Iterable[StoreView], options: ReadOptions) -> list[Range]:
-    """
-    The ranges of a batch.
-    """
+    """The ranges of a batch."""
     stores = list(stores)
     hint_at_topics(stores, options)
     parts = [(store, *bounds(store, options)) for store in stores]
@@ -255,9 +238,7 @@ def plan(stores: Iterable[StoreView], options: ReadOptions) -> list[Range]:
 
 
 def hint_at_topics(stores: Iterable[StoreView], options: ReadOptions) -> None:
-    """
-    Warn of topics that no broker of these stores has: rows of theirs would be a surprise.
-    """
+    """Warn of topics that no broker of these stores has: rows of theirs would be a surprise."""
     tables = [read_topic_names(store.files.root) for store in stores]
     if not all(tables):
         return
@@ -270,8 +251,7 @@ def hint_at_topics(stores: Iterable[StoreView], options: ReadOptions) -> None:
 
 
 def at_least(options: ReadOptions, size: int) -> ReadOptions:
-    """
-    Options with ranges so small that there are as many as wanted, if the index allows it.
+    """Options with ranges so small that there are as many as wanted, if the index allows it.
 
     @param size: Bytes of all of them together.
     """

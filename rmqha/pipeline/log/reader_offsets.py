@@ -1,5 +1,4 @@
-"""
-Where named readers stand, told to the store that they read.
+"""Where named readers stand, told to the store that they read.
 
 A node shows how far each is behind; nothing of the reader depends on it, so a store that
 cannot be written to is read all the same.
@@ -22,8 +21,7 @@ _log = getLogger(__name__)
 
 
 def publish(path: Path, name: str, offset: int) -> None:
-    """
-    Write a reader's position.
+    """Write a reader's position.
 
     @param path: The store.
     @param name: The reader's.

@@ -1,5 +1,4 @@
-"""
-Read ranges: the bytes of one file in, batches of rows out.
+"""Read ranges: the bytes of one file in, batches of rows out.
 
 Every range is proved while it is read: its first record must be the planned one, its
 last has to end exactly at its end, and the log must not have been cut below that end
@@ -60,15 +59,12 @@ _log = getLogger(__name__)
 
 
 def reads_of(options: ReadOptions) -> KindReads:
-    """
-    How one task reads a log file.
-    """
+    """How one task reads a log file."""
     return KindReads(options.keep_page_cache, options.max_read_bytes_per_second)
 
 
 def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
-    """
-    The columns of a read, by the names of its style.
+    """The columns of a read, by the names of its style.
 
     @raise ColumnUnknown: If one is none of the style's.
     """
@@ -85,8 +81,7 @@ def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
 
 @define
 class Passed:
-    """
-    What a read has passed.
+    """What a read has passed.
 
     @ivar last: Where the last whole record starts, chosen or not; -1 if there is none.
     """
@@ -96,8 +91,7 @@ class Passed:
 
 @frozen
 class MessageReader:
-    """
-    Makes rows of ranges.
+    """Makes rows of ranges.
 
     @ivar options: How.
     @ivar columns: Which columns, by the names of the style.
@@ -107,8 +101,7 @@ class MessageReader:
     columns: tuple[str, ...]
 
     def decoder(self, broker: str | None, store: str = "", seen: int = 0) -> Decoder:
-        """
-        A decoder for one range of one broker's log.
+        """A decoder for one range of one broker's log.
 
         @param seen: As a range has it.
         """
@@ -131,14 +124,11 @@ class MessageReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """
-        The schema of every batch.
-        """
+        """The schema of every batch."""
         return with_corrupt(self.decoder(None).schema, self.columns)
 
     def read(self, wanted: Range, passed: Passed | None = None) -> Iterator[pa.RecordBatch]:
-        """
-        The rows of a range; batches without rows are left out.
+        """The rows of a range; batches without rows are left out.
 
         @param passed: Is told what has been read.
         @raise PipelineError: If they cannot be had, or must not be believed.
@@ -165,9 +155,7 @@ class MessageReader:
             _log.warning("skipping bytes of the log: %s", lost)
 
     def _wanted(self, wanted: Range, file: OpenLogFile, passed: Passed) -> Iterator[pa.RecordBatch]:
-        """
-        The batches of a range, or only those of its parts that have a wanted topic.
-        """
+        """The batches of a range, or only those of its parts that have a wanted topic."""
         takes = chosen_topics(self.options)
         if takes is None:
             yield from self._batches(wanted, file, passed)
@@ -188,9 +176,7 @@ class MessageReader:
     def _batches(
         self, wanted: Range, file: OpenLogFile, passed: Passed
     ) -> Iterator[pa.RecordBatch]:
-        """
-        All batches of a range, those without rows too.
-        """
+        """All batches of a range, those without rows too."""
         decoder = self.decoder(wanted.broker, wanted.store, wanted.seen)
         schema = with_corrupt(decoder.schema, self.columns)
         start, reads = wanted.start, reads_of(self.options)
@@ -212,8 +198,7 @@ class MessageReader:
                     yield corrupt_row(error, schema, self.options)
 
     def _sound(self, wanted: Range, decoder: Decoder, blocks: Blocks) -> Iterator[pa.RecordBatch]:
-        """
-        The batches up to the range's end, or to damage.
+        """The batches up to the range's end, or to damage.
 
         @raise RecordDamaged: If there is some; a record that goes beyond the range's end is
             taken for one whose size is damaged.
@@ -239,9 +224,7 @@ class MessageReader:
 
 @frozen
 class RangeProof:
-    """
-    What has to be true of a store for the rows of a range to be believed.
-    """
+    """What has to be true of a store for the rows of a range to be believed."""
 
     wanted: Range
     options: ReadOptions
@@ -249,8 +232,7 @@ class RangeProof:
     sleep: Callable[[float], None] = time.sleep
 
     def await_copy(self) -> None:
-        """
-        Wait until this host's copy reaches the end of the range.
+        """Wait until this host's copy reaches the end of the range.
 
         @raise NotAStore: If this host has no copy: another one has to do the task.
         @raise CopyBehind: If it does not in time.
@@ -268,8 +250,7 @@ class RangeProof:
             self.sleep(_POLL)
 
     def check_cuts(self) -> None:
-        """
-        @raise LogCutBack: If the log was cut below the range's end after it was planned.
+        """@raise LogCutBack: If the log was cut below the range's end after it was planned.
         @raise LogCopiedAnew: If it was put aside, to be copied anew.
         @raise CopyBehind: If the store does not say any more how far its log is final.
         """
@@ -277,8 +258,7 @@ class RangeProof:
             raise CopyBehind(self.wanted.store, self.wanted.end, 0)
 
     def lost(self) -> DataLost:
-        """
-        The loss that a file is which is not there.
+        """The loss that a file is which is not there.
 
         @raise NotAStore: If this host has no such store.
         @raise CopyBehind: If its copy does not have the file yet.
@@ -290,9 +270,7 @@ class RangeProof:
         return DataLost(wanted.store, wanted.start, wanted.end)
 
     def _confirmed(self) -> int | None:
-        """
-        How far this host's copy is final; C{None} if that is not asked for.
-        """
+        """How far this host's copy is final; C{None} if that is not asked for."""
         wanted, point = self.wanted, self._point()
         if point is None:
             return 0 if wanted.pointed else None
@@ -306,8 +284,7 @@ class RangeProof:
         return point.confirm
 
     def prove(self) -> None:
-        """
-        Compare this host's records with those the range was planned with.
+        """Compare this host's records with those the range was planned with.
 
         @raise NotThisLog: If they are others.
         """
@@ -319,9 +296,7 @@ class RangeProof:
                 raise NotThisLog(store, self.wanted.end, offset, expected, found)
 
     def _files(self) -> LogFiles:
-        """
-        The log as this host has it.
-        """
+        """The log as this host has it."""
         wanted = self.wanted
         return find_log(Path(wanted.root), self.options.tier_of(wanted.store))
 

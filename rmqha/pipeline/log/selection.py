@@ -1,5 +1,4 @@
-"""
-Which records become rows.
+"""Which records become rows.
 
 Filters that Spark would push down are not taken: it keeps a read plan per relation, so
 those of one query would be another's.  What is selected is said by options alone.
@@ -30,8 +29,7 @@ _BEYOND = (1 << 63) - 1
 
 @frozen(kw_only=True)
 class Selection:
-    """
-    What a record must have to be a row.
+    """What a record must have to be a row.
 
     @ivar visibility: C{consumer} leaves out what no consumer can get.
     @ivar topics: Topics; C{None} for all.
@@ -62,9 +60,7 @@ class Selection:
 
     @classmethod
     def of(cls, options: ReadOptions, seen: int = _BEYOND) -> Selection:
-        """
-        The selection that options describe.
-        """
+        """The selection that options describe."""
         tags = options.tags
         return cls(
             visibility=options.visibility,
@@ -84,9 +80,7 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """
-        Whether every record is a row.
-        """
+        """Whether every record is a row."""
         rules = (
             self.topics,
             self.pattern,
@@ -103,9 +97,7 @@ class Selection:
         )
 
     def takes(self, topic: str) -> bool:
-        """
-        Whether records of a topic may be rows.
-        """
+        """Whether records of a topic may be rows."""
         wanted = self._wanted.get(topic)
         if wanted is None:
             wanted = self._wanted[topic] = (
@@ -117,9 +109,7 @@ class Selection:
         return wanted
 
     def keep(self, heads: FixedFields) -> Array:
-        """
-        Say for each record whether it is a row.
-        """
+        """Say for each record whether it is a row."""
         names, numbers = heads.topics
         kept: Array = np.array([self.takes(name) for name in names], np.bool_)[numbers]
         if self.visibility is Visibility.CONSUMER:
@@ -149,9 +139,7 @@ class Selection:
 
 
 def _refine(heads: FixedFields, kept: Array, wanted: Callable[[bytes], bool]) -> None:
-    """
-    Keep of the records that are kept those whose property strings are wanted.
-    """
+    """Keep of the records that are kept those whose property strings are wanted."""
     rows = np.flatnonzero(kept)
     starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
     kept[rows] = [
@@ -164,8 +152,7 @@ def _queues(offsets: Offsets | None) -> Mapping[str, Mapping[int, int]]:
 
 
 def _outside(heads: FixedFields, queues: Mapping[int, int], what: str, above: bool) -> Array:
-    """
-    Say for each record whether it is on the wrong side of its queue's place.
+    """Say for each record whether it is on the wrong side of its queue's place.
 
     @param what: The field that is compared.
     @param above: Whether the right side begins there, or ends.

@@ -1,5 +1,4 @@
-"""
-A store as a reader sees it: its files, how far they may be read, where records begin.
+"""A store as a reader sees it: its files, how far they may be read, where records begin.
 
 How far is what the node that has the store published; a store without a published
 point, a Java broker's, is read up to its last whole record.
@@ -64,8 +63,7 @@ _log = getLogger(__name__)
 
 @define(slots=False, kw_only=True)
 class StoreView:
-    """
-    One store at one moment.
+    """One store at one moment.
 
     @ivar name: What it is called in this query.
     @ivar files: Its log's files.
@@ -90,8 +88,7 @@ class StoreView:
 
     @classmethod
     def open(cls, name: str, path: Path, options: ReadOptions, known: int = 0) -> Self:
-        """
-        Look at a store.
+        """Look at a store.
 
         @param known: A place between two records up to which it was read before.
         @raise NotAStore: If there is none.
@@ -133,14 +130,11 @@ class StoreView:
         return store
 
     def again(self, options: ReadOptions) -> Self:
-        """
-        Open the same store again, as it is now.
-        """
+        """Open the same store again, as it is now."""
         return self.open(self.name, self.files.root, options, self.known)
 
     def still(self, path: Path, position: Position) -> bool:
-        """
-        Whether a store that was read up to a position is as it was, as far as its node says: an
+        """Whether a store that was read up to a position is as it was, as far as its node says: an
         idle stream looks at nothing else.
         """
         return (
@@ -154,8 +148,7 @@ class StoreView:
 
     @cached_property
     def end(self) -> int:
-        """
-        Physical offset up to which the log may be read.
+        """Physical offset up to which the log may be read.
 
         @raise NotAStore: If its files hold no log.
         """
@@ -180,14 +173,11 @@ class StoreView:
 
     @property
     def final(self) -> bool:
-        """
-        Whether it ends with a file of a tier, in which nothing changes any more.
-        """
+        """Whether it ends with a file of a tier, in which nothing changes any more."""
         return any(isinstance(file, TieredFile) for file in self.files.files[-1:])
 
     def _young(self, tail: LogEnd) -> bool:
-        """
-        Whether the last record was stored just now: parts of it that no check covers may still
+        """Whether the last record was stored just now: parts of it that no check covers may still
         be written.
         """
         file = self.files.at(tail.last_record)
@@ -197,31 +187,23 @@ class StoreView:
         return len(stored) > 0 and abs(time.time() * 1000 - int(stored[0])) < YOUNG
 
     def _known(self) -> int:
-        """
-        The last place in the last file that is known to be between two records.
-        """
+        """The last place in the last file that is known to be between two records."""
         last = self.files.files[-1:]
         splits = trusted_splits(self.files, last[0].start, last[0].end) if last else ()
         return max(self.known, splits[-1].start if splits else 0)
 
     @property
     def first(self) -> int:
-        """
-        Physical offset of the first byte there is.
-        """
+        """Physical offset of the first byte there is."""
         return min(self.files.first, self.end)
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """
-        Where the log was cut back, oldest first, as far as it was published.
-        """
+        """Where the log was cut back, oldest first, as far as it was published."""
         return () if self.point is None else self.point.cuts
 
     def splits(self, start: int, end: int) -> tuple[Split, ...]:
-        """
-        The split index of C{[start, end)}, empty without one.
-        """
+        """The split index of C{[start, end)}, empty without one."""
         start, end = max(start, self.files.first), min(end, self.end)
         found = believed_splits(self.files, self.point is not None, start, end)
         known = {split.start: split for split in (*found, *tiered_splits(self.files, start, end))}
@@ -229,18 +211,14 @@ class StoreView:
 
     @cached_property
     def identity(self) -> LogIdentity:
-        """
-        Whose log it is, by what its node says and by the first record that costs no request.
-        """
+        """Whose log it is, by what its node says and by the first record that costs no request."""
         near = [file for file in self.files.files if not isinstance(file, TieredFile)]
         files = LogFiles(self.files.root, tuple(near or self.files.files)[:1])
         return identity_of(files, self.point)
 
     @property
     def behind(self) -> Behind | None:
-        """
-        Where to go on behind damage, C{None} if it is an error.
-        """
+        """Where to go on behind damage, C{None} if it is an error."""
         return self._behind if self.tolerant else None
 
     def _behind(self, offset: int, stop: int) -> int:
@@ -248,8 +226,7 @@ class StoreView:
         return splits[0].start if splits else stop
 
     def require_point(self, options: ReadOptions) -> None:
-        """
-        Refuse to follow a log that has no published point.
+        """Refuse to follow a log that has no published point.
 
         @raise NoPublishedPoint: Unless the options allow it.
         """
@@ -259,9 +236,7 @@ class StoreView:
     # --- places -------------------------------------------------------------
 
     def anchor(self, offset: int) -> int:
-        """
-        The last place not above C{offset} where a record is known to begin.
-        """
+        """The last place not above C{offset} where a record is known to begin."""
         file = self.files.below(offset)
         if file is None:
             return self.files.first
@@ -269,8 +244,7 @@ class StoreView:
         return splits[-1].start if splits else file.start
 
     def present(self, offset: int) -> int:
-        """
-        The first byte at or above C{offset} that is in a file, at most the end; the place
+        """The first byte at or above C{offset} that is in a file, at most the end; the place
         itself if it is beyond the end.
         """
         if offset >= self.end or self.files.at(offset) is not None:
@@ -279,15 +253,12 @@ class StoreView:
         return self.end if behind is None else min(behind.start, self.end)
 
     def aligned(self, offset: int) -> int:
-        """
-        The first record at or above C{offset}, within what may be read.
-        """
+        """The first record at or above C{offset}, within what may be read."""
         offset = self.present(min(offset, self.end))
         return round_up(self.files, self.anchor(offset), offset, self.end, self.behind)
 
     def stored_from(self, time: int) -> int:
-        """
-        The first record that was stored at a time or later; the end if there is none.
+        """The first record that was stored at a time or later; the end if there is none.
 
         @param time: In milliseconds since 1970.
         """
@@ -305,17 +276,14 @@ class StoreView:
     # --- positions ----------------------------------------------------------
 
     def position(self, offset: int) -> Position:
-        """
-        The position at a place between two records.
-        """
+        """The position at a place between two records."""
         # An anchor at the place itself has no record below it to tell of.
         anchor = self.anchor(offset - 1) if offset > self.files.first else offset
         last = boundary(self.files, anchor, offset, behind=self.behind).last
         return make(self.files, offset, last, self.identity)
 
     def verify(self, position: Position) -> bool:
-        """
-        Whether a position's record is here.
+        """Whether a position's record is here.
 
         @return: False if this copy does not reach it yet.
         @raise PipelineError: As L{_has}.
@@ -325,8 +293,7 @@ class StoreView:
         return position == self.verified
 
     def _has(self, position: Position) -> bool:
-        """
-        The same, looked up.
+        """The same, looked up.
 
         @raise LogCutBack: If the log was cut below it.
         @raise NotThisLog: If there is another record, or if it does not reach so far and begins
@@ -367,8 +334,7 @@ def open_stores(
     absent: Absent | None = None,
     before: Mapping[str, StoreView] | None = None,
 ) -> list[StoreView]:
-    """
-    Open the stores of a query.
+    """Open the stores of a query.
 
     @param positions: Positions up to which they were read before.
     @param absent: Lets those be left out that cannot be opened.

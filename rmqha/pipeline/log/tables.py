@@ -1,5 +1,4 @@
-"""
-The tables about a log: its files, and the ranges that a query's tasks would read.
+"""The tables about a log: its files, and the ranges that a query's tasks would read.
 
 Jobs are made of ranges; their results are small and what is read never leaves its task.
 """
@@ -46,8 +45,7 @@ FILES = pa.schema(
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
-    """
-    The schema of the table that is asked for.
+    """The schema of the table that is asked for.
 
     @raise ColumnUnknown: If a column is asked for that it does not have.
     """
@@ -59,9 +57,7 @@ def schema_of(options: ReadOptions) -> pa.Schema:
 
 
 def all_of(options: ReadOptions) -> pa.Schema:
-    """
-    All columns the table can have, those too that come only when they are asked for.
-    """
+    """All columns the table can have, those too that come only when they are asked for."""
     if options.table is not RowKind.MESSAGES:
         return schema_of(options)
     columns = (*STYLES[options.column_style.value], *corrupt_column(options))
@@ -69,9 +65,7 @@ def all_of(options: ReadOptions) -> pa.Schema:
 
 
 def range_rows(ranges: Iterable[Range]) -> pa.RecordBatch:
-    """
-    The rows of C{table=ranges}: one for each range.
-    """
+    """The rows of C{table=ranges}: one for each range."""
     rows = [
         {
             "store": found.store,
@@ -88,9 +82,7 @@ def range_rows(ranges: Iterable[Range]) -> pa.RecordBatch:
 
 
 def file_rows(stores: Iterable[StoreView], options: ReadOptions) -> pa.RecordBatch:
-    """
-    The files of stores as rows.
-    """
+    """The files of stores as rows."""
     return pa.RecordBatch.from_pylist(
         [row for store in stores for row in _files(store, options)], FILES
     )

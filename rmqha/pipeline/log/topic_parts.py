@@ -1,5 +1,4 @@
-"""
-What of a log has to be read for some topics, as the topic index says.
+"""What of a log has to be read for some topics, as the topic index says.
 
 The driver plans by how many bytes they have, so that what has none of them is no task; a task
 looks up where they are.  What no index speaks of is read, and so is what the index of this
@@ -48,8 +47,7 @@ Takes = Callable[[str], bool]
 
 
 def chosen_topics(options: ReadOptions) -> Takes | None:
-    """
-    Which topics a read is about; C{None} if it has to meet every record.
+    """Which topics a read is about; C{None} if it has to meet every record.
 
     It has to if all topics are wanted, and if it is to tell what is wrong with records that
     are no rows.
@@ -63,8 +61,7 @@ def chosen_topics(options: ReadOptions) -> Takes | None:
 
 
 def spans_of(files: LogFiles, file_start: int, splits: Iterable[Split]) -> list[TopicSpan]:
-    """
-    The entries of the topic index of one file that belong to spans of the split index.
+    """The entries of the topic index of one file that belong to spans of the split index.
 
     @param splits: These, as far as they are believed.
     """
@@ -79,8 +76,7 @@ def spans_of(files: LogFiles, file_start: int, splits: Iterable[Split]) -> list[
 
 
 def bytes_of_topics(path: Path, start: int, end: int) -> dict[str, int]:
-    """
-    How many bytes of a part of a log each topic has.  What no index speaks of is not in it.
+    """How many bytes of a part of a log each topic has.  What no index speaks of is not in it.
 
     @param path: The store.
     @param start: Where the part begins, a physical offset.
@@ -99,8 +95,7 @@ def bytes_of_topics(path: Path, start: int, end: int) -> dict[str, int]:
 
 @frozen
 class Weights:
-    """
-    How many bytes of a file have to be read up to a place.
+    """How many bytes of a file have to be read up to a place.
 
     @ivar spans: The entries of its topic index.
     @ivar takes: Which topics are wanted.
@@ -120,16 +115,13 @@ class Weights:
         return sum(size for name, size in span.topics.items() if self.takes(name))
 
     def __call__(self, place: int) -> int:
-        """
-        @param place: A physical offset, not inside a span of the index.
-        """
+        """@param place: A physical offset, not inside a span of the index."""
         return place - self._spared[bisect_right(self._ends, place)]
 
 
 @define
 class Parts:
-    """
-    What of a range has to be read.
+    """What of a range has to be read.
 
     @ivar places: First and last physical offset of each part, ascending.
     @ivar last: Where the last record begins that is known to be in the range, wanted or not;
@@ -143,8 +135,7 @@ class Parts:
     def between(
         cls, files: LogFiles, spans: Iterable[TopicSpan], start: int, end: int, takes: Takes
     ) -> Parts:
-        """
-        Look up where wanted records are.
+        """Look up where wanted records are.
 
         @param spans: The entries of the topic index of the range's file, ascending.
         @param start: Where the range begins.
@@ -175,9 +166,7 @@ class Parts:
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """
-    The rows of many small batches in fewer.
-    """
+    """The rows of many small batches in fewer."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

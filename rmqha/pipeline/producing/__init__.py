@@ -1,3 +1,1 @@
-"""
-Sending messages to brokers, by threads that wait for the answers.
-"""
+"""Sending messages to brokers, by threads that wait for the answers."""

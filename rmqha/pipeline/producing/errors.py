@@ -1,6 +1,4 @@
-"""
-Why a message could not be sent.
-"""
+"""Why a message could not be sent."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class NoRoute(PipelineError):
-    """
-    No name server has a route for a topic.
+    """No name server has a route for a topic.
 
     @ivar topic: The topic.
     @ivar name_servers: The name servers that were asked.
@@ -29,8 +26,7 @@ class NoRoute(PipelineError):
 
 @frozen
 class NoWritableQueue(PipelineError):
-    """
-    A topic has no writable queue, or no master that has one.
+    """A topic has no writable queue, or no master that has one.
 
     @ivar topic: The topic.
     """
@@ -43,8 +39,7 @@ class NoWritableQueue(PipelineError):
 
 @frozen
 class QueueUnknown(PipelineError):
-    """
-    A message is for a queue that its topic does not have.
+    """A message is for a queue that its topic does not have.
 
     @ivar topic: The topic.
     @ivar queue_id: The queue's number.
@@ -63,8 +58,7 @@ class QueueUnknown(PipelineError):
 
 @frozen
 class MessageNotSendable(PipelineError):
-    """
-    A message must not be sent, or cannot be sent as what it is.
+    """A message must not be sent, or cannot be sent as what it is.
 
     @ivar topic: Its topic.
     @ivar key: Its C{UNIQ_KEY}, or C{""}.
@@ -82,8 +76,7 @@ class MessageNotSendable(PipelineError):
 
 @frozen
 class SendFailed(PipelineError):
-    """
-    No broker confirmed that it stored a message, after all tries.
+    """No broker confirmed that it stored a message, after all tries.
 
     @ivar topic: The topic.
     @ivar queue: The queue of the last try, as C{broker:queue id}.
@@ -113,8 +106,7 @@ class SendFailed(PipelineError):
 
 @frozen
 class RowUnsendable(PipelineError):
-    """
-    A row cannot be sent as a message.
+    """A row cannot be sent as a message.
 
     @ivar column: The column that is wrong.
     @ivar row: The row's number in its task, from 0.

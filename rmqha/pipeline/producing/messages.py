@@ -1,5 +1,4 @@
-"""
-Messages on their way out, and the requests that carry them.
+"""Messages on their way out, and the requests that carry them.
 
 Source: docs/protocol/remoting.md, Sending.
 """
@@ -49,8 +48,7 @@ _SPAN = Struct(">IH")
 
 @frozen
 class Outgoing:
-    """
-    A message to be sent.
+    """A message to be sent.
 
     @ivar queue_id: The queue it must go to; C{None} lets the producer choose.
     @ivar source: Whose queue C{queue_id} was: messages with the same source, topic and queue
@@ -70,24 +68,19 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """
-        Bytes it takes in a batch, a little more or less.
-        """
+        """Bytes it takes in a batch, a little more or less."""
         pairs = sum(len(name) + len(value) + 2 for name, value in self.properties.items())
         return _ENTRY.size + _ENTRY_ENDS + len(self.body) + pairs
 
     @property
     def alone(self) -> bool:
-        """
-        Whether it cannot be in a batch: it is to be delivered later, or goes where batches
+        """Whether it cannot be in a batch: it is to be delivered later, or goes where batches
         cannot.
         """
         return DELAY in self.properties or self.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
     def check(self) -> None:
-        """
-        @raise MessageNotSendable: If it must not be sent, or not as what it is.
-        """
+        """@raise MessageNotSendable: If it must not be sent, or not as what it is."""
         reason = self._wrong()
         if reason:
             raise MessageNotSendable(self.topic, self.properties.get(UNIQUE_KEY, ""), reason)
@@ -108,9 +101,7 @@ class Outgoing:
 
 
 def topic_fault(topic: str) -> str:
-    """
-    Why a topic accepts no messages; C{""} if that is not so.
-    """
+    """Why a topic accepts no messages; C{""} if that is not so."""
     if not topic:
         return "it has no topic"
     if len(topic.encode()) > MAX_TOPIC:
@@ -120,8 +111,7 @@ def topic_fault(topic: str) -> str:
 
 @frozen
 class Parcel:
-    """
-    Messages of one topic that go to one queue in one request.
+    """Messages of one topic that go to one queue in one request.
 
     @ivar fixed: Whether they must go to that queue and no other.
     """
@@ -136,14 +126,11 @@ class Parcel:
 
     @property
     def body_size(self) -> int:
-        """
-        Bytes of the messages' bodies together.
-        """
+        """Bytes of the messages' bodies together."""
         return sum(len(message.body) for message in self.messages)
 
     def request(self, group: str) -> Command:
-        """
-        The request that sends them.
+        """The request that sends them.
 
         @param group: Whose producer this is.
         """
@@ -169,9 +156,7 @@ class Parcel:
 
 
 def _entry(message: Outgoing) -> tuple[bytes, ...]:
-    """
-    A message as a part of a batch.
-    """
+    """A message as a part of a batch."""
     properties, body = encode(message.properties), message.body
     size = _ENTRY.size + len(body) + _ENTRY_ENDS + len(properties)
     head = _ENTRY.pack(size, 0, body_crc(body), message.flag, len(body))
@@ -181,8 +166,7 @@ def _entry(message: Outgoing) -> tuple[bytes, ...]:
 def parcels(
     queue: Queue, messages: Sequence[Outgoing], fixed: bool, most: int, count: int = MAX_BATCH
 ) -> Iterator[Parcel]:
-    """
-    Pack messages for a queue, in their order.
+    """Pack messages for a queue, in their order.
 
     @param messages: Of one topic.
     @param most: Bytes a parcel may have, if it has more than one message.
@@ -208,8 +192,7 @@ def parcels(
 
 @define(eq=False)
 class UniqueKeys:
-    """
-    Makes values for C{UNIQ_KEY} like those of stock clients: tools read from them when a
+    """Makes values for C{UNIQ_KEY} like those of stock clients: tools read from them when a
     message was born.
     """
 
@@ -217,9 +200,7 @@ class UniqueKeys:
     _counter: Iterator[int] = field(factory=itertools.count, init=False)
 
     def next(self) -> str:
-        """
-        Make another unique key.
-        """
+        """Make another unique key."""
         now = time.time()
         month = time.mktime((*time.localtime(now)[:2], 1, 0, 0, 0, 0, 0, -1))
         span = int((now - month) * 1000) & 0xFFFFFFFF

@@ -1,6 +1,4 @@
-"""
-How fast is sent.
-"""
+"""How fast is sent."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from attrs import define, field
 
 @define(eq=False)
 class Pace:
-    """
-    Waits so long that neither messages nor bytes go out faster than they may, whatever was
+    """Waits so long that neither messages nor bytes go out faster than they may, whatever was
     sent in one piece.
 
     @ivar rows: Messages a second; 0 is no limit.
@@ -27,8 +24,7 @@ class Pace:
     _free: float = field(default=0.0, init=False)
 
     def wait(self, rows: int, size: int) -> None:
-        """
-        Wait until so much may go out.
+        """Wait until so much may go out.
 
         @param rows: Messages.
         @param size: Bytes of their bodies.

@@ -1,5 +1,4 @@
-"""
-A producer that waits: messages in, and when it returns brokers have stored them.
+"""A producer that waits: messages in, and when it returns brokers have stored them.
 
 Messages for one queue go one request after the other, so that they lie there in their order;
 requests for different queues are on their way at the same time.  What failed is sent again,
@@ -66,8 +65,7 @@ GUSTS = 10
 
 @define(eq=False)
 class Producer:
-    """
-    Sends messages.
+    """Sends messages.
 
     @ivar fold: Whether a queue id that a topic does not have means another of its queues, always
         the same.
@@ -108,8 +106,7 @@ class Producer:
         self.peers.close()
 
     def send(self, messages: Iterable[Outgoing]) -> list[int]:
-        """
-        Send messages; those for one queue in their order.
+        """Send messages; those for one queue in their order.
 
         @return: For each the code of the answer, which is one of L{STORED}.
         @raise MessageNotSendable: If one must not be sent; none is then.
@@ -129,9 +126,7 @@ class Producer:
         return [codes[id(message)] for message in made]
 
     def _made(self, message: Outgoing) -> Outgoing:
-        """
-        A message with a key of its own; another object for each.
-        """
+        """A message with a key of its own; another object for each."""
         key = message.properties.get(UNIQUE_KEY) or self._keys.next()
         made = evolve(message, properties={**message.properties, UNIQUE_KEY: key})
         made.check()
@@ -140,9 +135,7 @@ class Producer:
     # --- where to -----------------------------------------------------------
 
     def _packed(self, messages: list[Outgoing]) -> list[deque[Parcel]]:
-        """
-        The requests for each queue, in order.
-        """
+        """The requests for each queue, in order."""
         by_place: dict[tuple[str, Queue, bool], list[Outgoing]] = {}
         for message in messages:
             place = (message.topic, self._place(message), message.queue_id is not None)
@@ -163,8 +156,7 @@ class Producer:
         return self._places[key]
 
     def _chosen(self, topic: str, queue_id: int, source: str) -> Queue:
-        """
-        The queue that all messages of a source's queue go to: that of the same number, at the
+        """The queue that all messages of a source's queue go to: that of the same number, at the
         broker of the same name if there is one.
         """
         queues = self.routes.queues(topic)
@@ -180,8 +172,7 @@ class Producer:
     # --- sending ------------------------------------------------------------
 
     def _send(self, now: list[Parcel], codes: dict[int, int]) -> None:
-        """
-        Send one request to each of some queues; when one fails for good, the others are
+        """Send one request to each of some queues; when one fails for good, the others are
         brought to their ends first.
 
         @param codes: Is told the answers' codes, by the messages' identities.
@@ -200,9 +191,7 @@ class Producer:
             raise failed
 
     def _finish(self, parcel: Parcel, answer: Command | RmqhaError, codes: dict[int, int]) -> None:
-        """
-        Take an answer, and try again as often as that is allowed.
-        """
+        """Take an answer, and try again as often as that is allowed."""
         tries = 1
         while True:
             error = _error(answer)
@@ -225,8 +214,7 @@ class Producer:
             )
 
     def _elsewhere(self, parcel: Parcel) -> Parcel:
-        """
-        Where to try next: if the sender did not say, at another broker, or else in another
+        """Where to try next: if the sender did not say, at another broker, or else in another
         queue.
         """
         self.routes.forget(parcel.topic)
@@ -244,9 +232,7 @@ class Producer:
     def _refused(
         self, parcel: Parcel, error: RequestRefused, tries: int, codes: dict[int, int]
     ) -> None:
-        """
-        Find the message of a batch that a broker does not take; the others are stored.
-        """
+        """Find the message of a batch that a broker does not take; the others are stored."""
         if len(parcel.messages) == 1:
             raise _failed(parcel, error, tries)
         for message in parcel.messages:

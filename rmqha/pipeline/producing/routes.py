@@ -1,5 +1,4 @@
-"""
-Where a topic's messages can be sent to, as the name servers know.
+"""Where a topic's messages can be sent to, as the name servers know.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -32,8 +31,7 @@ _WRITE = 2
 
 @frozen(order=True)
 class Queue:
-    """
-    A queue that takes messages.
+    """A queue that takes messages.
 
     @ivar broker: The broker's name.
     @ivar address: Its master's C{host:port}.
@@ -46,8 +44,7 @@ class Queue:
 
 @define(eq=False)
 class Routes:
-    """
-    Looks topics up.
+    """Looks topics up.
 
     @ivar name_servers: Who is asked.
     """
@@ -57,8 +54,7 @@ class Routes:
     _known: dict[str, tuple[float, tuple[Queue, ...]]] = field(factory=dict, init=False)
 
     def queues(self, topic: str) -> tuple[Queue, ...]:
-        """
-        The queues that a topic's messages can be sent to; of a topic that there is not yet,
+        """The queues that a topic's messages can be sent to; of a topic that there is not yet,
         those it would be made with.
 
         @return: Sorted, at least one.
@@ -79,14 +75,11 @@ class Routes:
         return found
 
     def forget(self, topic: str) -> None:
-        """
-        Drop a topic's route, so that it is asked for again.
-        """
+        """Drop a topic's route, so that it is asked for again."""
         self._known.pop(topic, None)
 
     def route(self, topic: str) -> TopicRoute | None:
-        """
-        What the name servers say; C{None} if they know no such topic.
+        """What the name servers say; C{None} if they know no such topic.
 
         @raise NoRoute: If none of them says anything.
         """
@@ -115,8 +108,7 @@ def _route(answer: Command) -> TopicRoute | None:
 
 
 def writable(route: TopicRoute, most: int = _MOST) -> tuple[Queue, ...]:
-    """
-    The queues of a route that have a master, and may be written to.
+    """The queues of a route that have a master, and may be written to.
 
     @param most: The most queues of each broker.
     """
@@ -136,9 +128,7 @@ def writable(route: TopicRoute, most: int = _MOST) -> tuple[Queue, ...]:
 
 
 def moved(queue: Queue, queues: tuple[Queue, ...]) -> Queue | None:
-    """
-    Where a queue is now; C{None} if it takes nothing at present.
-    """
+    """Where a queue is now; C{None} if it takes nothing at present."""
     for each in queues:
         if (each.broker, each.queue_id) == (queue.broker, queue.queue_id):
             return evolve(queue, address=each.address)

@@ -1,5 +1,4 @@
-"""
-What a producer is told, by the options of a write or by a job.
+"""What a producer is told, by the options of a write or by a job.
 
 Source: docs/guide/replay.rst, Options.
 """
@@ -35,8 +34,7 @@ _MOST_RETRIES = 1000
 
 @frozen(kw_only=True)
 class SendOptions:
-    """
-    How messages are sent; each is called here what Spark's name is in snake case.
+    """How messages are sent; each is called here what Spark's name is in snake case.
 
     @ivar name_server: C{host:port} of each.
     @ivar topic: Where messages go that do not say it; or all, if they do.
@@ -65,8 +63,7 @@ class SendOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, object]) -> Self:
-        """
-        Read options.
+        """Read options.
 
         @param given: By name; case does not matter.
         @raise OptionInvalid: If a value is not allowed.
@@ -85,17 +82,14 @@ class SendOptions:
 
     @property
     def credentials(self) -> Credentials | None:
-        """
-        What requests are signed with, if they are.
-        """
+        """What requests are signed with, if they are."""
         if self.access_key is None or self.secret_key is None:
             return None
         return Credentials(self.access_key, self.secret_key)
 
     @property
     def tls(self) -> SocketTls | None:
-        """
-        What peers are connected to with.
+        """What peers are connected to with.
 
         @raise ConfigProblems: If the file is wrong.
         @raise OSError: If one that it names is.

@@ -1,3 +1,1 @@
-"""
-Asking brokers and name servers without a reactor: the caller waits for the answer.
-"""
+"""Asking brokers and name servers without a reactor: the caller waits for the answer."""

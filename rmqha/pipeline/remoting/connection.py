@@ -1,5 +1,4 @@
-"""
-One connection to a broker or a name server, by a plain socket.
+"""One connection to a broker or a name server, by a plain socket.
 
 It serves one thread, which waits.  Several requests may be on their way; their answers are
 told apart by their numbers, whatever their order.
@@ -23,15 +22,13 @@ _NUMBERS = 1 << 31
 
 
 class BlockingConnection:
-    """
-    Asks one peer.
+    """Asks one peer.
 
     @ivar address: Its C{host:port}.
     """
 
     def __init__(self, address: str, timeout: float, tls: SocketTls | None = None) -> None:
-        """
-        @param timeout: Seconds it may take to connect, and to take a request.
+        """@param timeout: Seconds it may take to connect, and to take a request.
         @param tls: C{None} for clear text.
         @raise OSError: If the address cannot be connected to.
         @raise ValueError: If this is not an address.
@@ -57,14 +54,11 @@ class BlockingConnection:
         self.close()
 
     def close(self) -> None:
-        """
-        Close the connection; safe to call twice.
-        """
+        """Close the connection; safe to call twice."""
         self._socket.close()
 
     def send(self, command: Command) -> int:
-        """
-        Ask, and do not wait.
+        """Ask, and do not wait.
 
         @return: The request's number.
         @raise OSError: If the peer is gone, or takes nothing.
@@ -79,8 +73,7 @@ class BlockingConnection:
         return self._asked
 
     def answer(self, number: int, timeout: float) -> Command:
-        """
-        The answer to a request.
+        """The answer to a request.
 
         @param number: What L{send} returned.
         @param timeout: Seconds to wait.
@@ -94,8 +87,7 @@ class BlockingConnection:
         return self._answers.pop(number)
 
     def heard(self, timeout: float) -> Command:
-        """
-        The next answer to any of the requests.
+        """The next answer to any of the requests.
 
         @raise OSError: As L{answer}.
         @raise RemotingFrameError: As L{answer}.
@@ -106,8 +98,7 @@ class BlockingConnection:
         return self._answers.pop(next(iter(self._answers)))
 
     def ask(self, command: Command, timeout: float) -> Command:
-        """
-        Ask and wait.
+        """Ask and wait.
 
         @raise OSError: As L{send} and L{answer}.
         @raise RemotingFrameError: As they.
@@ -115,9 +106,7 @@ class BlockingConnection:
         return self.answer(self.send(command), timeout)
 
     def _receive(self, deadline: float) -> None:
-        """
-        Wait for more; the peer's own requests and unsolicited responses are skipped.
-        """
+        """Wait for more; the peer's own requests and unsolicited responses are skipped."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("no answer in time")

@@ -1,6 +1,4 @@
-"""
-Why a broker or a name server could not be asked.
-"""
+"""Why a broker or a name server could not be asked."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class RemotingClosed(PipelineError):
-    """
-    A peer closed the connection before it answered, or sent an answer that cannot be decoded.
+    """A peer closed the connection before it answered, or sent an answer that cannot be decoded.
 
     @ivar address: The peer, C{host:port}.
     @ivar request: The request's code.
@@ -29,8 +26,7 @@ class RemotingClosed(PipelineError):
 
 @frozen
 class NameServersSilent(PipelineError):
-    """
-    No name server gives an answer that can be used.
+    """No name server gives an answer that can be used.
 
     @ivar name_servers: The name servers that were asked, with C{;} between.
     @ivar reason: Why not the last one.
@@ -45,8 +41,7 @@ class NameServersSilent(PipelineError):
 
 @frozen
 class NoBrokers(PipelineError):
-    """
-    The name servers know no broker to read from.
+    """The name servers know no broker to read from.
 
     @ivar name_servers: The name servers that were asked, with C{;} between.
     @ivar cluster: The cluster that is meant; C{None} for all.
@@ -62,8 +57,7 @@ class NoBrokers(PipelineError):
 
 @frozen
 class BrokerUnplaced(PipelineError):
-    """
-    A pattern cannot say where a broker's store is.
+    """A pattern cannot say where a broker's store is.
 
     @ivar broker: The broker's name.
     @ivar name: What the pattern asks for.

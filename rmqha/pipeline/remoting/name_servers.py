@@ -1,5 +1,4 @@
-"""
-Name servers of one cluster: any of them knows the same, and the first that answers is asked.
+"""Name servers of one cluster: any of them knows the same, and the first that answers is asked.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -28,9 +27,7 @@ _Body = TypeVar("_Body", bound=AttrsInstance)
 
 @frozen
 class NameServers(Endpoints):
-    """
-    At least one C{host:port}, with C{;} between.
-    """
+    """At least one C{host:port}, with C{;} between."""
 
     def parse(self, text: str) -> Any:
         parts = tuple(part.strip() for part in super().parse(text).split(";"))
@@ -41,8 +38,7 @@ class NameServers(Endpoints):
 
 @define(eq=False)
 class NameServerClient:
-    """
-    Asks name servers.
+    """Asks name servers.
 
     @ivar addresses: C{host:port} of each; the first that answers is asked from then on.
     """
@@ -54,8 +50,7 @@ class NameServerClient:
         return ";".join(self.addresses)
 
     def ask(self, request: Command, read: Callable[[Command], _Answer]) -> _Answer:
-        """
-        Ask until one gives an answer that can be used.
+        """Ask until one gives an answer that can be used.
 
         @param read: Makes something of the answer, or raises what is wrong with it.
         @raise NameServersSilent: If none does.
@@ -74,8 +69,7 @@ class NameServerClient:
 
 
 def read_answer(cls: type[_Body], answer: Command, request: int) -> _Body:
-    """
-    The body of an answer.
+    """The body of an answer.
 
     @param request: The code of what was asked.
     @raise RequestRefused: If the code is not success.

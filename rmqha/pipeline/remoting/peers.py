@@ -1,5 +1,4 @@
-"""
-Connections to brokers and name servers, made when they are needed, with errors that say whose
+"""Connections to brokers and name servers, made when they are needed, with errors that say whose
 fault it was.
 """
 
@@ -19,8 +18,7 @@ from rmqha.wire.remoting.signature import Credentials
 
 @define(eq=False)
 class Peers:
-    """
-    Sends requests to peers by their address.
+    """Sends requests to peers by their address.
 
     @ivar timeout: Seconds to connect, and to wait for an answer.
     @ivar credentials: What requests are signed with, if they are.
@@ -39,15 +37,12 @@ class Peers:
         self.close()
 
     def close(self) -> None:
-        """
-        Close the connections to all peers.
-        """
+        """Close the connections to all peers."""
         while self._open:
             self._open.popitem()[1].close()
 
     def ask(self, address: str, command: Command) -> Command:
-        """
-        Ask one.
+        """Ask one.
 
         @return: The answer, whatever its code.
         @raise RemotingUnreachable: If it cannot be reached.
@@ -60,8 +55,7 @@ class Peers:
         raise answer
 
     def ask_all(self, requests: list[tuple[str, Command]]) -> list[Command | RmqhaError]:
-        """
-        Ask several at once, each of them as often as it stands here.
+        """Ask several at once, each of them as often as it stands here.
 
         @return: For each request its answer, or the error of L{ask}.
         """
@@ -99,9 +93,7 @@ class Peers:
     def _failed(
         self, connection: BlockingConnection, command: Command, error: Exception
     ) -> RmqhaError:
-        """
-        Give a connection up, with all that waits for answers there.
-        """
+        """Give a connection up, with all that waits for answers there."""
         connection.close()
         address = connection.address
         if self._open.get(address) is connection:

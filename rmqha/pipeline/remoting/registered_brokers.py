@@ -1,5 +1,4 @@
-"""
-The brokers of a cluster, as its name servers know them.
+"""The brokers of a cluster, as its name servers know them.
 
 A name server forgets a broker two minutes after its last sign of life.  What that broker has
 stored is there all the same, so a reader that has begun with its log goes on with it.
@@ -32,8 +31,7 @@ _log = getLogger(__name__)
 
 @define(eq=False)
 class RegisteredBrokers:
-    """
-    Asks for brokers, at most every L{FRESH} seconds: a stream may look many times a second.
+    """Asks for brokers, at most every L{FRESH} seconds: a stream may look many times a second.
 
     @ivar name_servers: C{host:port} of each.
     @ivar cluster: The only cluster whose brokers are meant; C{None} for all.
@@ -49,8 +47,7 @@ class RegisteredBrokers:
     _until: float = field(default=0.0, init=False)
 
     def registered(self) -> Mapping[str, BrokerData]:
-        """
-        The brokers by name; those of before while no name server answers.
+        """The brokers by name; those of before while no name server answers.
 
         @raise NameServersSilent: If none has answered yet.
         @raise ConfigProblems: If the file of TLS is wrong.
@@ -68,9 +65,7 @@ class RegisteredBrokers:
         return self._registered
 
     def with_known(self, names: Iterable[str]) -> dict[str, BrokerData]:
-        """
-        The same and brokers that are read from already, though no name server knows them now.
-        """
+        """The same and brokers that are read from already, though no name server knows them now."""
         found = dict(self.registered())
         for name in names:
             if name not in found:

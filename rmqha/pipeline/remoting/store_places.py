@@ -1,5 +1,4 @@
-"""
-Where the stores of brokers are, by a pattern: C{/mnt/{broker}/store}.
+"""Where the stores of brokers are, by a pattern: C{/mnt/{broker}/store}.
 
 A broker with several members has several copies of its log.  Where a pattern tells them apart,
 the copy of a slave is read before the master's, which has other work to do.
@@ -32,15 +31,12 @@ _MEMBER = {HOST, ID}
 
 
 def asked(pattern: str) -> set[str]:
-    """
-    What stands in braces in a pattern.
-    """
+    """What stands in braces in a pattern."""
     return set(_ASKED.findall(pattern))
 
 
 def filled(pattern: str, values: Mapping[str, str | None]) -> str:
-    """
-    A pattern with its values.
+    """A pattern with its values.
 
     @raise BrokerUnplaced: If one cannot be the name of a folder.
     """
@@ -53,8 +49,7 @@ def filled(pattern: str, values: Mapping[str, str | None]) -> str:
 
 @frozen
 class StorePlaces:
-    """
-    Says where stores are.
+    """Says where stores are.
 
     @ivar patterns: By broker name, and L{ANY}'s.
     """
@@ -63,17 +58,14 @@ class StorePlaces:
 
     @property
     def tell_apart(self) -> bool:
-        """
-        Whether no two brokers have one place, and nothing is asked for that there is not.
-        """
+        """Whether no two brokers have one place, and nothing is asked for that there is not."""
         common = asked(self.patterns.get(ANY, ""))
         return bool(common & {BROKER, HOST}) and all(
             asked(pattern) <= {BROKER, CLUSTER, HOST, ID} for pattern in self.patterns.values()
         )
 
     def of(self, brokers: Mapping[str, BrokerData]) -> tuple[tuple[str, Path], ...]:
-        """
-        The stores of brokers by name, sorted; without those that have no members now, if a
+        """The stores of brokers by name, sorted; without those that have no members now, if a
         pattern asks for one.
 
         @raise BrokerUnplaced: If a broker has a name that cannot be a folder's.
@@ -97,16 +89,13 @@ class StorePlaces:
 
 @frozen
 class RegisteredStores:
-    """
-    The stores of the brokers that name servers know.
-    """
+    """The stores of the brokers that name servers know."""
 
     brokers: RegisteredBrokers
     places: StorePlaces
 
     def stores(self, known: Iterable[str]) -> tuple[tuple[str, Path], ...]:
-        """
-        The stores by name, sorted, as they are now.
+        """The stores by name, sorted, as they are now.
 
         @param known: Brokers that are read from already.
         @raise NameServersSilent: If no name server has answered yet.
@@ -116,9 +105,7 @@ class RegisteredStores:
 
 
 def _members(broker: BrokerData) -> Iterator[dict[str, str]]:
-    """
-    A broker's members, the master last.
-    """
+    """A broker's members, the master last."""
     slaves_first = sorted(broker.broker_addrs.items(), key=lambda each: (each[0] == 0, each))
     for number, address in slaves_first:
         try:

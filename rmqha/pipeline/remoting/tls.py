@@ -1,5 +1,4 @@
-"""
-TLS of plain sockets, by the same keys as that of nodes and of mqadmin.
+"""TLS of plain sockets, by the same keys as that of nodes and of mqadmin.
 
 Source: docs/guide/tls.rst.
 """
@@ -18,8 +17,7 @@ from rmqha.config.settings import TlsSettings
 
 @define(eq=False)
 class SocketTls:
-    """
-    What one producer shows to brokers and name servers, and whom it believes.
+    """What one producer shows to brokers and name servers, and whom it believes.
 
     @ivar settings: The keys.
     """
@@ -40,8 +38,7 @@ class SocketTls:
 
     @classmethod
     def read(cls, path: Path | None) -> SocketTls | None:
-        """
-        Read the keys, and the files that they name.
+        """Read the keys, and the files that they name.
 
         @param path: A file like mqadmin's C{tls.config.file}; C{None} for clear text.
         @raise ConfigProblems: If it is wrong.
@@ -51,8 +48,7 @@ class SocketTls:
         return cls(settings) if settings is not None and settings.enabled else None
 
     def wrap(self, plain: socket.socket, host: str) -> ssl.SSLSocket:
-        """
-        Shake hands.
+        """Shake hands.
 
         @param host: Whom it is connected to.
         @raise OSError: If that fails; the socket is closed then.

@@ -1,3 +1,1 @@
-"""
-Where the rows of jobs go: Parquet files, and the tables that list them.
-"""
+"""Where the rows of jobs go: Parquet files, and the tables that list them."""

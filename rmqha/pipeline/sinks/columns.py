@@ -1,5 +1,4 @@
-"""
-The columns of a table: those asked for, and those that show where a row came
+"""The columns of a table: those asked for, and those that show where a row came
 from.
 """
 
@@ -22,8 +21,7 @@ STORE = "store"
 
 @frozen(kw_only=True)
 class TableColumns:
-    """
-    The columns of a table by their names in its style.
+    """The columns of a table by their names in its style.
 
     @ivar options: What is read.
     @ivar kept: Those that rows of the table have, without L{STORE}.
@@ -42,8 +40,7 @@ class TableColumns:
 
     @classmethod
     def of(cls, options: ReadOptions) -> Self:
-        """
-        The columns that options ask for.
+        """The columns that options ask for.
 
         @raise OptionInvalid: If the style has no name for where a record lies.
         @raise ColumnUnknown: If one is asked for that there is not.
@@ -66,14 +63,11 @@ class TableColumns:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """
-        Those that have to be read.
-        """
+        """Those that have to be read."""
         return tuple(dict.fromkeys((*self.kept, self.topic, self.time, self.size)))
 
     def schema(self, by: By, whole: bool) -> pa.Schema:
-        """
-        The schema of a file.
+        """The schema of a file.
 
         @param whole: Whether it has the columns too that folders stand for.
         """
@@ -84,9 +78,7 @@ class TableColumns:
         return pa.schema([*fields, pa.field(STORE, pa.string())])
 
     def topics(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
-        """
-        Rows, and bytes of their records, by topic.
-        """
+        """Rows, and bytes of their records, by topic."""
         table = pa.table({"topic": rows.column(self.topic), "size": rows.column(self.size)})
         found = table.group_by("topic").aggregate([("size", "sum"), ("topic", "count")])
         return {

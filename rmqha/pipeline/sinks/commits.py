@@ -1,5 +1,4 @@
-"""
-The commits of a folder of Parquet files: a small object each, by number.  The last one says what
+"""The commits of a folder of Parquet files: a small object each, by number.  The last one says what
 is in the folder, and how far it is.
 
 Of two jobs only one may add a number.  On a file system a lock keeps others away as long as the
@@ -38,8 +37,7 @@ _NUMBER = re.compile(r"(\d{20})(?:\.json)?", re.ASCII)
 
 @define
 class Commits(ABC):
-    """
-    Those of one folder.
+    """Those of one folder.
 
     @ivar alone: Whether no other job can have the folder open.
     """
@@ -49,21 +47,16 @@ class Commits(ABC):
 
     @staticmethod
     def of(shape: Shape) -> Commits:
-        """
-        Those of a folder, to be looked at; they are opened before one is added.
-        """
+        """Those of a folder, to be looked at; they are opened before one is added."""
         return _FirstCommits(shape) if shape.url else _LockedCommits(shape)
 
     def last(self) -> tuple[int, dict[str, Any]]:
-        """
-        The last commit and its number; 0 if there is none.
-        """
+        """The last commit and its number; 0 if there is none."""
         number = max(self.numbers(), default=0)
         return number, json.loads(self.read(number)) if number else {}
 
     def add(self, number: int, content: dict[str, Any]) -> None:
-        """
-        Add the next one, and drop those that nothing needs.
+        """Add the next one, and drop those that nothing needs.
 
         @raise TableRefused: If another job has added one of that number.
         """
@@ -77,9 +70,7 @@ class Commits(ABC):
                 self.remove(each)
 
     def overtaken(self, number: int) -> TableRefused:
-        """
-        The error of a job that was not the first.
-        """
+        """The error of a job that was not the first."""
         return TableRefused(
             self._shape.place,
             f"another job has committed to it meanwhile (commit {number}); nothing of this batch "
@@ -87,23 +78,18 @@ class Commits(ABC):
         )
 
     def numbers(self) -> list[int]:
-        """
-        Numbers of those that are kept, ascending.
-        """
+        """Numbers of those that are kept, ascending."""
         found = map(_NUMBER.fullmatch, self.folder.names(COMMITS))
         return [int(each[1]) for each in found if each is not None]
 
     @property
     def folder(self) -> ObjectFolder:
-        """
-        The table's.
-        """
+        """The table's."""
         return self._shape.folder
 
     @abstractmethod
     def open(self) -> None:
-        """
-        Keep other jobs away, if that is possible.
+        """Keep other jobs away, if that is possible.
 
         @raise TableRefused: If another job has them open.
         @raise ExtraMissing: If what writes them is not installed.
@@ -111,36 +97,27 @@ class Commits(ABC):
 
     @abstractmethod
     def read(self, number: int) -> str:
-        """
-        The text of one.
-        """
+        """The text of one."""
 
     @abstractmethod
     def write(self, number: int, text: str) -> None:
-        """
-        Write one, as a whole.
+        """Write one, as a whole.
 
         @raise TableRefused: If another job was faster.
         """
 
     @abstractmethod
     def remove(self, number: int) -> None:
-        """
-        Drop one.
-        """
+        """Drop one."""
 
     @abstractmethod
     def close(self) -> None:
-        """
-        Let others have the folder.
-        """
+        """Let others have the folder."""
 
 
 @define
 class _LockedCommits(Commits):
-    """
-    Files, and a lock.
-    """
+    """Files, and a lock."""
 
     _lock: int = field(default=-1, init=False)
 
@@ -181,8 +158,7 @@ _SAID = "rmqha.commit"
 
 @define
 class _FirstCommits(Commits):
-    """
-    Objects that are written only where there is none.
+    """Objects that are written only where there is none.
 
     Each is the first entry of a Delta log of its own, which has no other and no rows.
     """
@@ -222,8 +198,7 @@ class _FirstCommits(Commits):
 
 
 def begin_log(url: str, text: str) -> None:
-    """
-    Write the first entry of a Delta log, unless there is one.  pyarrow cannot write so, and
+    """Write the first entry of a Delta log, unless there is one.  pyarrow cannot write so, and
     deltalake can.
 
     @param text: What it says.

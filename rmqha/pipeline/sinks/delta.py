@@ -1,5 +1,4 @@
-"""
-A Delta table, committed to by C{deltalake}: no Java, no package of Spark's.
+"""A Delta table, committed to by C{deltalake}: no Java, no package of Spark's.
 
 How far the table is stands in what each commit says of itself, beside its files.  A C{RESTORE}
 takes the table back to a version, so the last commit of ours counts from which that left the
@@ -79,25 +78,20 @@ _IDENTITY = 6
 
 
 def application(selection: str, store: str) -> str:
-    """
-    The application id of what comes from a store; its version is the end.
-    """
+    """The application id of what comes from a store; its version is the end."""
     return f"rmqha/{selection}/{store}"
 
 
 @define
 class DeltaSink(LakeTable):
-    """
-    A Delta table that rows are appended to and taken off.
-    """
+    """A Delta table that rows are appended to and taken off."""
 
     shape: Shape
     _table: DeltaTable
 
     @classmethod
     def open(cls, shape: Shape, schema: pa.Schema | None = None) -> Self:
-        """
-        Open a table, or make it.
+        """Open a table, or make it.
 
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it has other columns, or is none.
@@ -199,8 +193,7 @@ class DeltaSink(LakeTable):
     # --- what commits say ---------------------------------------------------
 
     def _told(self) -> tuple[dict[Source, TablePosition] | None, bool]:
-        """
-        What the last commit of ours says that is still in force; C{None} if none does.
+        """What the last commit of ours says that is still in force; C{None} if none does.
 
         @return: It, and whether the table was restored since.
         """
@@ -229,8 +222,7 @@ class DeltaSink(LakeTable):
         return None if base is None else {**base, **found}, restored is not None
 
     def _commits(self) -> Iterator[dict[str, Any]]:
-        """
-        What each commit says of itself, newest first, as far back as the log was not cleaned.
+        """What each commit says of itself, newest first, as far back as the log was not cleaned.
 
         C{DeltaTable.history} counts versions from that of a table which is not the newest.
         """
@@ -239,9 +231,7 @@ class DeltaSink(LakeTable):
             yield {**(said[0] if said else {}), "version": version}
 
     def _log(self, newest: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """
-        The actions of each commit, newest first, as far back as the log was not cleaned.
-        """
+        """The actions of each commit, newest first, as far back as the log was not cleaned."""
         for version in range(newest, -1, -1):
             try:
                 lines = self.shape.folder.read(f"{LOG}/{version:020d}.json").splitlines()
@@ -250,8 +240,7 @@ class DeltaSink(LakeTable):
             yield version, [json.loads(line) for line in lines if line.strip()]
 
     def _restored(self, commit: Mapping[str, Any]) -> int | None:
-        """
-        The version that a C{RESTORE} went back to, C{None} if the log does not have it any more.
+        """The version that a C{RESTORE} went back to, C{None} if the log does not have it any more.
 
         To a moment it goes back by the times that the log's files have, and those of a copied
         table are others: then it is the newest version with the files that the table has since.
@@ -302,9 +291,7 @@ class DeltaSink(LakeTable):
         return [(selection, store) for selection, store in json.loads(text)]
 
     def _declare(self, held: Mapping[Source, TablePosition], moved: Iterable[Source]) -> None:
-        """
-        Name sources that are new, before anything comes from them.
-        """
+        """Name sources that are new, before anything comes from them."""
         known = self._known()
         all_of_them = sorted({*known, *moved})
         if len(all_of_them) > len(known):
@@ -318,9 +305,7 @@ class DeltaSink(LakeTable):
 
 
 def _asked(table: DeltaTable) -> Iterator[str]:
-    """
-    What a table asks of its writers that nothing here sees to.
-    """
+    """What a table asks of its writers that nothing here sees to."""
     for name in table.metadata().configuration:
         if name.startswith(_ASKED):
             yield name
@@ -335,9 +320,7 @@ def _asked(table: DeltaTable) -> Iterator[str]:
 
 
 def _of_columns(table: DeltaTable, wanted: Schema) -> Iterator[str]:
-    """
-    The same of its columns: files have others, or may have empty ones.
-    """
+    """The same of its columns: files have others, or may have empty ones."""
     ours: dict[str, Field] = {each.name: each for each in wanted.fields}
     for each in table.schema().fields:
         name, mine = each.name, ours[each.name].type
@@ -353,9 +336,7 @@ def _of_columns(table: DeltaTable, wanted: Schema) -> Iterator[str]:
 
 
 def _has_files(shape: Shape) -> bool:
-    """
-    Whether something lies where a table is to be made.
-    """
+    """Whether something lies where a table is to be made."""
     folder = shape.folder
     return folder.has(COMMITS) or any(name.endswith(".parquet") for name in folder.names(""))
 
@@ -369,9 +350,7 @@ def _text(total: int) -> str:
 
 
 def _undo(file: object, one: set[object], other: set[object]) -> None:
-    """
-    Take a file out of one set; if it is not there, it belongs to the other.
-    """
+    """Take a file out of one set; if it is not there, it belongs to the other."""
     if file in one:
         one.remove(file)
     else:
@@ -379,9 +358,7 @@ def _undo(file: object, one: set[object], other: set[object]) -> None:
 
 
 def _file_of(action: Mapping[str, Any]) -> tuple[str, str]:
-    """
-    What makes a file of a version: its path, and which of its rows are deleted.
-    """
+    """What makes a file of a version: its path, and which of its rows are deleted."""
     deleted = action.get("deletionVector") or {}
     return action["path"], f"{deleted.get('pathOrInlineDv')}@{deleted.get('offset')}"
 
@@ -396,8 +373,7 @@ def _said_of(
     seen: int,
     *more: Transaction,
 ) -> CommitProperties:
-    """
-    What a commit says of how far the table is.
+    """What a commit says of how far the table is.
 
     @param held: All of it.
     @param moved: What is new of it.

@@ -1,6 +1,4 @@
-"""
-How a Parquet file is encoded: what is compressed, what gets a dictionary, what statistics.
-"""
+"""How a Parquet file is encoded: what is compressed, what gets a dictionary, what statistics."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ _BULKY = frozenset({"body", "properties", "raw_properties"})
 
 
 class Compression(StrEnum):
-    """
-    Codecs of Parquet that every reader knows.
-    """
+    """Codecs of Parquet that every reader knows."""
 
     SNAPPY = "snappy"
     ZSTD = "zstd"
@@ -55,8 +51,7 @@ _LEVELS = {Compression.ZSTD: (0, 22)}
 
 @frozen
 class Encoding:
-    """
-    How files are written.
+    """How files are written.
 
     @ivar compression: The codec.
     @ivar level: Its level, C{None} for the codec's own.
@@ -76,8 +71,7 @@ class Encoding:
             raise OptionInvalid("level", str(self.level), what)
 
     def writer(self, path: Path, schema: pa.Schema, told: list[Any], style: str) -> Any:
-        """
-        Open a file.
+        """Open a file.
 
         @param told: Gets the file's metadata when it is closed.
         @param style: What names the columns.

@@ -1,5 +1,4 @@
-"""
-A folder of Parquet files that is exact without a table format, on a file system or in an object
+"""A folder of Parquet files that is exact without a table format, on a file system or in an object
 store.
 
 Tasks stage files where no reader looks.  A commit is one small object that lists them and
@@ -43,8 +42,7 @@ _AT_ONCE = 16
 
 @define
 class FolderTable(LakeTable):
-    """
-    A folder of Parquet files.
+    """A folder of Parquet files.
 
     @ivar columns: Columns of the files.
     """
@@ -57,8 +55,7 @@ class FolderTable(LakeTable):
 
     @classmethod
     def open(cls, shape: Shape, schema: pa.Schema | None = None) -> Self:
-        """
-        Open a folder, and finish what was interrupted.
+        """Open a folder, and finish what was interrupted.
 
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it is in use, or not such a folder.
@@ -141,9 +138,7 @@ class FolderTable(LakeTable):
         self._begin()
 
     def _apply(self) -> None:
-        """
-        Make the folder what the last commit says, and clear what waits for no other.
-        """
+        """Make the folder what the last commit says, and clear what waits for no other."""
         folder = self._folder
         for path in self._last.get("removed", ()):
             folder.remove(path)
@@ -168,8 +163,8 @@ class FolderTable(LakeTable):
             self._require(file)
 
     def _require(self, file: Mapping[str, Any]) -> None:
-        """
-        @raise TableRefused: If a file that waits no longer is not where it has to be, and no other
+        """@raise TableRefused: If a file that waits no longer is not where it has to be, and no
+        other
             job has finished the commit and gone on since.
         """
         size, expected = self._folder.size(file["path"]), file["bytes"]
@@ -183,15 +178,11 @@ class FolderTable(LakeTable):
 
     @property
     def _passed(self) -> bool:
-        """
-        Whether another job has committed since.
-        """
+        """Whether another job has committed since."""
         return max(self._commits.numbers(), default=0) > self._number
 
     def _recover(self) -> None:
-        """
-        Read the last commit, finish it, and drop what was staged without one.
-        """
+        """Read the last commit, finish it, and drop what was staged without one."""
         self._number, self._last = self._commits.last()
         if self._number:
             place, version = self.shape.place, self._last["version"]
@@ -207,9 +198,7 @@ class FolderTable(LakeTable):
         self._begin()
 
     def _begin(self) -> None:
-        """
-        Have a place for the files of the next batch.
-        """
+        """Have a place for the files of the next batch."""
         staged = f"{STAGED}/{self._number + 1:020d}-{uuid.uuid4().hex}"
         self.shape = evolve(self.shape, staged=staged)
 
@@ -220,9 +209,7 @@ class FolderTable(LakeTable):
         return self.shape.folder
 
     def _files(self, store: str) -> Iterator[tuple[str, int, int]]:
-        """
-        The files with rows of a store: path below the root, and its range.
-        """
+        """The files with rows of a store: path below the root, and its range."""
         name = encoded(store)
         for path in sorted(self._folder.walk()):
             found = None if path.startswith(f"{OURS}/") else range_of(path)
@@ -230,9 +217,7 @@ class FolderTable(LakeTable):
                 yield path, found[1], found[2]
 
     def _left_of(self, path: str, store: str, to: int) -> tuple[pa.Table, int]:
-        """
-        What is left of a file, and how many rows are not.
-        """
+        """What is left of a file, and how many rows are not."""
         try:
             with self._folder.open(path) as file:
                 return left_of(file, store, to)
@@ -244,8 +229,7 @@ class FolderTable(LakeTable):
     def _stage(
         self, store: str, path: str, rows: pa.Table, start: int, to: int, generation: int
     ) -> dict[str, Any]:
-        """
-        Write what is left of a file, to be moved into its folder.
+        """Write what is left of a file, to be moved into its folder.
 
         @return: What the commit says of it.
         """
@@ -262,7 +246,5 @@ class FolderTable(LakeTable):
 
 
 def _waits(file: Mapping[str, Any]) -> str:
-    """
-    Where a file of a commit waits to be moved.
-    """
+    """Where a file of a commit waits to be moved."""
     return str(file.get("waiting") or f"{STAGED}/{file['path']}{WAITING}")

@@ -1,5 +1,4 @@
-"""
-Layouts by topic: rows that belong together are brought together, whatever range they are from.
+"""Layouts by topic: rows that belong together are brought together, whatever range they are from.
 
 A task that reads a range cannot have a file open for each of thousands of topics, nor should it
 write one of a few KiB for each.  So it lays its rows aside in one file, in small runs of one
@@ -49,17 +48,14 @@ Folder = tuple[str, str | None, str | None]
 
 
 def bucket_of(topic: str | None) -> int:
-    """
-    The part that a topic is in.
-    """
+    """The part that a topic is in."""
     return crc32((topic or "").encode("utf-8", "surrogateescape")) % _BUCKETS
 
 
 def lay_aside(
     work: WriteRanges, store: str, rows: Iterable[pa.Table], columns: TableColumns
 ) -> str:
-    """
-    Write rows where the job has its unfinished files.
+    """Write rows where the job has its unfinished files.
 
     @return: The path, C{""} if there were none.
     """
@@ -87,8 +83,7 @@ def lay_aside(
 
 @frozen(kw_only=True)
 class Gather:
-    """
-    The work of a task: runs that were laid aside become files.
+    """The work of a task: runs that were laid aside become files.
 
     @ivar work: What laid them aside.
     @ivar asides: Stores and paths, in the order of the log.
@@ -101,9 +96,7 @@ class Gather:
 
     @classmethod
     def of(cls, work: WriteRanges, written: Iterable[Written]) -> Gather:
-        """
-        What has to be done with what tasks laid aside.
-        """
+        """What has to be done with what tasks laid aside."""
         order = sorted(written, key=lambda each: (each.store, each.planned))
         asides = tuple((each.store, each.aside) for each in order if each.aside)
         size = sum(Path(path).stat().st_size for _, path in asides)
@@ -111,9 +104,7 @@ class Gather:
         return cls(work=work, asides=asides, count=count)
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """
-        Gather the topics of one task.
-        """
+        """Gather the topics of one task."""
         runs: dict[Folder, list[tuple[str, int]]] = {}
         for store, path in self.asides:
             index = json.loads(Path(path).with_suffix(_INDEX).read_text())
@@ -132,9 +123,7 @@ class Gather:
             yield file_row(file)
 
     def clear(self) -> None:
-        """
-        Remove what was laid aside.
-        """
+        """Remove what was laid aside."""
         for _, path in self.asides:
             Path(path).unlink(missing_ok=True)
             Path(path).with_suffix(_INDEX).unlink(missing_ok=True)
@@ -145,8 +134,7 @@ def _opened(path: str) -> Any:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.Table]:
-    """
-    Batches put together, so that few are sorted and written, and row groups are not small.
+    """Batches put together, so that few are sorted and written, and row groups are not small.
 
     @param least: Bytes of each, but of the last.
     """

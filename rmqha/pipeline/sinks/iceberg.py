@@ -1,5 +1,4 @@
-"""
-An Iceberg table, committed to by C{pyiceberg}: by a catalog in a file beside the table, or
+"""An Iceberg table, committed to by C{pyiceberg}: by a catalog in a file beside the table, or
 one that its configuration names.
 
 How far the table is stands in the summary of the snapshot that adds the files, so it goes back
@@ -72,8 +71,7 @@ getLogger("pyiceberg.io.pyarrow").addFilter(
 
 
 def catalog_of(place: IcebergPlace, shape: Shape) -> Catalog:
-    """
-    The catalog that lists a table.
+    """The catalog that lists a table.
 
     @raise TableRefused: If none is named, and there is no folder where one could be.
     """
@@ -91,17 +89,14 @@ def catalog_of(place: IcebergPlace, shape: Shape) -> Catalog:
 
 @define
 class IcebergSink(LakeTable):
-    """
-    An Iceberg table that rows are appended to and taken off.
-    """
+    """An Iceberg table that rows are appended to and taken off."""
 
     shape: Shape
     _table: Iceberg
 
     @classmethod
     def open(cls, shape: Shape, place: IcebergPlace, schema: pa.Schema | None = None) -> Self:
-        """
-        Open a table, or make it.
+        """Open a table, or make it.
 
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it has other columns, or is none.
@@ -201,8 +196,7 @@ class IcebergSink(LakeTable):
         removed: Iterable[DataFile],
         added: list[str],
     ) -> None:
-        """
-        Change files, and say how far the table is then.  There is a snapshot in any case: only
+        """Change files, and say how far the table is then.  There is a snapshot in any case: only
         one is taken back together with what it says.
         """
         said = {_HELD: json.dumps(as_json(held))}
@@ -223,9 +217,7 @@ class IcebergSink(LakeTable):
             transaction.set_properties({**_properties(held), **properties, _SEQUENCE: str(reached)})
 
     def _files(self, store: str, to: int) -> list[DataFile]:
-        """
-        The files that may have rows of a store from an offset on.
-        """
+        """The files that may have rows of a store from an offset on."""
         return [task.file for task in self._table.scan(self._behind(store, to)).plan_files()]
 
     def _behind(self, store: str, start: int) -> And:
@@ -249,17 +241,14 @@ class IcebergSink(LakeTable):
 
 
 def _same(location: str, shape: Shape) -> bool:
-    """
-    Whether a table's files are where it is looked for.
-    """
+    """Whether a table's files are where it is looked for."""
     if shape.url:  # Hadoop's names for S3 are others
         return re.sub("^s3[an]:", "s3:", location.rstrip("/")) == shape.url
     return local(location).resolve() == shape.root.resolve()
 
 
 def _of_spec(table: Iceberg, by: By) -> Iterator[str]:
-    """
-    The fields of a table's partition spec that a file has several values of: it is of a store
+    """The fields of a table's partition spec that a file has several values of: it is of a store
     and a day, and maybe of a topic.
     """
     texts, days = (
@@ -276,9 +265,7 @@ def _of_spec(table: Iceberg, by: By) -> Iterator[str]:
 
 
 def _of_columns(table: Iceberg, schema: pa.Schema) -> Iterator[str]:
-    """
-    The columns that files do not have so, or not in each row.
-    """
+    """The columns that files do not have so, or not in each row."""
     ours = pyarrow_to_schema(schema, name_mapping=table.schema().name_mapping)
     for each in table.schema().fields:
         if each.required:
@@ -292,23 +279,17 @@ def _of_columns(table: Iceberg, schema: pa.Schema) -> Iterator[str]:
 
 
 def _location(shape: Shape) -> str:
-    """
-    Where a table's files are, as Iceberg says it.
-    """
+    """Where a table's files are, as Iceberg says it."""
     return shape.url or f"{_SCHEME}{shape.root}"
 
 
 def _sequence(table: Iceberg) -> int:
-    """
-    The sequence number of the last snapshot of a table; 0 in one of the first format.
-    """
+    """The sequence number of the last snapshot of a table; 0 in one of the first format."""
     return int(getattr(table.metadata, "last_sequence_number", 0))
 
 
 def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:
-    """
-    What says how far the table is: a property each, so that jobs do not meet in one.
-    """
+    """What says how far the table is: a property each, so that jobs do not meet in one."""
     return {
         f"{_HELD}.{selection}.{store}": json.dumps(held.to_json(), sort_keys=True)
         for (selection, store), held in moved.items()
@@ -316,9 +297,7 @@ def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:
 
 
 def _made(catalog: Catalog, place: IcebergPlace, shape: Shape, schema: pa.Schema) -> Iceberg:
-    """
-    A new table, with a partition a day, and a topic if folders are by topic.
-    """
+    """A new table, with a partition a day, and a topic if folders are by topic."""
     catalog.create_namespace_if_not_exists(place.table.rpartition(".")[0])
     time = next((each for each in _TIMES if each in schema.names), "")
     with (

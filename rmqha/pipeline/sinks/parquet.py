@@ -1,5 +1,4 @@
-"""
-Write ranges as Parquet files, in the task that reads them: rows never leave Python.
+"""Write ranges as Parquet files, in the task that reads them: rows never leave Python.
 
 A file is written under a name of its own and then renamed to one that says what is in it:
 the store, where its records lie, and a digest of all that decides its content.  So a task that
@@ -48,8 +47,7 @@ _CHUNK = 64 << 20
 
 @frozen(kw_only=True)
 class Shape:
-    """
-    What tasks have to know of a table.
+    """What tasks have to know of a table.
 
     @ivar root: Its folder; where it is in an object store, one of each host for what is not
         finished.
@@ -70,22 +68,17 @@ class Shape:
 
     @property
     def place(self) -> str:
-        """
-        Where it is, for libraries and for people.
-        """
+        """Where it is, for libraries and for people."""
         return self.url or str(self.root)
 
     @property
     def folder(self) -> ObjectFolder:
-        """
-        Its folder, whatever it is in.
-        """
+        """Its folder, whatever it is in."""
         return ObjectFolder.at(self.url or self.root.as_uri())
 
     def bring(self, file: Path, path: str) -> str:
-        """
-        Bring a file that is whole where it belongs, or to where it waits.  There it has a name of
-        its own: who still writes what another one has written too cannot spoil that.
+        """Bring a file that is whole where it belongs, or to where it waits.  There it has a name
+        of its own: who still writes what another one has written too cannot spoil that.
 
         @param path: Below the table's folder.
         @return: Where it waits, C{""} if it does not.
@@ -103,8 +96,7 @@ class Shape:
 
 @frozen(kw_only=True)
 class WriteRanges:
-    """
-    The work of a task: a range becomes files.
+    """The work of a task: a range becomes files.
 
     @ivar options: What is read, and how.
     @ivar shape: Where it goes, and how.
@@ -119,9 +111,7 @@ class WriteRanges:
     generation: int = 0
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """
-        Write the files of a range.
-        """
+        """Write the files of a range."""
         trimmed = above(wanted, self.floors.get(wanted.store))
         if trimmed is None:
             yield to_row(Written(wanted.store, wanted.start, Position(wanted.end)))
@@ -147,14 +137,11 @@ class WriteRanges:
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:
-        """
-        Files to write rows to.
-        """
+        """Files to write rows to."""
         return Files(work=self, columns=TableColumns.of(self.options))
 
     def name(self, store: str, start: int, end: int) -> str:
-        """
-        What a file is called.
+        """What a file is called.
 
         @param start: Where its first record begins, a physical offset.
         @param end: Where its last one ends.
@@ -175,22 +162,17 @@ class WriteRanges:
         return f"{encoded(store)}-{start:020d}-{end:020d}-{token}.parquet"
 
     def scratch(self, store: str) -> Path:
-        """
-        Where this job's files are written before they are renamed.
-        """
+        """Where this job's files are written before they are renamed."""
         return scratch(self.shape.root, store, selection_of(self.options))
 
 
 def scratch(root: Path, store: str, selection: str) -> Path:
-    """
-    The folder for unfinished files of one store and selection.
-    """
+    """The folder for unfinished files of one store and selection."""
     return root / OURS / "unfinished" / f"{encoded(store)}-{selection}"
 
 
 def above(wanted: Range, floor: Position | None) -> Range | None:
-    """
-    The part of a range that a table does not hold, to be read only if the log is the one
+    """The part of a range that a table does not hold, to be read only if the log is the one
     that the table has the rest of.
     """
     if floor is None:
@@ -206,8 +188,7 @@ def above(wanted: Range, floor: Position | None) -> Range | None:
 
 
 def position_at_end(wanted: Range, files: LogFiles, last: int) -> Position:
-    """
-    The position at a range's end.
+    """The position at a range's end.
 
     @param files: Those of the log, or the range's alone.
     @param last: Where the last whole record of it begins, -1 if there is none.
@@ -223,9 +204,7 @@ def position_at_end(wanted: Range, files: LogFiles, last: int) -> Position:
 
 @define(kw_only=True)
 class _Open:
-    """
-    A file that is being written.
-    """
+    """A file that is being written."""
 
     store: str
     part: Partition
@@ -238,9 +217,7 @@ class _Open:
     end: int = 0
 
     def add(self, rows: pa.Table, columns: TableColumns, schema: pa.Schema) -> None:
-        """
-        Write rows, as they were read.
-        """
+        """Write rows, as they were read."""
         starts = rows.column(columns.place)
         # What is damaged has no size.
         sizes = pc.fill_null(rows.column(columns.size), 1).cast(pa.int64())
@@ -256,8 +233,7 @@ class _Open:
 
 @define(kw_only=True)
 class Files:
-    """
-    Files that get their names when they are whole.
+    """Files that get their names when they are whole.
 
     @ivar done: Those that are.
     """
@@ -283,24 +259,18 @@ class Files:
 
     @property
     def bytes(self) -> int:
-        """
-        Of the files that are open, on the disk.
-        """
+        """Of the files that are open, on the disk."""
         return sum(opened.place.stat().st_size for opened in self._open.values())
 
     def add(self, store: str, part: Partition) -> None:
-        """
-        Write rows of one folder to a file of it.
-        """
+        """Write rows of one folder to a file of it."""
         key = store, part.folder(self.work.shape.by)
         if key not in self._open:
             self._open[key] = self._begin(store, part)
         self._open[key].add(part.rows, self.columns, self._schema)
 
     def close(self) -> None:
-        """
-        Finish the files that are open.
-        """
+        """Finish the files that are open."""
         for opened in self._open.values():
             opened.writer.close()
         self.done += [self._named(folder, each) for (_, folder), each in self._open.items()]

@@ -1,5 +1,4 @@
-"""
-How far a table is: what it holds of each store's log, in one piece.
+"""How far a table is: what it holds of each store's log, in one piece.
 
 A batch that comes again, after a kill or with a new checkpoint, is left out or trimmed by
 it.  That is what makes every record come once, whatever wrote the table before.
@@ -26,8 +25,7 @@ _DIGITS = 8
 
 @frozen
 class TablePosition:
-    """
-    What a table holds of one store.
+    """What a table holds of one store.
 
     @ivar first: Physical offset where it begins.
     @ivar position: The position up to which it goes.
@@ -41,14 +39,11 @@ class TablePosition:
 
     @property
     def end(self) -> int:
-        """
-        Physical offset where it ends.
-        """
+        """Physical offset where it ends."""
         return self.position.offset
 
     def cut(self, to: int) -> TablePosition:
-        """
-        What is left when rows from an offset on are taken off.  Which of those below is the last
+        """What is left when rows from an offset on are taken off.  Which of those below is the last
         is not known then, nor whether it has to be there.  Where none are, the log may have another
         name from now on, and its last record tells.
         """
@@ -57,9 +52,7 @@ class TablePosition:
         return TablePosition(min(self.first, to), Position(to, seen=self.position.seen))
 
     def to_json(self) -> dict[str, Any]:
-        """
-        As a value of JSON.
-        """
+        """As a value of JSON."""
         position = self.position
         return {
             "first": self.first,
@@ -84,9 +77,7 @@ Source = tuple[str, str]
 
 
 def as_json(sources: Mapping[Source, TablePosition]) -> dict[str, dict[str, Any]]:
-    """
-    How far a table is, as it says so beside its rows.
-    """
+    """How far a table is, as it says so beside its rows."""
     held: dict[str, dict[str, Any]] = {}
     for (selection, store), each in sorted(sources.items()):
         held.setdefault(selection, {})[store] = each.to_json()
@@ -94,9 +85,7 @@ def as_json(sources: Mapping[Source, TablePosition]) -> dict[str, dict[str, Any]
 
 
 def of_json(found: Mapping[str, Mapping[str, Any]]) -> dict[Source, TablePosition]:
-    """
-    Read what L{as_json} made.
-    """
+    """Read what L{as_json} made."""
     return {
         (selection, store): TablePosition.from_json(held)
         for selection, stores in found.items()
@@ -105,8 +94,7 @@ def of_json(found: Mapping[str, Mapping[str, Any]]) -> dict[Source, TablePositio
 
 
 def selection_of(options: ReadOptions) -> str:
-    """
-    A short name of which records are chosen: tables hold what they have by it.
+    """A short name of which records are chosen: tables hold what they have by it.
 
     Where a read begins and ends is no part of it, nor what its rows look like.
     """
@@ -131,9 +119,7 @@ def selection_of(options: ReadOptions) -> str:
 
 
 def digest_of(value: object) -> str:
-    """
-    A few digits that stand for a value of JSON.
-    """
+    """A few digits that stand for a value of JSON."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
 
@@ -147,8 +133,7 @@ def advanced(
     written: Iterable[Written],
     gap: Callable[[str, int, int], bool],
 ) -> dict[str, TablePosition]:
-    """
-    What a table holds with a batch; stores that do not move are left out.
+    """What a table holds with a batch; stores that do not move are left out.
 
     @param gap: Says of a store and two offsets whether there may be a hole between the two,
         because the log has one.

@@ -1,6 +1,4 @@
-"""
-Take rows off a Parquet file: what is left becomes another file, the first stays as it is.
-"""
+"""Take rows off a Parquet file: what is left becomes another file, the first stays as it is."""
 
 from __future__ import annotations
 
@@ -19,15 +17,12 @@ _PLACES = {"physical_offset": "rmqha", "physicalOffset": "rocketmq"}
 
 
 def place_column(names: Collection[str]) -> str:
-    """
-    What a table calls the column of the physical offset.
-    """
+    """What a table calls the column of the physical offset."""
     return next(name for name in _PLACES if name in names)
 
 
 def left_of(file: Any, store: str, to: int) -> tuple[pa.Table, int]:
-    """
-    The rows of a file without those of a store from an offset on.
+    """The rows of a file without those of a store from an offset on.
 
     @param file: A path, or an open file of pyarrow's.
     @return: They, and how many the others are.
@@ -40,8 +35,7 @@ def left_of(file: Any, store: str, to: int) -> tuple[pa.Table, int]:
 
 
 def places_of(file: Any, store: str, start: int, end: int) -> pa.Array:
-    """
-    Physical offsets of a file's rows of a store, from one offset up to another.
+    """Physical offsets of a file's rows of a store, from one offset up to another.
 
     @param file: A path, or an open file of pyarrow's.
     """
@@ -53,8 +47,7 @@ def places_of(file: Any, store: str, start: int, end: int) -> pa.Array:
 
 
 def write(rows: pa.Table, file: Path, encoding: Encoding) -> int:
-    """
-    Write such rows.
+    """Write such rows.
 
     @return: The size of the file, in bytes.
     """

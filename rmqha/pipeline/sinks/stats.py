@@ -1,6 +1,4 @@
-"""
-Statistics of a file as Delta's log has them, from what Parquet's footer knows.
-"""
+"""Statistics of a file as Delta's log has them, from what Parquet's footer knows."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def stats_of(metadata: Any) -> dict[str, Any]:
-    """
-    Least and greatest values, and how many are missing.
+    """Least and greatest values, and how many are missing.
 
     @param metadata: A C{FileMetaData} of pyarrow.
     """
@@ -55,9 +52,7 @@ def _useful(value: Any) -> bool:
 
 
 def _shown(value: Any, up: bool) -> Any:
-    """
-    A value in JSON; times there have milliseconds, and years four digits: C{%Y} does not pad.
-    """
+    """A value in JSON; times there have milliseconds, and years four digits: C{%Y} does not pad."""
     if not isinstance(value, datetime):
         return value
     if up and value.microsecond % 1000:

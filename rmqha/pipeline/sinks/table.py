@@ -1,6 +1,4 @@
-"""
-What every kind of table can do: say how far it is, take a batch, give rows back.
-"""
+"""What every kind of table can do: say how far it is, take a batch, give rows back."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ _TRIES = 5
 
 @frozen
 class Taken:
-    """
-    What was taken off a table.
+    """What was taken off a table.
 
     @ivar rows: How many rows.
     @ivar to: Where each of its sources ends now, physical offsets by store.
@@ -39,8 +36,7 @@ class Taken:
 
 
 class LakeTable(ABC):
-    """
-    A table that is open.
+    """A table that is open.
 
     @ivar shape: How its files lie.
     @ivar generation: How often rows were taken off it.
@@ -54,38 +50,31 @@ class LakeTable(ABC):
 
     @abstractmethod
     def sources(self) -> dict[Source, TablePosition]:
-        """
-        The position of each source, a selection and a store, that the table has rows of.
+        """The position of each source, a selection and a store, that the table has rows of.
 
         @raise TableRefused: If the table does not say any more how far it is.
         """
 
     @abstractmethod
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        """
-        Add files and say how far the table is, both or none.
+        """Add files and say how far the table is, both or none.
 
         @raise TableRefused: If another job has done so since L{sources}.
         """
 
     @abstractmethod
     def take_off(self, store: str, to: int) -> Taken:
-        """
-        Remove the rows of a store from a physical offset on, and go back there.
-        """
+        """Remove the rows of a store from a physical offset on, and go back there."""
 
     @abstractmethod
     def places(self, store: str, start: int, end: int) -> pa.Array:
-        """
-        Physical offsets of the rows of a store, from one offset up to another, in any order: what
-        the table's files have, whatever its commits say.
+        """Physical offsets of the rows of a store, from one offset up to another, in any order:
+        what the table's files have, whatever its commits say.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """
-        Release what an open table holds: a lock, or its catalog.
-        """
+        """Release what an open table holds: a lock, or its catalog."""
 
     def __enter__(self) -> Self:
         return self
@@ -96,14 +85,11 @@ class LakeTable(ABC):
     # --- what they share ----------------------------------------------------
 
     def held(self, selection: str) -> dict[str, TablePosition]:
-        """
-        What it holds of a selection, by stores.
-        """
+        """What it holds of a selection, by stores."""
         return {store: held for (name, store), held in self.sources().items() if name == selection}
 
     def require_rows(self, selection: str) -> None:
-        """
-        Refuse a table that has not the last row which it says was added: it goes on behind that.
+        """Refuse a table that has not the last row which it says was added: it goes on behind that.
 
         @raise TableRefused: If somebody else took rows off.
         """
@@ -121,9 +107,7 @@ class LakeTable(ABC):
             )
 
     def sweep(self, selection: str, stores: Iterable[str]) -> None:
-        """
-        Remove files that a job left unfinished.
-        """
+        """Remove files that a job left unfinished."""
         for store in stores:
             shutil.rmtree(scratch(self.shape.root, store, selection), ignore_errors=True)
 
@@ -134,9 +118,8 @@ class LakeTable(ABC):
         commit: Callable[[Mapping[Source, TablePosition]], object],
         conflict: type[Exception],
     ) -> None:
-        """
-        Commit beside other jobs: again, if one was faster that moved other sources.  An answer may
-        be lost: after an error a commit is done where the table says that it is so far.
+        """Commit beside other jobs: again, if one was faster that moved other sources.  An answer
+        may be lost: after an error a commit is done where the table says that it is so far.
 
         @param moved: The sources that move.
         @param refresh: Looks at the table as it is now.
@@ -167,15 +150,11 @@ class LakeTable(ABC):
                 raise
 
     def _said(self) -> dict[Source, TablePosition]:
-        """
-        The sources, and how far the table once was where it is not known how far it is.
-        """
+        """The sources, and how far the table once was where it is not known how far it is."""
         return self.sources()
 
     def _forgot(self, stores: Iterable[str], why: str) -> TableRefused:
-        """
-        The error of a table that does not say any more how far it is.
-        """
+        """The error of a table that does not say any more how far it is."""
         name, root = " ".join(sorted(set(stores))), self.shape.place
         return TableRefused(
             root,
@@ -184,8 +163,7 @@ class LakeTable(ABC):
         )
 
     def _cut_back(self, store: str, to: int) -> dict[Source, TablePosition]:
-        """
-        The sources of a store after a cut.
+        """The sources of a store after a cut.
 
         @raise TableRefused: If the table holds nothing of the store.
         """
@@ -200,16 +178,12 @@ class LakeTable(ABC):
 
 
 def folder_columns(by: By) -> list[str]:
-    """
-    The columns that folders stand for.
-    """
+    """The columns that folders stand for."""
     return ["topic", DATE] if by is By.TOPIC else [DATE]
 
 
 def require_same(table: str, wanted: Iterable[str], found: Iterable[str]) -> None:
-    """
-    @raise TableRefused: If a table has other columns.
-    """
+    """@raise TableRefused: If a table has other columns."""
     wanted, found = list(wanted), list(found)
     if sorted(wanted) != sorted(found):
         raise TableRefused(
@@ -218,9 +192,7 @@ def require_same(table: str, wanted: Iterable[str], found: Iterable[str]) -> Non
 
 
 def refused_for(table: str, asked: Iterable[str]) -> TableRefused:
-    """
-    The error of a table of which others ask what its new files would not keep.
-    """
+    """The error of a table of which others ask what its new files would not keep."""
     return TableRefused(
         table,
         f"rows are added to it as whole files, which do not keep what it asks: {'; '.join(asked)}; "
@@ -229,9 +201,7 @@ def refused_for(table: str, asked: Iterable[str]) -> TableRefused:
 
 
 def fitting(schema: pa.Schema, by: By) -> pa.Schema:
-    """
-    The schema of a table whose files have another one: with the columns of its folders.
-    """
+    """The schema of a table whose files have another one: with the columns of its folders."""
     kinds = {DATE: pa.date32(), "topic": pa.string()}
     folders = folder_columns(by)
     more = [pa.field(name, kinds[name]) for name in folders]

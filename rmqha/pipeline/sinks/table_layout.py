@@ -1,5 +1,4 @@
-"""
-How the files of a table lie: folders by day, and by topic where that is wanted.
+"""How the files of a table lie: folders by day, and by topic where that is wanted.
 
 A folder C{column=value} is a column of the table (Hive's way), which Spark, DuckDB, Polars
 and pyarrow know.  Names are percent-encoded, as they expect: a topic may be called
@@ -32,9 +31,7 @@ _DIGITS = 8
 
 
 class By(StrEnum):
-    """
-    What there is a folder for, beside the days.
-    """
+    """What there is a folder for, beside the days."""
 
     DATE = "date"
     TOPIC = "topic"
@@ -44,8 +41,7 @@ class By(StrEnum):
 
 @frozen
 class Partition:
-    """
-    Rows that go to one folder.
+    """Rows that go to one folder.
 
     @ivar topic: Their topic, if folders are by topic; C{None} too where there is none.
     @ivar date: Their day, C{None} where no time is known.
@@ -57,16 +53,12 @@ class Partition:
     rows: pa.Table
 
     def values(self, by: By) -> dict[str, str | None]:
-        """
-        The columns that folders stand for, with this part's values.
-        """
+        """The columns that folders stand for, with this part's values."""
         topic = {"topic": self.topic} if by is By.TOPIC else {}
         return {**topic, DATE: self.date}
 
     def folder(self, by: By) -> PurePosixPath:
-        """
-        The folder, below the table's.
-        """
+        """The folder, below the table's."""
         table = [encoded(self.topic or NO_VALUE)] if by is By.TABLE else []
         names = [
             f"{name}={NO_VALUE if value is None else encoded(value)}"
@@ -76,9 +68,7 @@ class Partition:
 
 
 def encoded(name: str) -> str:
-    """
-    A name as one of a file: no separators, not hidden, of bounded length.
-    """
+    """A name as one of a file: no separators, not hidden, of bounded length."""
     text = quote(name, safe="")
     if text[:1] in ("_", "."):  # readers pass over what begins so
         text = f"%{ord(text[0]):02X}{text[1:]}"
@@ -89,8 +79,7 @@ def encoded(name: str) -> str:
 
 
 def parts(rows: pa.Table, topic: str, time: str, by: By) -> Iterator[Partition]:
-    """
-    Divide rows by folders; those of each keep the log's order within a topic, and topics
+    """Divide rows by folders; those of each keep the log's order within a topic, and topics
     are sorted.
 
     @param topic: The column of the topic.
@@ -113,9 +102,7 @@ def _sorted(rows: pa.Table, topic: str) -> pa.Table:
 
 
 def _by_day(rows: pa.Table, time: str) -> Iterator[tuple[str | None, pa.Table]]:
-    """
-    The rows of each day.
-    """
+    """The rows of each day."""
     days = pc.cast(pc.floor_temporal(rows.column(time), unit="day"), pa.date32(), safe=False)
     found = pc.unique(days)
     for day in found:
@@ -125,9 +112,7 @@ def _by_day(rows: pa.Table, time: str) -> Iterator[tuple[str | None, pa.Table]]:
 
 
 def _by_topic(rows: pa.Table, topic: str) -> Iterator[tuple[str | None, pa.Table]]:
-    """
-    The rows of each topic; they are sorted by it, so that each is one slice.
-    """
+    """The rows of each topic; they are sorted by it, so that each is one slice."""
     runs = pc.run_end_encode(rows.column(topic).combine_chunks())
     ends = np.asarray(runs.run_ends)
     starts = [0, *ends[:-1].tolist()]

@@ -1,6 +1,4 @@
-"""
-Where rows are to go, as a caller says it, and how a table goes on.
-"""
+"""Where rows are to go, as a caller says it, and how a table goes on."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _S3, _HDFS = "s3://", "hdfs://"
 
 
 class Format(StrEnum):
-    """
-    The formats of tables.
-    """
+    """The formats of tables."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -59,8 +55,7 @@ _ODD_URL = {Format.ICEBERG: _QUOTED}
 
 @frozen
 class IcebergPlace:
-    """
-    Where an Iceberg table is listed.
+    """Where an Iceberg table is listed.
 
     @ivar catalog: The catalog's name in pyiceberg's configuration, C{None} for one of our
         own beside the files.
@@ -75,8 +70,7 @@ class IcebergPlace:
 
 @frozen(kw_only=True)
 class Target:
-    """
-    A table that is written to.
+    """A table that is written to.
 
     @ivar root: Its folder; where it is in an object store, one of each host for what is not
         finished.
@@ -96,8 +90,7 @@ class Target:
 
     @classmethod
     def at(cls, out: str | PathLike[str], **more: object) -> Self:
-        """
-        A table in a folder.
+        """A table in a folder.
 
         @param out: The folder, which tasks see under the same path, or a URL of S3 or HDFS.
         @raise TableRefused: If it is elsewhere.
@@ -108,9 +101,7 @@ class Target:
 
     @property
     def shape(self) -> Shape:
-        """
-        What tasks have to know of it.
-        """
+        """What tasks have to know of it."""
         return Shape(
             root=self.root,
             url=self.url,
@@ -120,8 +111,7 @@ class Target:
         )
 
     def open(self, schema: pa.Schema | None = None) -> LakeTable:
-        """
-        Open it, or make it.
+        """Open it, or make it.
 
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it is something else.
@@ -170,8 +160,7 @@ class Target:
 
 
 def object_url(out: str | PathLike[str]) -> str:
-    """
-    The URL of a place in S3 or in HDFS, C{""} if it is none.
+    """The URL of a place in S3 or in HDFS, C{""} if it is none.
 
     @raise TableRefused: If it has options, which only one of the libraries that go there knows, or
         what they would cut off.
@@ -190,16 +179,13 @@ def object_url(out: str | PathLike[str]) -> str:
 
 
 def scratch_root(url: str) -> Path:
-    """
-    Where a host has what is not finished of a table in an object store.
-    """
+    """Where a host has what is not finished of a table in an object store."""
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"rmqha-{os.getuid()}", digest)
 
 
 def local(out: str | PathLike[str]) -> Path:
-    """
-    A folder of a file system, as a path or as Spark's C{file:} name.
+    """A folder of a file system, as a path or as Spark's C{file:} name.
 
     @raise TableRefused: If it is elsewhere.
     """
@@ -218,8 +204,7 @@ def local(out: str | PathLike[str]) -> Path:
 
 
 def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> LakeTable:
-    """
-    Open a table that is there, whatever its kind.
+    """Open a table that is there, whatever its kind.
 
     @param iceberg: Where it is listed, if that is not beside its files.
     @raise TableRefused: If there is none of ours.
@@ -235,16 +220,13 @@ def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> L
 
 
 class Appending:
-    """
-    A table that batches of ranges are added to, each once.
+    """A table that batches of ranges are added to, each once.
 
     It travels to where a batch is committed, and opens the table there.
     """
 
     def __init__(self, target: Target, options: ReadOptions) -> None:
-        """
-        @param options: What is read, and how.
-        """
+        """@param options: What is read, and how."""
         self.target = target
         self.options = options
         self._table: LakeTable | None = None
@@ -256,16 +238,12 @@ class Appending:
 
     @property
     def selection(self) -> str:
-        """
-        What the table calls the records that are chosen.
-        """
+        """What the table calls the records that are chosen."""
         return selection_of(self.options)
 
     @property
     def table(self) -> LakeTable:
-        """
-        The table, opened when it is first asked for.
-        """
+        """The table, opened when it is first asked for."""
         if self._table is None:
             schema = TableColumns.of(self.options).schema(self.target.by, self.target.shape.whole)
             self._table = self.target.open(schema)
@@ -277,15 +255,11 @@ class Appending:
 
     @property
     def held(self) -> Mapping[str, TablePosition]:
-        """
-        How far the table is, by store.
-        """
+        """How far the table is, by store."""
         return self.table.held(self.selection)
 
     def work(self) -> WriteRanges:
-        """
-        What tasks have to do with the ranges of the next batch.
-        """
+        """What tasks have to do with the ranges of the next batch."""
         return WriteRanges(
             options=self.options,
             shape=self.table.shape,
@@ -296,8 +270,7 @@ class Appending:
     def commit(
         self, written: Iterable[Written], gathered: Iterable[WrittenFile] = ()
     ) -> dict[str, TablePosition]:
-        """
-        Add what tasks wrote.
+        """Add what tasks wrote.
 
         @param gathered: Files of what they laid aside.
         @return: How far the table is now, by store, as far as it moved.
@@ -320,9 +293,7 @@ class Appending:
         return moved
 
     def _last_rows(self, files: Iterable[WrittenFile]) -> dict[str, int]:
-        """
-        Physical offset of the last row that files have of each store, by its name in theirs.
-        """
+        """Physical offset of the last row that files have of each store, by its name in theirs."""
         place, last = TableColumns.of(self.options).place, dict[str, int]()
         for each in files:
             name, _, _ = range_of(each.path) or ("", 0, 0)
@@ -330,25 +301,19 @@ class Appending:
         return last
 
     def _lost(self, store: str, start: int, end: int) -> bool:
-        """
-        Whether a part of a log is gone, and may be passed over.
-        """
+        """Whether a part of a log is gone, and may be passed over."""
         path = dict(self.options.now([store]).stores).get(store)
         if self.options.fail_on_data_loss or path is None:
             return False
         return find_log(path, self.options.tier_of(store)).missing(start, end) == [(start, end)]
 
     def rest(self) -> None:
-        """
-        Let others have a table that only one may have open, until the next batch.
-        """
+        """Let others have a table that only one may have open, until the next batch."""
         if self.target.format is Format.PARQUET:
             self.close()
 
     def close(self) -> None:
-        """
-        Let others have the table.
-        """
+        """Let others have the table."""
         if self._table is not None:
             self._table.close()
             self._table = None

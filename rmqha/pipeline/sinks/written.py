@@ -1,6 +1,4 @@
-"""
-What a task says about the files it wrote: all that travels back to who commits them.
-"""
+"""What a task says about the files it wrote: all that travels back to who commits them."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ WRITTEN = pa.schema([("written", pa.string())])
 
 @frozen(kw_only=True)
 class WrittenFile:
-    """
-    A file with rows.
+    """A file with rows.
 
     @ivar path: Below the table's folder, with C{/} between names.
     @ivar waiting: Where it is until it is committed, if it is not there yet.
@@ -46,8 +43,7 @@ class WrittenFile:
 
 @frozen
 class Written:
-    """
-    What became of one range.
+    """What became of one range.
 
     @ivar store: The store's name.
     @ivar planned: Where the range began, a physical offset.
@@ -64,37 +60,27 @@ class Written:
 
     @property
     def end(self) -> int:
-        """
-        Physical offset of the range's end.
-        """
+        """Physical offset of the range's end."""
         return self.position.offset
 
 
 def to_row(written: Written) -> pa.RecordBatch:
-    """
-    As a row for L{WRITTEN}.
-    """
+    """As a row for L{WRITTEN}."""
     return pa.RecordBatch.from_pylist([{"written": json.dumps(asdict(written))}], WRITTEN)
 
 
 def file_row(file: WrittenFile) -> pa.RecordBatch:
-    """
-    A file as a row, of the same schema.
-    """
+    """A file as a row, of the same schema."""
     return pa.RecordBatch.from_pylist([{"written": json.dumps(asdict(file))}], WRITTEN)
 
 
 def files_from_rows(rows: pa.Table) -> list[WrittenFile]:
-    """
-    Read the rows that L{file_row} made in tasks.
-    """
+    """Read the rows that L{file_row} made in tasks."""
     return [_file(json.loads(text)) for text in rows.column("written").to_pylist()]
 
 
 def from_rows(rows: pa.Table) -> list[Written]:
-    """
-    Read the rows that L{to_row} made in tasks.
-    """
+    """Read the rows that L{to_row} made in tasks."""
     return [_read(json.loads(text)) for text in rows.column("written").to_pylist()]
 
 
@@ -111,9 +97,8 @@ def _file(found: dict[str, Any]) -> WrittenFile:
 
 
 def range_of(path: str) -> tuple[str, int, int] | None:
-    """
-    What the name of a file of ours says of its rows: the store as a name of files, where the first
-    record begins and where the last one ends; C{None} of a file that is not ours.
+    """What the name of a file of ours says of its rows: the store as a name of files, where the
+    first record begins and where the last one ends; C{None} of a file that is not ours.
     """
     found = PurePosixPath(path).stem.rsplit("-", 3)
     if not path.endswith(".parquet") or len(found) != 4:
@@ -123,8 +108,6 @@ def range_of(path: str) -> tuple[str, int, int] | None:
 
 
 def files_of(written: Iterable[Written]) -> Iterator[WrittenFile]:
-    """
-    All files, in the order of the log.
-    """
+    """All files, in the order of the log."""
     for each in sorted(written, key=lambda each: (each.store, each.planned)):
         yield from each.files

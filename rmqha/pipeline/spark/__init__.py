@@ -1,3 +1,1 @@
-"""
-The data source for PySpark: batches, streams, writes, and a session to run them in.
-"""
+"""The data source for PySpark: batches, streams, writes, and a session to run them in."""

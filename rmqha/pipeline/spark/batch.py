@@ -1,6 +1,4 @@
-"""
-A batch read by Spark: ranges are planned once, tasks read them.
-"""
+"""A batch read by Spark: ranges are planned once, tasks read them."""
 
 from __future__ import annotations
 
@@ -29,21 +27,16 @@ _tasks = 0
 
 
 class RangePartition(InputPartition):
-    """
-    One task's partition, as Spark calls it: a range.
-    """
+    """One task's partition, as Spark calls it: a range."""
 
     value: Range
 
 
 class TaskRows:
-    """
-    Makes the batches of one task, in the schema that Spark expects.
-    """
+    """Makes the batches of one task, in the schema that Spark expects."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """
-        @raise ColumnUnknown: If the schema asks for a column that there is not.
+        """@raise ColumnUnknown: If the schema asks for a column that there is not.
         @raise ColumnOfOtherType: If it asks for one by another type.
         """
         table = all_of(options)
@@ -52,8 +45,7 @@ class TaskRows:
         self.schema = arrow_schema(schema, table)
 
     def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
-        The rows of a partition; of the empty one that Spark makes of none, none.
+        """The rows of a partition; of the empty one that Spark makes of none, none.
 
         @raise ColumnOfOtherType: If a column is to have no nulls, and has some.
         """
@@ -81,8 +73,7 @@ class TaskRows:
 
 
 def settle() -> None:
-    """
-    Take what a worker has imported out of the collector's sight: Spark collects after
+    """Take what a worker has imported out of the collector's sight: Spark collects after
     every task, and would walk all of it each time.  And let it keep the memory of a block
     for the next one.
     """
@@ -96,17 +87,14 @@ def settle() -> None:
 
 
 class BatchReader(DataSourceReader):
-    """
-    Plans and reads one batch.
-    """
+    """Plans and reads one batch."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._rows = TaskRows(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """
-        The tasks.  What Spark made of them once it keeps, so that a DataFrame ends where
+        """The tasks.  What Spark made of them once it keeps, so that a DataFrame ends where
         the log ended when it was first used.
         """
         return settled(self._planned)
@@ -118,7 +106,5 @@ class BatchReader(DataSourceReader):
         return [RangePartition(found) for found in plan(stores, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
-        The rows of one task.
-        """
+        """The rows of one task."""
         return self._rows.of(partition)

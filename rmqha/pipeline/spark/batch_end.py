@@ -1,5 +1,4 @@
-"""
-How far the next batch of a stream goes.
+"""How far the next batch of a stream goes.
 
 A batch ends between two records, holds at least one, and keeps to the limits.  Several
 logs share a limit by what each has left, so that none starves and all end together.
@@ -24,8 +23,7 @@ _log = getLogger(__name__)
 
 @frozen
 class BatchLimits:
-    """
-    The most a batch may hold; C{None} is no limit.
+    """The most a batch may hold; C{None} is no limit.
 
     @ivar size: Bytes of the log.
     @ivar rows: Records, before any selection.
@@ -36,8 +34,7 @@ class BatchLimits:
 
 
 def shares(limits: BatchLimits, backlog: Mapping[str, int]) -> dict[str, BatchLimits]:
-    """
-    Divide limits among logs.
+    """Divide limits among logs.
 
     @param backlog: Bytes that each log has left.
     """
@@ -55,8 +52,7 @@ def shares(limits: BatchLimits, backlog: Mapping[str, int]) -> dict[str, BatchLi
 def advance(
     store: StoreView, position: Position, end: int, limits: BatchLimits, options: ReadOptions
 ) -> Position:
-    """
-    The position at the end of the next batch.
+    """The position at the end of the next batch.
 
     @param position: The position at its start.
     @param end: How far the log may be read.

@@ -1,5 +1,4 @@
-"""
-Tables in Spark's catalog: C{CREATE TABLE ... USING rmqha}.
+"""Tables in Spark's catalog: C{CREATE TABLE ... USING rmqha}.
 
 When a table is made, its options come among all its properties; when it is read or written to,
 Spark 4.3 hands on none of them, only the schema that was inferred when it was made.  So they are
@@ -43,15 +42,12 @@ _PLACES = frozenset({"path", "paths", "stores", "storesfile", "tier"})
 
 
 def is_table(given: Mapping[str, str]) -> bool:
-    """
-    Whether these are the properties of a table that is being made.
-    """
+    """Whether these are the properties of a table that is being made."""
     return _PROVIDER in given
 
 
 def options_of(given: Mapping[str, str]) -> dict[str, str]:
-    """
-    The options among what Spark gives: all, or of a table's properties those that are some.
+    """The options among what Spark gives: all, or of a table's properties those that are some.
 
     @raise OptionInvalid: If a table has a property that would be an option, and is none: it
         would do nothing.
@@ -72,42 +68,32 @@ def options_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def reading(options: Mapping[str, str]) -> dict[str, str]:
-    """
-    A table's options without those of writes.
-    """
+    """A table's options without those of writes."""
     places = [value for name, value in options.items() if name.lower() in _PLACES]
     unread = _SEND - _ASKING if any(asked(place) & {BROKER, HOST} for place in places) else _SEND
     return {name: value for name, value in options.items() if name.lower() not in unread}
 
 
 def is_sink(options: Mapping[str, str]) -> bool:
-    """
-    Whether a table with these options is only written to.
-    """
+    """Whether a table with these options is only written to."""
     names = {name.lower() for name in options}
     return _NEEDED in names and not names & _PLACES
 
 
 def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """
-    A table's schema with its options.
-    """
+    """A table's schema with its options."""
     first, *others = schema.fields
     memory = {**first.metadata, _MEMORY: json.dumps(dict(options), sort_keys=True)}
     return StructType([StructField(first.name, first.dataType, first.nullable, memory), *others])
 
 
 def recalled(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
-    """
-    The options of a read: what is given now wins over what was remembered.
-    """
+    """The options of a read: what is given now wins over what was remembered."""
     return {**reading(_remembered(schema)), **options_of(given)}
 
 
 def recalled_for_sending(schema: StructType, given: Mapping[str, str]) -> dict[str, str]:
-    """
-    The options of a write, in the same way.
-    """
+    """The options of a write, in the same way."""
     memory = _remembered(schema)
     if not is_sink(memory):
         memory = {name: value for name, value in memory.items() if name.lower() in _SEND}

@@ -1,5 +1,4 @@
-"""
-Why a job of Spark's failed, in one line.
+"""Why a job of Spark's failed, in one line.
 
 What is raised in a task, or in a process that plans, reaches the caller as an exception of
 PySpark with the traceback as its text.  Its last error of ours is the reason; without one,
@@ -24,9 +23,7 @@ _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 
 
 def reason_of(error: BaseException) -> str:
-    """
-    The reason of an exception of PySpark's.
-    """
+    """The reason of an exception of PySpark's."""
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
@@ -41,16 +38,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def is_ours(error: BaseException) -> bool:
-    """
-    Whether something of rmqha raised an exception of PySpark's, and not a process that was lost.
+    """Whether something of rmqha raised an exception of PySpark's, and not a process that was
+    lost.
     """
     return _OURS.search(str(error)) is not None
 
 
 @contextmanager
 def reasons() -> Iterator[None]:
-    """
-    Turn exceptions of PySpark's into L{JobFailed} with the reason while a block runs.
+    """Turn exceptions of PySpark's into L{JobFailed} with the reason while a block runs.
 
     @raise JobFailed: Instead of them.
     """

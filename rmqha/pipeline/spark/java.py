@@ -1,5 +1,4 @@
-"""
-Find a Java for Spark: C{JAVA_HOME}, C{java} on the path, or the one of C{rmqha[java]}.
+"""Find a Java for Spark: C{JAVA_HOME}, C{java} on the path, or the one of C{rmqha[java]}.
 
 The last is cut down to what most programs need and lacks a module that Spark asks for by
 name when it starts, so a small wrapper leaves that wish out.
@@ -31,8 +30,7 @@ _CACHE = "rmqha"
 
 
 def java_home(environment: Mapping[str, str], cache: Path | None = None) -> Path | None:
-    """
-    What C{JAVA_HOME} has to be.
+    """What C{JAVA_HOME} has to be.
 
     @param cache: Where the wrapper goes; without it, the user's cache.
     @return: C{None} if the environment is good as it is.
@@ -48,9 +46,7 @@ def java_home(environment: Mapping[str, str], cache: Path | None = None) -> Path
 
 
 def wrapped(home: Path, cache: Path) -> Path:
-    """
-    A C{JAVA_HOME} whose C{java} is that of another one, without L{WISH}.
-    """
+    """A C{JAVA_HOME} whose C{java} is that of another one, without L{WISH}."""
     made = cache / "java"
     program = made / "bin" / "java"
     text = _WRAPPER.format(wish=WISH, home=home)

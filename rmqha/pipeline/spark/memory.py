@@ -1,6 +1,4 @@
-"""
-Memory that a task's process uses again and again.
-"""
+"""Memory that a task's process uses again and again."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ LARGEST = 32 << 20
 
 
 def keep_freed() -> bool:
-    """
-    Do not give freed memory back at once: the arrays of each block are as large as those of
+    """Do not give freed memory back at once: the arrays of each block are as large as those of
     the last one, and pages that the system takes back have to be cleared and mapped anew
     (measured: a fifth of a decoder's time).
 

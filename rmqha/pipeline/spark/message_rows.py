@@ -1,5 +1,4 @@
-"""
-Rows as messages: what a DataFrame's columns mean when it is written to a broker.
+"""Rows as messages: what a DataFrame's columns mean when it is written to a broker.
 
 Source: docs/guide/replay.rst, Columns.
 """
@@ -40,8 +39,7 @@ _LARGEST_QUEUE = (1 << 31) - 1
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> None:
-    """
-    Refuse rows that are no messages before any of them is made.
+    """Refuse rows that are no messages before any of them is made.
 
     @param types: Spark's name of each column's type.
     @param topic: The topic for all, if there is one.
@@ -64,8 +62,7 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
 
 @frozen
 class MessageRows:
-    """
-    Makes messages of rows.
+    """Makes messages of rows.
 
     @ivar topic: The topic of all; C{None} takes each row's own.
     """
@@ -73,8 +70,7 @@ class MessageRows:
     topic: str | None
 
     def of(self, batch: pa.RecordBatch, first: int = 0) -> Iterator[Outgoing]:
-        """
-        The messages of a batch, in its order.
+        """The messages of a batch, in its order.
 
         @param first: The number of its first row.
         @raise RowUnsendable: If a row is none.

@@ -1,5 +1,4 @@
-"""
-A Spark session that reads logs as fast as it can.
+"""A Spark session that reads logs as fast as it can.
 
 The data source works in any session; these settings are what it gains most from.
 """
@@ -32,9 +31,7 @@ _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 
 
 def _patient(master: str) -> str:
-    """
-    A local master that tries tasks again.
-    """
+    """A local master that tries tasks again."""
     local = _LOCAL.fullmatch(master)
     return master if local is None else f"local[{local[1] or 1},{TRIES}]"
 
@@ -42,8 +39,7 @@ def _patient(master: str) -> str:
 def builder(
     master: str | None = None, name: str = "rmqha", settings: dict[str, str] | None = None
 ) -> SparkSession.Builder:
-    """
-    Begin a session: C{builder("local[2]").getOrCreate()}.
+    """Begin a session: C{builder("local[2]").getOrCreate()}.
 
     @param master: Where it runs, as Spark says it; without it, what Spark is configured for.
         A C{sc://} address is a server of Spark Connect, which has its own settings and Java.

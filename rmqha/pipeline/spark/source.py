@@ -1,5 +1,4 @@
-"""
-The data source C{rmqha} of PySpark.
+"""The data source C{rmqha} of PySpark.
 
     >>> spark.read.format("rmqha").option("topic", "orders").load("/data/store")
 
@@ -41,21 +40,15 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 
 class LogSource(DataSource):
-    """
-    The data source C{rmqha}: reads the logs of stores, and writes to brokers.
-    """
+    """The data source C{rmqha}: reads the logs of stores, and writes to brokers."""
 
     @classmethod
     def name(cls) -> str:
-        """
-        What C{format} and C{USING} call it.
-        """
+        """What C{format} and C{USING} call it."""
         return NAME
 
     def schema(self) -> StructType:
-        """
-        The columns that the options ask for.
-        """
+        """The columns that the options ask for."""
         from rmqha.pipeline.log.tables import schema_of
         from rmqha.pipeline.spark.message_rows import SENT
         from rmqha.pipeline.spark.types import spark_schema
@@ -70,35 +63,27 @@ class LogSource(DataSource):
         return remembering(spark_schema(found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """
-        What plans and reads a batch.
-        """
+        """What plans and reads a batch."""
         from rmqha.pipeline.spark.batch import BatchReader
 
         return BatchReader(ReadOptions.parse(recalled(schema, self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """
-        What plans and reads the batches of a stream.
-        """
+        """What plans and reads the batches of a stream."""
         from rmqha.pipeline.spark.stream import StreamReader
 
         options = ReadOptions.parse(recalled(schema, self.options), streaming=True)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """
-        What sends the rows of a DataFrame to brokers.
-        """
+        """What sends the rows of a DataFrame to brokers."""
         from rmqha.pipeline.spark.writing import BatchWriter
 
         options = SendOptions.parse(recalled_for_sending(schema, self.options))
         return BatchWriter(options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """
-        What sends the rows of a stream to brokers.
-        """
+        """What sends the rows of a stream to brokers."""
         from rmqha.pipeline.spark.writing import StreamWriter
 
         given = {name: self.options[name] for name in self.options if name not in SPARKS_OWN}

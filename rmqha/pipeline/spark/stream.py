@@ -1,5 +1,4 @@
-"""
-A log as a stream of Spark's: where it stands, how far the next batch goes.
+"""A log as a stream of Spark's: where it stands, how far the next batch goes.
 
 A batch is planned again from its two positions after a restart, maybe on another machine
 and from another copy of the log, so both are proved before a range is made of them.
@@ -45,9 +44,7 @@ _log = getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """
-    Plans and reads the batches of a stream.
-    """
+    """Plans and reads the batches of a stream."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -60,9 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._views: dict[str, StoreView] = {}
 
     def initialOffset(self) -> dict[str, Any]:
-        """
-        Where a stream without a checkpoint begins.
-        """
+        """Where a stream without a checkpoint begins."""
 
         def begun() -> dict[str, Any]:
             stores = self._stores()
@@ -74,23 +69,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return settled(begun)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """
-        The bytes of a batch, or its rows: for both Spark has no name, and rows are counted here in
-        any case.  It is never all there is: by that Spark says that it looks once.
+        """The bytes of a batch, or its rows: for both Spark has no name, and rows are counted here
+        in any case.  It is never all there is: by that Spark says that it looks once.
         """
         size, rows = self._options.max_bytes_per_trigger, self._options.max_rows_per_trigger
         return ReadMaxRows(rows or ROWS_MAX) if size is None else ReadMaxBytes(size)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """
-        Remember where the logs end now.
-        """
+        """Remember where the logs end now."""
         self._targets = settled(lambda: self._ends(self._stores()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """
-        How far the next batch goes; the start itself if there is nothing new.
-        """
+        """How far the next batch goes; the start itself if there is nothing new."""
         return settled(lambda: self._latest(from_json(start), limit))
 
     def _latest(self, positions: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
@@ -124,9 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._planned_to)
 
     def _too_few(self, backlog: Mapping[str, int]) -> bool:
-        """
-        Whether more should come before there is a batch.
-        """
+        """Whether more should come before there is a batch."""
         least, now = self._options.min_bytes_per_trigger, time.monotonic()
         since = now if self._batch_at is None else self._batch_at
         late = now - since >= self._options.max_trigger_delay
@@ -137,9 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _with_new(
         self, positions: dict[str, Position], stores: list[StoreView]
     ) -> dict[str, Position]:
-        """
-        Positions with those of stores that have none yet, pinned where they begin.
-        """
+        """Positions with those of stores that have none yet, pinned where they begin."""
         found = dict(positions)
         for store in stores:
             if store.name not in found:
@@ -148,9 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """
-        Where the logs end, for Spark's progress.
-        """
+        """Where the logs end, for Spark's progress."""
         return settled(self._told)
 
     def _told(self) -> dict[str, Any]:
@@ -162,9 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json({name: Position(offset) for name, offset in known.items()}, states)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """
-        The tasks between two positions.
-        """
+        """The tasks between two positions."""
         return settled(lambda: self._planned(from_json(start), from_json(end)))
 
     def _planned(
@@ -196,15 +178,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """
-        The rows of one task.
-        """
+        """The rows of one task."""
         return self._rows.of(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """
-        Tell the store how far this reader is, if it has a name.
-        """
+        """Tell the store how far this reader is, if it has a name."""
         name, positions = self._options.reader_name, from_json(end)
         if name is not None:
             for store, path in self._options.now(positions).stores:
@@ -212,16 +190,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     publish(path, name, positions[store].offset)
 
     def stop(self) -> None:
-        """
-        Called by Spark; nothing is open between batches.
-        """
+        """Called by Spark; nothing is open between batches."""
 
     # --- stores -------------------------------------------------------------
 
     def _looked(self, positions: dict[str, Position]) -> list[StoreView]:
-        """
-        The stores for who only asks what is new: those without anything new as they were.
-        """
+        """The stores for who only asks what is new: those without anything new as they were."""
         stores = self._stores(positions, self._views)
         self._views = {store.name: store for store in stores}
         return stores
@@ -231,8 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions: dict[str, Position] | None = None,
         before: Mapping[str, StoreView] | None = None,
     ) -> list[StoreView]:
-        """
-        The stores as they are now, and what holds others up.
+        """The stores as they are now, and what holds others up.
 
         @param before: As L{open_stores} takes it.
         @raise StoresDiffer: If a position is of a store that is not given any more.
@@ -256,26 +229,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held_up[name] = error
 
     def _gone(self, name: str) -> bool:
-        """
-        Whether a store is not there, and is to be forgotten then.
-        """
+        """Whether a store is not there, and is to be forgotten then."""
         skips = self._options.missing_stores is MissingStores.SKIP
         return skips and isinstance(self._held_up.get(name), (NotAStore, StoresDiffer))
 
     @contextmanager
     def _held(self, name: str) -> Iterator[None]:
-        """
-        Let what is wrong with a store hold up that store alone, if that is wanted.
-        """
+        """Let what is wrong with a store hold up that store alone, if that is wanted."""
         try:
             yield
         except (RmqhaError, PermissionError) as error:
             self._hold(name, error)
 
     def _ends(self, stores: list[StoreView]) -> dict[str, int]:
-        """
-        How far stores may be read.
-        """
+        """How far stores may be read."""
         ends = {}
         for store in stores:
             with self._held(store.name):
@@ -283,9 +250,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _reached(self, store: StoreView, positions: dict[str, Position]) -> bool:
-        """
-        Whether a store has a position, and its copy reaches it.
-        """
+        """Whether a store has a position, and its copy reaches it."""
         position = positions.get(store.name)
         if position is None:
             return False
@@ -308,8 +273,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(store.end, self._targets.get(store.name, store.end))
 
     def _proved(self, store: StoreView, start: Position, end: Position) -> StoreView:
-        """
-        Wait until a copy reaches a position, and prove both.
+        """Wait until a copy reaches a position, and prove both.
 
         @raise CopyBehind: If it does not in time.
         """
@@ -323,7 +287,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _bytes(moves: Iterable[tuple[Position | None, Position]]) -> int:
-    """
-    How much of logs lies between positions.
-    """
+    """How much of logs lies between positions."""
     return sum(last.offset - first.offset for first, last in moves if first is not None)

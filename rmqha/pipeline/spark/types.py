@@ -1,5 +1,4 @@
-"""
-Spark's names for Arrow's types, for the types our tables have.
+"""Spark's names for Arrow's types, for the types our tables have.
 
 Spark's own mapping is a private module whose signature changes between releases, and a
 batch whose schema is not exactly what Spark expects is refused.
@@ -38,9 +37,7 @@ _SIMPLE: tuple[tuple[pa.DataType, DataType], ...] = (
 
 
 def spark_type(found: pa.DataType) -> DataType:
-    """
-    The Spark type of an Arrow type.
-    """
+    """The Spark type of an Arrow type."""
     for ours, theirs in _SIMPLE:
         if found == ours:
             return theirs
@@ -55,17 +52,14 @@ def spark_type(found: pa.DataType) -> DataType:
 
 
 def spark_schema(fields: pa.Schema | pa.StructType) -> StructType:
-    """
-    The Spark schema of an Arrow schema.
-    """
+    """The Spark schema of an Arrow schema."""
     return StructType(
         [StructField(each.name, spark_type(each.type), each.nullable) for each in fields]
     )
 
 
 def columns_for(wanted: StructType, table: pa.Schema) -> tuple[str, ...]:
-    """
-    The columns a schema asks for.
+    """The columns a schema asks for.
 
     @param wanted: What a caller gave to Spark, or what Spark was told.
     @param table: All columns that the table can have.
@@ -84,9 +78,7 @@ def columns_for(wanted: StructType, table: pa.Schema) -> tuple[str, ...]:
 
 
 def arrow_schema(wanted: StructType, table: pa.Schema) -> pa.Schema:
-    """
-    The Arrow schema that Spark expects: a column that it was told is never null is not.
-    """
+    """The Arrow schema that Spark expects: a column that it was told is never null is not."""
     return pa.schema(
         [table.field(each.name).with_nullable(each.nullable) for each in wanted.fields]
     )

@@ -1,5 +1,4 @@
-"""
-Rows written by Spark become messages at brokers.
+"""Rows written by Spark become messages at brokers.
 
 Each is stored at least once: a task, and a batch of a stream, that is done again sends its rows
 again, under other keys unless the rows have their own.
@@ -32,8 +31,7 @@ _log = getLogger(__name__)
 
 
 class Sent(WriterCommitMessage):
-    """
-    What a task has sent.
+    """What a task has sent.
 
     @ivar codes: Messages by the codes of the brokers' answers.
     """
@@ -44,16 +42,13 @@ class Sent(WriterCommitMessage):
 
 @frozen
 class _Sending:
-    """
-    Sends the rows of one task.
-    """
+    """Sends the rows of one task."""
 
     options: SendOptions
 
     @classmethod
     def checked(cls, options: SendOptions, schema: StructType, overwrite: bool) -> _Sending:
-        """
-        Refuse what cannot be written.
+        """Refuse what cannot be written.
 
         @raise OptionInvalid: If messages would have to be taken back.
         @raise PipelineError: If the columns are no messages'.
@@ -67,9 +62,7 @@ class _Sending:
         return cls(options)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        """
-        Send all rows of one task.
-        """
+        """Send all rows of one task."""
         rows, number = MessageRows(self.options.topic), 0
         with Producer(self.options) as producer:
             for batch in batches:
@@ -87,54 +80,38 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """
-    Sends the rows of a DataFrame to brokers.
-    """
+    """Sends the rows of a DataFrame to brokers."""
 
     def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
         self._sending = _Sending.checked(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """
-        Send the rows of one task.
-        """
+        """Send the rows of one task."""
         return self._sending.send(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """
-        Called by Spark when all tasks have sent their rows.
-        """
+        """Called by Spark when all tasks have sent their rows."""
         _tell(messages, "sent")
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """
-        What was sent stays where it is.
-        """
+        """What was sent stays where it is."""
         _tell(messages, "failed after some messages were sent")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """
-    Writes the batches of a stream.
-    """
+    """Writes the batches of a stream."""
 
     def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
         self._sending = _Sending.checked(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """
-        Send the rows of one task.
-        """
+        """Send the rows of one task."""
         return self._sending.send(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """
-        Called by Spark when all tasks of a batch have sent their rows.
-        """
+        """Called by Spark when all tasks of a batch have sent their rows."""
         _tell(messages, f"batch {batchId} was sent")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """
-        What was sent of a batch stays where it is.
-        """
+        """What was sent of a batch stays where it is."""
         _tell(messages, f"batch {batchId} failed after some of its messages were sent")

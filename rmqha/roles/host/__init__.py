@@ -1,3 +1,1 @@
-"""
-What a process is to the machine that it runs on: to its service manager, and to its memory.
-"""
+"""What a process is to the machine that it runs on: to its service manager, and to its memory."""

@@ -1,6 +1,4 @@
-"""
-How a process tells its service manager whether starting it again may help.
-"""
+"""How a process tells its service manager whether starting it again may help."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ file descriptors, may be gone by the next start.
 
 
 def exit_code(error: BaseException | None) -> int:
-    """
-    The exit code of a process that cannot start.
+    """The exit code of a process that cannot start.
 
     @param error: What keeps it from that; its C{__cause__} is looked at too.
     """
@@ -82,9 +79,7 @@ def exit_code(error: BaseException | None) -> int:
 
 
 def exit_with(code: int) -> None:
-    """
-    Give the process an exit code when it ends by itself: twistd has no way to.
-    """
+    """Give the process an exit code when it ends by itself: twistd has no way to."""
 
     def leave() -> None:
         sys.stdout.flush()

@@ -1,5 +1,4 @@
-"""
-What garbage collection need not look at: all that a node has made until it serves.
+"""What garbage collection need not look at: all that a node has made until it serves.
 
 Now and then Python's collector looks at every container there is.  A master that has just started
 has 86,000, with numba twice as many, and its topics and queues: 25 ms and more in which nobody is
@@ -24,8 +23,7 @@ HELD_OFF = 60.0
 
 @define(eq=False)
 class SetAside:
-    """
-    Holds collections off, and sets aside what there is each time that a node begins to serve.
+    """Holds collections off, and sets aside what there is each time that a node begins to serve.
 
     Nothing is collected the first time: with very many queues that would be the very pause that is
     to be spared.  Cycles among what is set aside are never found again; so when a store was

@@ -1,5 +1,4 @@
-"""
-What the service manager is told: that a node serves, and that it stops.
+"""What the service manager is told: that a node serves, and that it stops.
 
 systemd waits for the first where its unit has C{Type=notify}, so that what is started after a node
 finds it.  Nothing is told where there is no service manager.
@@ -23,9 +22,7 @@ _log = Logger()
 
 
 def notify(state: str) -> None:
-    """
-    Tell the service manager, if there is one; that it does not listen is no reason to end.
-    """
+    """Tell the service manager, if there is one; that it does not listen is no reason to end."""
     address = os.environ.get(SOCKET, "")
     if not address:
         return

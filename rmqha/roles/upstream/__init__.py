@@ -1,3 +1,1 @@
-"""
-A node's way to its master: where that is, and whether it may be followed.
-"""
+"""A node's way to its master: where that is, and whether it may be followed."""

@@ -1,5 +1,4 @@
-"""
-A node's way to its master where a controller elects it.
+"""A node's way to its master where a controller elects it.
 
 The controller says who is master (L{rmqha.controller.set_watch}).  Where that one has its HA port
 only it knows, so it is asked; a name server would tell where the master was before.
@@ -61,8 +60,7 @@ ALARM = 10.0
 def controllers(
     settings: Settings, client: RemotingClient, now_ms: Callable[[], int]
 ) -> ControllerGroup:
-    """
-    Those that the settings name.
+    """Those that the settings name.
 
     @param client: Asks them.
     """
@@ -77,8 +75,7 @@ def controllers(
 
 @define(eq=False, kw_only=True)
 class ElectedUpstream:
-    """
-    Has a node follow whoever is master.
+    """Has a node follow whoever is master.
 
     @ivar store: The store that is open.
     @ivar dialled: Makes the endpoint of an HA port.
@@ -141,39 +138,28 @@ class ElectedUpstream:
 
     @property
     def address(self) -> str:
-        """
-        No HA port is configured.
-        """
+        """No HA port is configured."""
         return ""
 
     def endpoint(self) -> IStreamClientEndpoint | None:
-        """
-        The same.
-        """
+        """The same."""
         return None
 
     def bounds(self) -> AskBounds | None:
-        """
-        The same.
-        """
+        """The same."""
         return None
 
     @property
     def listener(self) -> SetListener:
-        """
-        Hears what the master says beside its log.
-        """
+        """Hears what the master says beside its log."""
         return self.followed
 
     def dialect(self) -> SlaveDialect:
-        """
-        How the next connection speaks.
-        """
+        """How the next connection speaks."""
         return self.speak()
 
     def reportable(self, below: Reportable) -> Reportable:
-        """
-        What may be reported as held: nothing whose label a crash could take.
+        """What may be reported as held: nothing whose label a crash could take.
 
         @param below: What else bounds it.
         """
@@ -185,14 +171,10 @@ class ElectedUpstream:
             connection.report_progress()
 
     def recall(self) -> None:
-        """
-        Which masters the log has followed is in its journal.
-        """
+        """Which masters the log has followed is in its journal."""
 
     def begin(self) -> None:
-        """
-        Look for a master.
-        """
+        """Look for a master."""
         self.watch.start()
 
     # --- who is master ------------------------------------------------------------------
@@ -202,8 +184,7 @@ class ElectedUpstream:
         return self.leads() or (follower is not None and follower.sync.connection is not None)
 
     async def follow(self, state: SetState) -> str:
-        """
-        Follow who is decided to be master.
+        """Follow who is decided to be master.
 
         @return: What keeps us from it; empty if nothing does.
         """
@@ -224,8 +205,7 @@ class ElectedUpstream:
         return ""
 
     async def epoch(self) -> int | None:
-        """
-        In which master epoch the master leads that is followed, as the controllers have it now;
+        """In which master epoch the master leads that is followed, as the controllers have it now;
         C{None} if they have another one, or do not answer.
         """
         try:
@@ -236,9 +216,7 @@ class ElectedUpstream:
         return state.master_epoch if leads else None
 
     async def _dial(self, client: str, epoch: int, *, changed: bool) -> str:
-        """
-        @param client: The master's client port.
-        """
+        """@param client: The master's client port."""
         info = (await self._request(client, RequestCode.EXCHANGE_BROKER_HA_INFO)).custom(HaInfo)
         if not info.master_ha_address:
             return f"{client} is elected, and not master yet"
@@ -268,18 +246,15 @@ class ElectedUpstream:
         return ""
 
     def leave(self) -> None:
-        """
-        There is no follower any more: whoever is followed next is a new one.
-        """
+        """There is no follower any more: whoever is followed next is a new one."""
         self.follower, self.followed.state, self.client_port = None, None, ""
 
     def _request(
         self, address: str, code: RequestCode | ControllerRequestCode
     ) -> Deferred[Command]:
-        """
-        @return: Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too, and with
-            L{RemotingUnreachable<rmqha.errors.RemotingUnreachable>} also when the connection ends
-            before the answer.
+        """@return: Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too, and with
+        L{RemotingUnreachable<rmqha.errors.RemotingUnreachable>} also when the connection ends
+        before the answer.
         """
 
         def answered(answer: Command) -> Command:
@@ -297,15 +272,11 @@ class ElectedUpstream:
     # --- for the node -------------------------------------------------------------------
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
-        """
-        What a name server says does not count here.
-        """
+        """What a name server says does not count here."""
 
     @property
     def policy(self) -> DivergencePolicy:
-        """
-        What is done about a log that is not the master's.
-        """
+        """What is done about a log that is not the master's."""
         if self.settings.controller.cut_policy is CutPolicy.NEVER:
             return DivergencePolicy.STOP
         if self.settings.ha.policy is DivergencePolicy.STOP:
@@ -313,8 +284,7 @@ class ElectedUpstream:
         return self.settings.ha.policy
 
     async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
-        """
-        Whether the log may be cut as the present master wants it.
+        """Whether the log may be cut as the present master wants it.
 
         @param at: The first byte that would go.
         @param end: Where the log ends.
@@ -338,47 +308,38 @@ class ElectedUpstream:
             raise Refused(policy.value, f"{state.master.address} does not take itself for master")
 
     def unseen(self) -> bool:
-        """
-        Whether nothing of the log was ever confirmed: the set may go on without any of it.
-        """
+        """Whether nothing of the log was ever confirmed: the set may go on without any of it."""
         return self.store().seen() == 0
 
     def stop(self) -> Deferred[None]:
-        """
-        Ask nobody any more.
+        """Ask nobody any more.
 
         @return: Fires when no question is under way.
         """
         return self.watch.stop()
 
     def close(self) -> Deferred[None]:
-        """
-        End the connections.
+        """End the connections.
 
         @return: Fires when they are gone.
         """
         return self.client.close()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self.watch.looking
         yield from self.client.connections.jobs()
         if self.follower is not None:
             yield from self.follower.jobs()
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        No controller answers, or what it says cannot be followed.
-        """
+        """No controller answers, or what it says cannot be followed."""
         watch = self.watch
         if watch.trouble and max(watch.silent(), watch.alone()) >= ALARM:
             yield HealthReason("no-controller", watch.trouble, told=True)
 
     def status(self, last_stored: int) -> dict[str, Any] | None:
-        """
-        C{upstream} of C{/status}.
+        """C{upstream} of C{/status}.
 
         @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
         """
@@ -398,9 +359,7 @@ class ElectedUpstream:
         return self.follower.sync.status(last_stored) | {"controller": controller}
 
     def _readable(self) -> int | None:
-        """
-        Up to where readers see the log; C{None} while a repair has it closed.
-        """
+        """Up to where readers see the log; C{None} while a repair has it closed."""
         try:
             return self.store().readable
         except NotWritable:

@@ -1,6 +1,5 @@
-"""
-A slave's way to its master: where that is, by the configuration or by name servers, and which one
-it is of those that are named.
+"""A slave's way to its master: where that is, by the configuration or by name servers, and which
+one it is of those that are named.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ from rmqha.wire.remoting.signature import Credentials
 
 @define(eq=False, kw_only=True)
 class Upstream:
-    """
-    What a slave knows of where its master is.
+    """What a slave knows of where its master is.
 
     @ivar follower: Follows it; C{None} before the store is open.
     @ivar credentials: What a master's clients sign with; C{None} if they do not.
@@ -98,22 +96,16 @@ class Upstream:
 
     @property
     def address(self) -> str:
-        """
-        The configured HA port; C{""} for none.
-        """
+        """The configured HA port; C{""} for none."""
         return Endpoint().show(self.settings.ha.master)
 
     def endpoint(self) -> IStreamClientEndpoint | None:
-        """
-        The same as an endpoint.
-        """
+        """The same as an endpoint."""
         master = self.settings.ha.master
         return None if master is None else self.dialled(*master)
 
     def bounds(self) -> AskBounds | None:
-        """
-        Asks the configured client port, if it is to be asked.
-        """
+        """Asks the configured client port, if it is to be asked."""
         port = self.settings.ha.master_client
         if port is None:
             return None
@@ -121,16 +113,13 @@ class Upstream:
         return lambda: self._who(address)
 
     async def epoch(self) -> int | None:
-        """
-        The master epoch of a master that nobody elects.
-        """
+        """The master epoch of a master that nobody elects."""
         return NEVER_ELECTED
 
     # --- what name servers say --------------------------------------------------------
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
-        """
-        A name server said where the master is.  The configuration knows better, if it knows, but
+        """A name server said where the master is.  The configuration knows better, if it knows, but
         for where clients of the master connect.
         """
         address, client, epoch = answer.ha_server_addr, answer.master_addr, answer.master_epoch
@@ -148,9 +137,7 @@ class Upstream:
             self.choice.hear(NamedMaster(address=address, client=client or "", epoch=epoch))
 
     def _follow(self, named: NamedMaster) -> None:
-        """
-        Follow a master that a name server named.
-        """
+        """Follow a master that a name server named."""
         if named.client:
             self._clients_at(named.client)
         if self.follower is None:
@@ -160,9 +147,7 @@ class Upstream:
         self.follower.dial(endpoint, named.address, ask, named.client)
 
     def _refuse(self, why: str) -> None:
-        """
-        Nobody is followed while the only master there is is an older one.
-        """
+        """Nobody is followed while the only master there is is an older one."""
         sync = None if self.follower is None else self.follower.sync
         if sync is not None and sync.connection is None and not sync.state.is_stop:
             sync.become(SyncState.LOWER_EPOCH, why)
@@ -176,23 +161,18 @@ class Upstream:
         return PresentMaster() if self.follower is None else self.follower.sync.present()
 
     def _who(self, address: str) -> Deferred[MasterBounds]:
-        """
-        Ask who is at a client port, and tell of the master that we know.
-        """
+        """Ask who is at a client port, and tell of the master that we know."""
         return master_bounds.ask(self._client, address, self.followed.claim())
 
     # --- for the node -------------------------------------------------------------------
 
     @property
     def policy(self) -> DivergencePolicy:
-        """
-        What is done about a log that is not the master's.
-        """
+        """What is done about a log that is not the master's."""
         return self.settings.ha.policy
 
     async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
-        """
-        Whether the log may be cut as the present master wants it.
+        """Whether the log may be cut as the present master wants it.
 
         @param at: The first byte that would go.
         @param end: Where the log ends.
@@ -208,65 +188,47 @@ class Upstream:
             raise held
 
     def unseen(self) -> bool:
-        """
-        Readers of a classic node see all of its log.
-        """
+        """Readers of a classic node see all of its log."""
         return False
 
     def recall(self) -> None:
-        """
-        The store is open: which masters has its log followed?
-        """
+        """The store is open: which masters has its log followed?"""
         self.followed.load()
 
     def begin(self) -> None:
-        """
-        The follower is there; name servers will tell where the master is.
-        """
+        """The follower is there; name servers will tell where the master is."""
 
     def stop(self) -> None:
-        """
-        Choose no other master any more.
-        """
+        """Choose no other master any more."""
         self.choice.stop()
 
     def dialect(self) -> SlaveDialect:
-        """
-        How each connection speaks.
-        """
+        """How each connection speaks."""
         return ClassicSlaveDialect()
 
     def reportable(self, below: Reportable) -> Reportable:
-        """
-        What may be reported as held.
-        """
+        """What may be reported as held."""
         return below
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What the follower does not know better.
-        """
+        """What the follower does not know better."""
         yield from ()
 
     def close(self) -> Deferred[None]:
-        """
-        Ask client ports nothing more.
+        """Ask client ports nothing more.
 
         @return: Fires when the connections to them are gone.
         """
         return self._client.close()
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield from self._client.connections.jobs()
         if self.follower is not None:
             yield from self.follower.jobs()
 
     def status(self, last_stored: int) -> dict[str, Any] | None:
-        """
-        C{upstream} of C{/status}.
+        """C{upstream} of C{/status}.
 
         @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
         """

@@ -1,3 +1,1 @@
-"""
-What follows from the log: consume queues, the index, and look-ups through them.
-"""
+"""What follows from the log: consume queues, the index, and look-ups through them."""

@@ -1,5 +1,4 @@
-"""
-Offsets that say more than the log beside them are brought back.
+"""Offsets that say more than the log beside them are brought back.
 
 A log that was cut, or one that got less than the master that is gone, gives queue offsets
 again that were given before.  A consumer that had read further than the queue goes now would pass
@@ -30,8 +29,7 @@ from rmqha.wire.store_layout import DELAY_OFFSETS
 
 @frozen(kw_only=True)
 class Clamped:
-    """
-    An offset that was moved.
+    """An offset that was moved.
 
     @ivar who: Whose it is.
     @ivar topic: The topic of the queue.
@@ -50,9 +48,7 @@ class Clamped:
 
     @classmethod
     def halves(cls, topic: str, before: int, after: int, waiting: int) -> Self:
-        """
-        How far half messages, or ops, are done with.
-        """
+        """How far half messages, or ops, are done with."""
         who = f"group {TRANSACTION_GROUP}"
         return cls(
             who=who, topic=topic, queue_id=QUEUE, before=before, after=after, waiting=waiting
@@ -75,9 +71,8 @@ def clamp_consumers(
     planned: ConsumerOffsets | None = None,
     whole: bool = True,
 ) -> tuple[Clamped, ...]:
-    """
-    Let no group's offset be above its queue's next one, and that of half messages above none that
-    is open.  Blocking.
+    """Let no group's offset be above its queue's next one, and that of half messages above none
+    that is open.  Blocking.
 
     A queue of which nothing is left begins where its furthest group is.  An offset below a queue's
     first one stays: who pulls there is told where the queue begins.
@@ -119,9 +114,7 @@ def clamp_consumers(
 
 
 def _halves(offsets: dict[str, dict[int, int]], lookup: Lookup) -> Iterator[Clamped]:
-    """
-    How far half messages and ops are done with, as the log says it.
-    """
+    """How far half messages and ops are done with, as the log says it."""
     half, op = (
         offsets.get(f"{topic}@{TRANSACTION_GROUP}", {}).get(QUEUE, 0)
         for topic in (HALF_TOPIC, HALF_DONE_TOPIC)
@@ -144,8 +137,7 @@ def clamp_delays(
     change: bool = True,
     planned: DelayOffsets | None = None,
 ) -> tuple[Clamped, ...]:
-    """
-    Let each delay level go on inside its queue, at the first message whose copy the log does not
+    """Let each delay level go on inside its queue, at the first message whose copy the log does not
     have.  Blocking.
 
     @param root: The store's root.
@@ -171,9 +163,8 @@ def clamp_delays(
 
 
 def levels_inside(lookup: Lookup, table: DelayOffsets) -> Iterator[Clamped]:
-    """
-    The delay levels that have to go back, or on to where their queue begins: none of a table that
-    says where the log has to end for it, if it does not end before that.
+    """The delay levels that have to go back, or on to where their queue begins: none of a table
+    that says where the log has to end for it, if it does not end before that.
     """
     if table.holds(lookup.log.confirmed):
         return
@@ -194,8 +185,6 @@ def levels_inside(lookup: Lookup, table: DelayOffsets) -> Iterator[Clamped]:
 
 
 def _range(lookup: Lookup, topic: str, queue_id: int) -> tuple[int, int]:
-    """
-    A queue's first offset, and the one that its next message gets.
-    """
+    """A queue's first offset, and the one that its next message gets."""
     queue = lookup.queues.get(topic, queue_id)
     return (0, 0) if queue is None else (queue.min_offset, queue.next_offset)

@@ -1,5 +1,4 @@
-"""
-A consume queue: for one topic and queue id, where each message lies in the log.
+"""A consume queue: for one topic and queue id, where each message lies in the log.
 
 A unit is 20 bytes: physical offset (i64), size (i32), tags code (i64).  The unit
 of queue offset C{q} stands at byte C{20*q} of the queue, always: a unit is
@@ -45,8 +44,7 @@ _NOWHERE = 1 << 63
 
 @define(eq=False)
 class LogStart:
-    """
-    Where the log begins now, for all its queues.
+    """Where the log begins now, for all its queues.
 
     @ivar offset: Physical offset of its first byte; it only grows.
     @ivar marked: Whether a mark says what queues had, and none lacks any of it: then one that has
@@ -59,8 +57,7 @@ class LogStart:
 
 @frozen
 class DeletedUnits:
-    """
-    What of a queue speaks of deleted records only, as a thread found it.
+    """What of a queue speaks of deleted records only, as a thread found it.
 
     @ivar min_offset: The smallest queue offset that still has a message.
     @ivar physical: Where that message is; -1 if there is none.
@@ -74,8 +71,7 @@ class DeletedUnits:
 
 @define(eq=False, kw_only=True)
 class ConsumeQueue:
-    """
-    The units of one queue, in files of one size.
+    """The units of one queue, in files of one size.
 
     C{append} takes what follows or is there already.  C{mend} is for a pass over the
     whole log, which may also correct what is there.
@@ -117,8 +113,7 @@ class ConsumeQueue:
 
     @property
     def min_offset(self) -> int:
-        """
-        The smallest queue offset that has a message in the log.
+        """The smallest queue offset that has a message in the log.
 
         Deleting a log file costs a queue nothing: it looks when it is asked.
         """
@@ -128,29 +123,21 @@ class ConsumeQueue:
 
     @property
     def next_offset(self) -> int:
-        """
-        The queue offset a new message gets: never one the log has given already.
-        """
+        """The queue offset a new message gets: never one the log has given already."""
         return max(self.max_offset, self.highest + 1)
 
     @property
     def has_messages(self) -> bool:
-        """
-        Whether the log has any of its messages still.
-        """
+        """Whether the log has any of its messages still."""
         return self.end_physical > self.start.offset
 
     @property
     def first_offset(self) -> int:
-        """
-        The queue offset where the first file starts.
-        """
+        """The queue offset where the first file starts."""
         return max(self._first, 0) // UNIT_SIZE
 
     def paths(self) -> list[str]:
-        """
-        The queue's files, oldest first.
-        """
+        """The queue's files, oldest first."""
         if self._first < 0:
             return []
         return [
@@ -161,15 +148,12 @@ class ConsumeQueue:
     # --- reading ---
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """
-        Physical offset, size and tags code at a queue offset; C{None} outside the queue.
-        """
+        """Physical offset, size and tags code at a queue offset; C{None} outside the queue."""
         raw = self.units(offset, 1)
         return UNIT.unpack(raw) if raw else None
 
     def units(self, offset: int, count: int) -> bytes:
-        """
-        The raw units from a queue offset on, as many as there are up to C{count}.
+        """The raw units from a queue offset on, as many as there are up to C{count}.
 
         Pre-blank units are given as they are: physical offset 0, size 2147483647.
         """
@@ -193,8 +177,7 @@ class ConsumeQueue:
     # --- appending ---
 
     def append(self, first: int, raw: bytes) -> int:
-        """
-        Add units of consecutive queue offsets at their places.
+        """Add units of consecutive queue offsets at their places.
 
         Units that are there already, byte for byte, are passed over.
 
@@ -218,14 +201,11 @@ class ConsumeQueue:
         return self._write(first + present, raw[present * UNIT_SIZE :])
 
     def begin_pass(self) -> None:
-        """
-        Note that a dispatch of the whole log begins, so that L{mend} may correct units.
-        """
+        """Note that a dispatch of the whole log begins, so that L{mend} may correct units."""
         self._mended = -1
 
     def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
-        """
-        Drop what the pass has not found in the log.
+        """Drop what the pass has not found in the log.
 
         @param log_min: Physical offset at which the pass began.
         @param report: Called with what was dropped.
@@ -242,8 +222,7 @@ class ConsumeQueue:
     def mend(
         self, first: int, raw: bytes, log_min: int, report: Callable[[DerivedFault], None]
     ) -> int:
-        """
-        Add units as L{append} does, in a pass that began at the log's first byte.
+        """Add units as L{append} does, in a pass that began at the log's first byte.
 
         Such a pass knows every record, so what stands where the log says otherwise is
         corrected: other units are replaced, units of no record are blanked.  Queue
@@ -272,9 +251,7 @@ class ConsumeQueue:
         return written
 
     def _line_up(self, first: int, log_min: int, report: Callable[[DerivedFault], None]) -> None:
-        """
-        Make C{first} the queue's end or a place inside it, before units go there.
-        """
+        """Make C{first} the queue's end or a place inside it, before units go there."""
         if self._mended < 0:  # the first record of this queue in the pass
             if self.max_offset not in (0, first) and self.end_physical <= log_min:
                 self.begin(first, lasting=False)
@@ -299,17 +276,14 @@ class ConsumeQueue:
                 self._write(self.max_offset, BLANK_UNIT * (first - self.max_offset))
 
     def _differs(self, first: int, raw: bytes, count: int) -> int | None:
-        """
-        The first queue offset of C{count} where the queue holds other bytes.
-        """
+        """The first queue offset of C{count} where the queue holds other bytes."""
         if count <= 0:
             return None
         row = first_difference(self.units(first, count), raw, count)
         return None if row is None else first + row
 
     def begin(self, offset: int, *, lasting: bool = True) -> None:
-        """
-        Let a queue that has no message left go on at a queue offset: its next message is there.
+        """Let a queue that has no message left go on at a queue offset: its next message is there.
 
         @param lasting: Whether that has to outlive this process before the message comes.
         """
@@ -318,8 +292,7 @@ class ConsumeQueue:
         self.highest = offset - 1
 
     def _open_at(self, offset: int, *, lasting: bool = False) -> None:
-        """
-        Begin an empty queue at a queue offset: what lies before it in its file is blank.
+        """Begin an empty queue at a queue offset: what lies before it in its file is blank.
 
         @param lasting: Whether there is a file in any case, which says where the queue goes on.
         """
@@ -336,9 +309,7 @@ class ConsumeQueue:
         self._min_physical = _NOWHERE
 
     def _write(self, offset: int, raw: bytes) -> int:
-        """
-        Put units at the end; the end moves when all of them are written.
-        """
+        """Put units at the end; the end moves when all of them are written."""
         if not raw:
             return 0
         position = offset * UNIT_SIZE
@@ -368,17 +339,14 @@ class ConsumeQueue:
     # --- cutting ---
 
     def truncate_to(self, limit: int) -> None:
-        """
-        Drop the units of records that end above C{limit}, a physical offset.
-        """
+        """Drop the units of records that end above C{limit}, a physical offset."""
         if self.end_physical > limit:
             self._cut(self._kept(limit))
             self.highest = self.max_offset - 1
             self._mended = min(self._mended, self.max_offset)
 
     def deleted(self, log_min: int) -> DeletedUnits | None:
-        """
-        Look what speaks only of records before C{log_min}.  Blocking, and changes nothing: a
+        """Look what speaks only of records before C{log_min}.  Blocking, and changes nothing: a
         thread may look while the queue grows.
 
         @return: C{None} if there is nothing to do.
@@ -397,8 +365,7 @@ class ConsumeQueue:
         return DeletedUnits(high, -1, cuts)
 
     def forget(self, found: DeletedUnits) -> int:
-        """
-        Do without what L{deleted} found, if it is so still.  The last file always stays: it says
+        """Do without what L{deleted} found, if it is so still.  The last file always stays: it says
         where the queue goes on.
 
         @return: How many files are doomed, as they are no part of the queue any more.
@@ -416,16 +383,13 @@ class ConsumeQueue:
         return count
 
     def _leading(self, first: int, low: int, high: int) -> int:
-        """
-        Count the files before the one with queue offset C{low}, or before the last one.
-        """
+        """Count the files before the one with queue offset C{low}, or before the last one."""
         last = max(high - 1, 0) * UNIT_SIZE // self.file_size
         keeps = min(low * UNIT_SIZE // self.file_size, last)
         return max(0, keeps - first // self.file_size) if first >= 0 else 0
 
     def _read_apart(self, offset: int, count: int) -> bytes:
-        """
-        Units as L{units} gives them, of one file and past the shared descriptors: the reactor
+        """Units as L{units} gives them, of one file and past the shared descriptors: the reactor
         does not wait for the disk, and no other file is closed for this one.
         """
         position = offset * UNIT_SIZE
@@ -441,14 +405,11 @@ class ConsumeQueue:
             os.close(fd)
 
     def correct_min(self, log_min: int) -> None:
-        """
-        Find L{min_offset} again, after the log's first byte moved.
-        """
+        """Find L{min_offset} again, after the log's first byte moved."""
         self._min, self._min_physical = self._first_from(log_min)
 
     def _first_from(self, at: int) -> tuple[int, int]:
-        """
-        The queue offset of the first message stored at or above a physical offset, and its own
+        """The queue offset of the first message stored at or above a physical offset, and its own
         physical offset.
         """
         for offset, raw in self._pieces(max(self._min, self.first_offset), self.units):
@@ -458,15 +419,14 @@ class ConsumeQueue:
         return self.max_offset, _NOWHERE
 
     def next_offset_at(self, end: int) -> int:
-        """
-        The queue offset that a new message got, or gets, where the log ended at a physical offset.
+        """The queue offset that a new message got, or gets, where the log ended at a physical
+        offset.
         """
         return self.next_offset if self.end_physical <= end else self._first_from(end)[0]
 
     def forget_before(self, end: int) -> None:
-        """
-        Forget the units of records that begin before a physical offset, as their topic was deleted
-        there.  If none is left the queue is empty afterwards.
+        """Forget the units of records that begin before a physical offset, as their topic was
+        deleted there.  If none is left the queue is empty afterwards.
         """
         if self.end_physical <= end:
             self.destroy()
@@ -479,9 +439,7 @@ class ConsumeQueue:
             self.highest = self.max_offset - 1
 
     def destroy(self) -> None:
-        """
-        Delete all files; the queue is empty afterwards and may begin anywhere.
-        """
+        """Delete all files; the queue is empty afterwards and may begin anywhere."""
         folder = Path(self.folder)
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
@@ -498,8 +456,7 @@ class ConsumeQueue:
         self._cuts += 1
 
     def _cut(self, offset: int, *, durable: bool = False) -> None:
-        """
-        End the queue at a queue offset: zeros from there, later files deleted.
+        """End the queue at a queue offset: zeros from there, later files deleted.
 
         @param durable: Whether what stays needs no flush, if it was zeros from there already.
         """
@@ -532,9 +489,8 @@ class ConsumeQueue:
         self.end_physical = 0 if kept is None or kept[1] == BLANK_SIZE else kept[0] + kept[1]
 
     def _kept(self, limit: int) -> int:
-        """
-        The queue offset just past the last real unit whose record ends at or below C{limit}; where
-        the queue began if there is none.
+        """The queue offset just past the last real unit whose record ends at or below C{limit};
+        where the queue began if there is none.
         """
         end = self.max_offset
         while end > self.first_offset:
@@ -552,8 +508,7 @@ class ConsumeQueue:
     # --- loading ---
 
     def load(self) -> list[DerivedFault]:
-        """
-        Take the files that are in the folder, without looking into them.
+        """Take the files that are in the folder, without looking into them.
 
         @return: Why the files cannot be used: then the queue is empty and they are
             still there.
@@ -582,8 +537,7 @@ class ConsumeQueue:
         return faults
 
     def inspect(self, log_min: int) -> None:
-        """
-        Find the end of loaded files and change nothing.
+        """Find the end of loaded files and change nothing.
 
         @param log_min: Physical offset of the log's first byte.
         """
@@ -596,8 +550,7 @@ class ConsumeQueue:
             self._piece = None
 
     def recover(self, peek: RecordReader, *, durable: bool = False) -> list[DerivedFault]:
-        """
-        Find the valid end of loaded files and zero what lies behind it.
+        """Find the valid end of loaded files and zero what lies behind it.
 
         Valid is a unit that follows the one before it in the log and whose record lies
         below the log's end; the last one must point to a record of this very queue and
@@ -634,9 +587,7 @@ class ConsumeQueue:
         return faults
 
     def _scanned_end(self) -> int:
-        """
-        The queue offset just past the valid units of the last files.
-        """
+        """The queue offset just past the valid units of the last files."""
         per_file = self.file_size // UNIT_SIZE
         files = len(self.paths())
         reached = 0
@@ -651,8 +602,7 @@ class ConsumeQueue:
     def _pieces(
         self, offset: int, read: Callable[[int, int], bytes]
     ) -> Iterator[tuple[int, bytes]]:
-        """
-        The units from a queue offset on, in pieces that grow.
+        """The units from a queue offset on, in pieces that grow.
 
         @param read: Gives units from an offset on, at most so many; C{b""} ends it.
         """
@@ -680,9 +630,7 @@ class ConsumeQueue:
         )
 
     def _back(self, offset: int) -> int:
-        """
-        C{offset}, or below it the place just past the next real unit.
-        """
+        """C{offset}, or below it the place just past the next real unit."""
         held = self.max_offset
         self.max_offset = offset
         try:

@@ -1,5 +1,4 @@
-"""
-All consume queues of a store: C{consumequeue/<topic>/<queueId>/}.
+"""All consume queues of a store: C{consumequeue/<topic>/<queueId>/}.
 
 Source: docs/protocol/store.rst, Consume queues.
 """
@@ -26,8 +25,7 @@ _QUEUE_ID = re.compile("0|[1-9][0-9]*")
 
 
 def set_aside(path: Path) -> Path:
-    """
-    Move a derived file or folder that cannot be read out of RocketMQ's folders.
+    """Move a derived file or folder that cannot be read out of RocketMQ's folders.
 
     @param path: Something below the store's root; what was set aside before under the
         same name is replaced.
@@ -53,8 +51,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 @define(eq=False)
 class ConsumeQueues:
-    """
-    The queues of one store, by topic and queue id.
+    """The queues of one store, by topic and queue id.
 
     @ivar root: The store's folder; the queues are in its C{consumequeue}.
     @ivar file_size: C{mappedFileSizeConsumeQueue}, in bytes, a multiple of 20.
@@ -83,16 +80,12 @@ class ConsumeQueues:
 
     @property
     def folder(self) -> Path:
-        """
-        Where the topics' folders are.
-        """
+        """Where the topics' folders are."""
         return self.root / CONSUMEQUEUE
 
     @property
     def end_physical(self) -> int:
-        """
-        Physical offset just past the newest record any queue holds; 0 for none.
-        """
+        """Physical offset just past the newest record any queue holds; 0 for none."""
         return max((queue.end_physical for queue in self._queues.values()), default=0)
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
@@ -103,33 +96,24 @@ class ConsumeQueues:
 
     @property
     def topics(self) -> Collection[str]:
-        """
-        The topics that have queues.
-        """
+        """The topics that have queues."""
         return self._topics.keys()
 
     def of(self, topic: str) -> Collection[ConsumeQueue]:
-        """
-        The queues of a topic.
-        """
+        """The queues of a topic."""
         return self._topics.get(topic, {}).values()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """
-        Give a queue that exists.
-        """
+        """Give a queue that exists."""
         return self._queues.get((topic, queue_id))
 
     def end(self, topic: str, queue_id: int) -> int:
-        """
-        The queue offset just past a queue's last message; 0 if there is no such queue.
-        """
+        """The queue offset just past a queue's last message; 0 if there is no such queue."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """
-        Give a queue, a new empty one if need be; C{None} if it could have no folder.
+        """Give a queue, a new empty one if need be; C{None} if it could have no folder.
 
         Nothing is made on disk before the first unit.
         """
@@ -150,8 +134,7 @@ class ConsumeQueues:
         return queue
 
     def placeable(self, queue: ConsumeQueue, offset: int) -> bool:
-        """
-        Whether a record's queue offset can be taken at its word.
+        """Whether a record's queue offset can be taken at its word.
 
         A damaged or hostile one would have us write blanks for ever: the most that is
         filled is one file's worth.
@@ -162,8 +145,7 @@ class ConsumeQueues:
         return not queue.max_offset or offset <= reach
 
     def load(self) -> None:
-        """
-        Take the files on disk.  Queues that cannot be used are set aside, unless the
+        """Take the files on disk.  Queues that cannot be used are set aside, unless the
         descriptors are for reading only.
         """
         if not self.folder.is_dir():
@@ -193,29 +175,22 @@ class ConsumeQueues:
         self.faults.append(DerivedFault(path, 0, "ignored: not a consume queue"))
 
     def inspect(self, log_min: int) -> None:
-        """
-        Find the end of every queue and change nothing (see L{ConsumeQueue.inspect}).
-        """
+        """Find the end of every queue and change nothing (see L{ConsumeQueue.inspect})."""
         for queue in self:
             queue.inspect(log_min)
 
     def recover(self, peek: RecordReader, *, durable: bool = False) -> None:
-        """
-        Find the valid end of every queue (see L{ConsumeQueue.recover}).
-        """
+        """Find the valid end of every queue (see L{ConsumeQueue.recover})."""
         for queue in self:
             self.faults += queue.recover(peek, durable=durable)
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """
-        Where each queue ends, and L{moved} begins anew.  It takes time for each queue.
-        """
+        """Where each queue ends, and L{moved} begins anew.  It takes time for each queue."""
         self.take_moved()
         return {key: queue.max_offset for key, queue in list(self._queues.items())}
 
     def next_offsets(self, known: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        """
-        The queue offset that a new message of each queue gets.  It takes time for each queue.
+        """The queue offset that a new message of each queue gets.  It takes time for each queue.
 
         @param known: Offsets that were given out; none becomes smaller.
         """
@@ -227,10 +202,9 @@ class ConsumeQueues:
         return known | found
 
     def begin(self, topic: str, queue_id: int, offset: int, *, sure: bool = False) -> int:
-        """
-        Let a queue that has no message go on where somebody counts on it, if that is further.  One
-        with units of messages that are gone knows that itself.  Of queues that are open for reading
-        only none gets a file.
+        """Let a queue that has no message go on where somebody counts on it, if that is further.
+        One with units of messages that are gone knows that itself.  Of queues that are open for
+        reading only none gets a file.
 
         @param offset: What a group has committed.
         @param sure: Whether it is a queue's own end, from another file or node.
@@ -249,9 +223,8 @@ class ConsumeQueues:
         return 0 if queue is None else queue.next_offset
 
     def idle_ends(self) -> dict[str, dict[int, int]]:
-        """
-        Where the queues go on that have no message left, by topic and queue id.  It takes time for
-        each queue.
+        """Where the queues go on that have no message left, by topic and queue id.  It takes time
+        for each queue.
         """
         found: dict[str, dict[int, int]] = {}
         for (topic, queue_id), queue in list(self._queues.items()):
@@ -260,24 +233,18 @@ class ConsumeQueues:
         return found
 
     def take_moved(self) -> dict[tuple[str, int], int]:
-        """
-        Give L{moved}, which begins anew.
-        """
+        """Give L{moved}, which begins anew."""
         moved, self.moved = self.moved, {}
         return moved
 
     def truncate_to(self, limit: int) -> None:
-        """
-        Forget every record that ends above C{limit}, a physical offset.
-        """
+        """Forget every record that ends above C{limit}, a physical offset."""
         for queue in self:
             queue.truncate_to(limit)
             self._note(queue)
 
     def _note(self, queue: ConsumeQueue) -> None:
-        """
-        Units may have gone from a queue; one that has none left goes too.
-        """
+        """Units may have gone from a queue; one that has none left goes too."""
         key = queue.topic, queue.queue_id
         self.moved[key] = queue.max_offset
         if not queue.max_offset:
@@ -288,33 +255,27 @@ class ConsumeQueues:
                 del self._topics[queue.topic]
 
     def forget_deleted(self, topic: str) -> None:
-        """
-        Delete of the queues of a deleted topic what it had then.
-        """
+        """Delete of the queues of a deleted topic what it had then."""
         for queue in list(self.of(topic)):
             queue.anew = True
             queue.forget_before(self.deleted[topic])
             self._note(queue)
 
     def note_deleted(self, topics: Mapping[str, DeletedTopic]) -> None:
-        """
-        Take note of the topics that were deleted before.
-        """
+        """Take note of the topics that were deleted before."""
         for name, topic in topics.items():
             self.deleted[name] = topic.end
             self.begins |= {(name, queue_id): end for queue_id, end in topic.queues.items()}
 
     def outlived(self, topic: str, offset: int) -> bool:
-        """
-        Whether a topic was deleted after a record was stored.
+        """Whether a topic was deleted after a record was stored.
 
         @param offset: The record's physical offset.
         """
         return offset < self.deleted.get(topic, 0)
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
-        """
-        Leave out the units of a deleted topic's records.
+        """Leave out the units of a deleted topic's records.
 
         @param first: Queue offset of the first unit.
         @param raw: Units in the log's order.
@@ -327,39 +288,30 @@ class ConsumeQueues:
         return first + gone, raw[gone * UNIT_SIZE :]
 
     def begin_pass(self) -> None:
-        """
-        A dispatch of the whole log begins (see L{ConsumeQueue.mend}).
-        """
+        """A dispatch of the whole log begins (see L{ConsumeQueue.mend})."""
         for queue in self:
             queue.begin_pass()
 
     def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
-        """
-        That dispatch has reached the log's end: what it did not meet is dropped.
-        """
+        """That dispatch has reached the log's end: what it did not meet is dropped."""
         for queue in self:
             queue.end_pass(log_min, report)
             self._note(queue)
 
     def destroy(self) -> None:
-        """
-        Delete all units of all queues, and their files: they are made anew from the log.
-        """
+        """Delete all units of all queues, and their files: they are made anew from the log."""
         for queue in self:
             queue.destroy()
         self._queues.clear()
         self._topics.clear()
 
     def flush(self) -> int:
-        """
-        Make all units durable; may be called from any thread.
+        """Make all units durable; may be called from any thread.
 
         @return: How many files were written out.
         """
         return self.descriptors.flush()
 
     def close(self) -> None:
-        """
-        Close the files; nothing is flushed by this.
-        """
+        """Close the files; nothing is flushed by this."""
         self.descriptors.close()

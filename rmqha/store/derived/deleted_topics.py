@@ -1,5 +1,4 @@
-"""
-Topics that were deleted (C{rmqha/deleted.json}): their records are in the log for as long as its
+"""Topics that were deleted (C{rmqha/deleted.json}): their records are in the log for as long as its
 files, and have no queues any more.
 
 Without this whatever goes through the log again, after a crash or for a check, would make the
@@ -26,9 +25,7 @@ from rmqha.store.files.allocate import InThread
 
 
 def save(root: Path, log: LogReader, topics: Mapping[str, DeletedTopic]) -> None:
-    """
-    Keep which topics were deleted.  Blocking.
-    """
+    """Keep which topics were deleted.  Blocking."""
     path = root / DELETED
     path.parent.mkdir(parents=True, exist_ok=True)
     crcs = {end: tail_crc(log, end) for end in {topic.end for topic in topics.values()}}
@@ -41,8 +38,7 @@ def save(root: Path, log: LogReader, topics: Mapping[str, DeletedTopic]) -> None
 
 @define(eq=False)
 class Deletion:
-    """
-    Deletes the queues of topics, in an open store.
+    """Deletes the queues of topics, in an open store.
 
     @ivar root: The store's folder.
     """
@@ -55,8 +51,7 @@ class Deletion:
     _one: DeferredLock = field(factory=DeferredLock, init=False)
 
     async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
-        """
-        Delete the queues of some topics, one in each turn of the reactor.  Messages that one got
+        """Delete the queues of some topics, one in each turn of the reactor.  Messages that one got
         after it was deleted stay.
 
         @param topics: With what is known of each elsewhere; the log is confirmed up to their ends.
@@ -80,9 +75,7 @@ class Deletion:
             self._one.release()
 
     def known(self) -> dict[str, DeletedTopic]:
-        """
-        The topics that were deleted, as far as the log has records of them.
-        """
+        """The topics that were deleted, as far as the log has records of them."""
         ends: dict[str, dict[int, int]] = {}
         for (name, queue_id), end in self.queues.begins.items():
             ends.setdefault(name, {})[queue_id] = end
@@ -93,9 +86,7 @@ class Deletion:
         }
 
     def _with_ours(self, name: str, topic: DeletedTopic) -> DeletedTopic:
-        """
-        What is known of a topic, with where its queues ended here when it was deleted.
-        """
+        """What is known of a topic, with where its queues ended here when it was deleted."""
         ends = {queue.queue_id: queue.next_offset_at(topic.end) for queue in self.queues.of(name)}
         for known in (self.known().get(name, topic), topic):
             ends |= {at: max(end, ends.get(at, 0)) for at, end in known.queues.items()}

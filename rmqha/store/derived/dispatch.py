@@ -1,5 +1,4 @@
-"""
-Dispatch: from the log's records to queue units and index entries.
+"""Dispatch: from the log's records to queue units and index entries.
 
 The dispatcher follows the log's confirmed end.  Close to it, records are read one by
 one, and what a run of them brings is written once for each file; far behind they are read in
@@ -62,8 +61,7 @@ OnUnits = Callable[[str, int, int, int], None]
 
 @frozen(kw_only=True)
 class DispatchMark:
-    """
-    How far the derived files go: taken before a flush, kept by the store after it.
+    """How far the derived files go: taken before a flush, kept by the store after it.
 
     A later start with this mark re-dispatches only what came after it, and notices
     queues that lost units meanwhile.
@@ -80,8 +78,7 @@ class DispatchMark:
 
 @frozen(kw_only=True)
 class DispatchChanges:
-    """
-    How far the derived files go, and what is new in it.
+    """How far the derived files go, and what is new in it.
 
     @ivar offset: Physical offset: all below is in the derived files.
     @ivar moved: The ends of queues that changed since the changes before, as in
@@ -99,8 +96,7 @@ class DispatchChanges:
 
 @define(eq=False)
 class QueueEnds:
-    """
-    Where each queue ended at the last mark, so that the next one costs the reactor nothing for
+    """Where each queue ended at the last mark, so that the next one costs the reactor nothing for
     queues that did not change.
 
     @ivar ends: By topic and queue id.
@@ -109,9 +105,7 @@ class QueueEnds:
     ends: dict[tuple[str, int], int]
 
     def marked(self, changes: DispatchChanges) -> DispatchMark:
-        """
-        Go on to the next mark.  One caller at a time; it takes time for each queue.
-        """
+        """Go on to the next mark.  One caller at a time; it takes time for each queue."""
         self.ends.update(changes.moved)
         rows = () if changes.passing else self.ends.items()
         return DispatchMark(
@@ -123,8 +117,7 @@ class QueueEnds:
 
 @define(eq=False, kw_only=True)
 class UnwrittenRun:
-    """
-    What records bring that were read, and are not all in queues and index yet.
+    """What records bring that were read, and are not all in queues and index yet.
 
     @ivar units: Those of the queues that are left, in the order of the log for each.
     @ivar keys: Hash, physical offset and store time of each index entry.
@@ -143,17 +136,14 @@ class UnwrittenRun:
 
 
 def _fitting(most: int, budget: float, taken: float) -> int:
-    """
-    How many records to read next, when so many at most took so many seconds.
-    """
+    """How many records to read next, when so many at most took so many seconds."""
     growth = 0.75 * budget / taken if taken > 0 else 2.0
     return int(max(_FEWEST, min(_MOST, most * min(2.0, growth))))
 
 
 @define(eq=False, kw_only=True)
 class Dispatcher:
-    """
-    Keeps the derived files up with the log.
+    """Keeps the derived files up with the log.
 
     @ivar log: What to follow.
     @ivar queues: Loaded and recovered queues, or empty ones.
@@ -207,8 +197,7 @@ class Dispatcher:
     # --- starting ---
 
     def recover(self, *, clean: bool, mark: DispatchMark | None = None) -> None:
-        """
-        Load the derived files and find out where dispatch goes on.
+        """Load the derived files and find out where dispatch goes on.
 
         The log must be recovered.  Without a mark, queues of a store that was stopped
         cleanly are believed, and after a crash everything is compared from the log's
@@ -240,9 +229,7 @@ class Dispatcher:
             self.checksums.end = max(self.checksums.end, self.position)
 
     def _start(self, clean: bool, mark: DispatchMark | None) -> int:
-        """
-        The physical offset below which all derived files are complete.
-        """
+        """The physical offset below which all derived files are complete."""
         start = self.log.min_offset
         if mark is not None:
             gone = {name for name, end in self.queues.deleted.items() if mark.offset <= end}
@@ -279,16 +266,13 @@ class Dispatcher:
         self.queues.begin_pass()
 
     def mark(self) -> DispatchMark:
-        """
-        Say how far the derived files go now; flush them before keeping it.  It takes time for
+        """Say how far the derived files go now; flush them before keeping it.  It takes time for
         each queue.
         """
         return QueueEnds(self.queues.ends()).marked(self.changes())
 
     def changes(self) -> DispatchChanges:
-        """
-        The same, but of queues only what is new since this was last asked.
-        """
+        """The same, but of queues only what is new since this was last asked."""
         return DispatchChanges(
             offset=self.position,
             moved=self.queues.take_moved(),
@@ -300,29 +284,22 @@ class Dispatcher:
 
     @property
     def behind(self) -> int:
-        """
-        Bytes confirmed and not dispatched, whether they may be or not.
-        """
+        """Bytes confirmed and not dispatched, whether they may be or not."""
         return max(0, self.log.confirmed - self.position)
 
     @property
     def end(self) -> int:
-        """
-        Up to which physical offset there is something to dispatch.
-        """
+        """Up to which physical offset there is something to dispatch."""
         confirmed, limit = self.log.confirmed, self.limit
         return confirmed if limit is None or limit > confirmed else limit
 
     def offsets_ahead(self) -> dict[tuple[str, int], int]:
-        """
-        Read what is not dispatched, also what may not be: see L{offsets_from}.
-        """
+        """Read what is not dispatched, also what may not be: see L{offsets_from}."""
         start = max(self.position, self.log.min_offset)
         return offsets_from(self.log, start, WINDOW, self.levels)
 
     def run(self, budget: float, near: int | None = None) -> bool:
-        """
-        Dispatch what is confirmed, up to L{limit}, for about C{budget} seconds.
+        """Dispatch what is confirmed, up to L{limit}, for about C{budget} seconds.
 
         @param budget: Seconds; at least one record, or the units that a run has for one
             queue, or one block when far behind, is done whatever it says, and runs and blocks
@@ -381,9 +358,7 @@ class Dispatcher:
             self.queues.end_pass(self._whole, self._report)
 
     def truncate_to(self, offset: int) -> None:
-        """
-        Forget everything at or above a physical offset; call before the log is cut.
-        """
+        """Forget everything at or above a physical offset; call before the log is cut."""
         self.queues.truncate_to(offset)
         if self.index is not None:
             self.index.truncate_to(offset, RecordReader(self.log, self.levels))
@@ -399,9 +374,7 @@ class Dispatcher:
         return RecordFault(offset, fault.value, f"below the confirmed end {self.log.confirmed}")
 
     def _within(self, fault: Fault) -> bool:
-        """
-        Whether a record is not whole only because L{limit} is somewhere in it.
-        """
+        """Whether a record is not whole only because L{limit} is somewhere in it."""
         return fault is Fault.INCOMPLETE and self.end < self.log.confirmed
 
     # --- record by record ---
@@ -414,8 +387,7 @@ class Dispatcher:
             self._read_near(buf, limit, budget)
 
     def _read_run(self, buf: memoryview, limit: int, budget: float) -> bool:
-        """
-        Read records that are usual, as many as fit the budget as far as is known, and begin to
+        """Read records that are usual, as many as fit the budget as far as is known, and begin to
         write what they bring.
 
         @param limit: The first position that may not be read.
@@ -439,8 +411,7 @@ class Dispatcher:
         return True
 
     def _read_near(self, buf: memoryview, limit: int, budget: float) -> None:
-        """
-        Read records for half of the time, and write for them what there is to write.
+        """Read records for half of the time, and write for them what there is to write.
 
         @param limit: The first position that may not be read.
         """
@@ -469,8 +440,7 @@ class Dispatcher:
     # --- writing ---
 
     def _write(self, units: Iterable[QueueRun], keys: tuple[Column, Column, Column]) -> None:
-        """
-        Bring consecutive records to queues and index, in this order: when it fails, the same
+        """Bring consecutive records to queues and index, in this order: when it fails, the same
         may come again.
 
         @param units: By queue, in the order of the log for each.
@@ -481,8 +451,8 @@ class Dispatcher:
         self._entries(keys)
 
     def _write_on(self, deadline: float) -> None:
-        """
-        Write what a run brings, queue by queue until a moment, and what is left the next time.
+        """Write what a run brings, queue by queue until a moment, and what is left the next
+        time.
         """
         run, self._unwritten = self._unwritten, None
         assert run is not None, "only called then"
@@ -503,24 +473,18 @@ class Dispatcher:
         return b"" if self.checksums is None else entries_of(buf, self.position, stop)
 
     def _sum(self, entries: bytes) -> None:
-        """
-        Keep the checksums of records at the position.
-        """
+        """Keep the checksums of records at the position."""
         if self.checksums is not None:
             self.checksums.append(entries, self.position)
 
     def _past(self, position: int, records: int, last_timestamp: int) -> None:
-        """
-        Queues and index have what records bring: go on behind them.
-        """
+        """Queues and index have what records bring: go on behind them."""
         self.position = position
         self.dispatched += records
         self.last_timestamp = last_timestamp
 
     def _units(self, topic: str, queue_id: int, first: int, raw: bytes) -> None:
-        """
-        Give consecutive units to their queue.
-        """
+        """Give consecutive units to their queue."""
         first, raw = self.queues.living(topic, first, raw)
         if not raw:
             return
@@ -565,9 +529,7 @@ class Dispatcher:
             self.window = min(WINDOW, 2 * self.window)
 
     def _next_block(self) -> tuple[memoryview, Block]:
-        """
-        The next records: as the log's own check found them, if it just did.
-        """
+        """The next records: as the log's own check found them, if it just did."""
         if self.verified is not None:
             block = self.verified(self.position, self.window)
             if block is not None:

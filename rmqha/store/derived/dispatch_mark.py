@@ -1,5 +1,4 @@
-"""
-How far queues and index surely go, kept beside the log (C{rmqha/dispatched.json}).
+"""How far queues and index surely go, kept beside the log (C{rmqha/dispatched.json}).
 
 With it a start after a crash dispatches only what came after, instead of comparing
 the whole log.  It is dropped when the log is not the one it speaks of.
@@ -18,8 +17,7 @@ from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
-    """
-    Keep a mark whose files are flushed.  Blocking.
+    """Keep a mark whose files are flushed.  Blocking.
 
     @param durable: The end of a record up to which the log itself is on the disk: it may be
         behind its queues.
@@ -39,9 +37,7 @@ def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
 
 
 def load(path: Path, log: LogReader) -> DispatchMark | None:
-    """
-    The last mark, if it speaks of this log.
-    """
+    """The last mark, if it speaks of this log."""
     try:
         table = json_table.read(path)
         if not table or not log.min_offset <= table["offset"] <= log.confirmed:
@@ -60,17 +56,15 @@ def load(path: Path, log: LogReader) -> DispatchMark | None:
 
 
 def drop(path: Path) -> None:
-    """
-    Forget the mark: all has to be looked at again.
-    """
+    """Forget the mark: all has to be looked at again."""
     # The generation before it first: alone it would be taken for the mark.
     for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
         name.unlink(missing_ok=True)
 
 
 def known_durable(path: Path) -> int:
-    """
-    Up to where the log was surely on the disk when the last mark was kept; 0 if it is not known.
+    """Up to where the log was surely on the disk when the last mark was kept; 0 if it is not
+    known.
     """
     try:
         table = json_table.read(path)

@@ -1,5 +1,4 @@
-"""
-Reading records for dispatch: a few one by one, many as columns.
+"""Reading records for dispatch: a few one by one, many as columns.
 
 Either way what they bring comes sorted by queue, and each queue and the index are
 written once for all of them: near the log's end a record costs less to read than the
@@ -26,8 +25,7 @@ from rmqha.wire.store_layout import UNIT_SIZE
 
 @define(eq=False)
 class ScalarRun:
-    """
-    What records that follow one another bring to queues and index.
+    """What records that follow one another bring to queues and index.
 
     @ivar levels: The broker's delay levels.
     @ivar records: How many were added.
@@ -48,8 +46,7 @@ class ScalarRun:
     _closed: list[QueueRun] = field(init=False, factory=list)
 
     def add(self, buf: memoryview, place: int, size: int, offset: int) -> None:
-        """
-        Read a record that was found whole.
+        """Read a record that was found whole.
 
         @param place: Where it is in C{buf}.
         @param offset: Its physical offset.
@@ -80,16 +77,13 @@ class ScalarRun:
         self._open[queue] = queue_offset, [unit]
 
     def units(self) -> list[QueueRun]:
-        """
-        Units by queue, in the order of the log for each.
-        """
+        """Units by queue, in the order of the log for each."""
         opened = [(queue, first, b"".join(units)) for queue, (first, units) in self._open.items()]
         return self._closed + opened
 
 
 def read_block(log: LogReader, position: int, end: int, window: int) -> tuple[memoryview, Block]:
-    """
-    Read whole confirmed records from a record start on, without checking bodies.
+    """Read whole confirmed records from a record start on, without checking bodies.
 
     @param end: Physical offset up to which to read, at most the log's confirmed end.
     @param window: About how many bytes; more when the first record is longer.
@@ -113,8 +107,7 @@ def read_block(log: LogReader, position: int, end: int, window: int) -> tuple[me
 def offsets_from(
     log: LogReader, position: int, window: int, levels: DelayLevels
 ) -> dict[tuple[str, int], int]:
-    """
-    Read a log from a record start to its confirmed end.  Blocking.
+    """Read a log from a record start to its confirmed end.  Blocking.
 
     @return: The queue offset just past the last that its records have, by topic and queue id.
     @raise RecordFault: There is no valid record where one must be.
@@ -133,9 +126,7 @@ def offsets_from(
 
 
 def keys(block: Block, rows: DispatchRows) -> tuple[Array, Array, Array]:
-    """
-    Key hash, physical offset and store time of every index entry of a block.
-    """
+    """Key hash, physical offset and store time of every index entry of a block."""
     record, hashes = rows.key_record, rows.key_hash
     if not rows.indexable.all():
         kept = rows.indexable[record]

@@ -1,5 +1,4 @@
-"""
-The index of a store: find messages by topic and key, newest first.
+"""The index of a store: find messages by topic and key, newest first.
 
 Its files follow one another; only the last one grows.  Between two runs the
 index goes on after the last message it holds, so a crash costs no key (a stock
@@ -50,17 +49,13 @@ _WALK_BACK = 16
 
 
 def file_name(milliseconds: int) -> str:
-    """
-    The name of a file whose first message was stored at that time: UTC, 17 digits.
-    """
+    """The name of a file whose first message was stored at that time: UTC, 17 digits."""
     time = _EPOCH + timedelta(milliseconds=max(0, min(milliseconds, _TIME_MAX)))
     return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03d}"
 
 
 def _name_time(name: str) -> int | None:
-    """
-    The time a name says, in milliseconds; C{None} when it is no time.
-    """
+    """The time a name says, in milliseconds; C{None} when it is no time."""
     try:
         time = datetime.strptime(name + "000", "%Y%m%d%H%M%S%f").replace(tzinfo=UTC)
     except ValueError:
@@ -74,8 +69,7 @@ def _listed(column: Column) -> list[int]:
 
 @define(eq=False)
 class Index:
-    """
-    All index files of a store, the oldest first.
+    """All index files of a store, the oldest first.
 
     @ivar root: The store's folder; the files are in its C{index}.
     @ivar shape: The sizes of every file.
@@ -98,37 +92,28 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        """
-        Where its files are.
-        """
+        """Where its files are."""
         return self.root / INDEX
 
     @property
     def files(self) -> Sequence[IndexFile]:
-        """
-        Oldest first.
-        """
+        """Oldest first."""
         return self._files
 
     @property
     def total(self) -> int:
-        """
-        Entries in all files, the last one's so far included.
-        """
+        """Entries in all files, the last one's so far included."""
         return sum(file.count - 1 for file in self._files)
 
     @property
     def last_timestamp(self) -> int:
-        """
-        Store time of the last message indexed, milliseconds; 0 for none.
-        """
+        """Store time of the last message indexed, milliseconds; 0 for none."""
         return self._files[-1].end_time if self._files else 0
 
     # --- adding ---
 
     def put(self, hashes: Column, offsets: Column, timestamps: Column) -> int:
-        """
-        Add keys, in the order of their messages and in RocketMQ's in each: unique key, then
+        """Add keys, in the order of their messages and in RocketMQ's in each: unique key, then
         C{KEYS}.  Whether a few come or many, the bytes are the same; the header is written once.
 
         @param hashes: L{rmqha.wire.log.hashing.key_hash} of each.
@@ -178,9 +163,7 @@ class Index:
         return made
 
     def _new_name(self, timestamp: int) -> str:
-        """
-        A free name that sorts behind all others: their order is the order of the files.
-        """
+        """A free name that sorts behind all others: their order is the order of the files."""
         name = file_name(timestamp)
         if self._files:
             last = Path(self._files[-1].path).name
@@ -193,8 +176,7 @@ class Index:
     # --- asking ---
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
-        """
-        Give the physical offsets of messages that may have a key, newest first.
+        """Give the physical offsets of messages that may have a key, newest first.
 
         Only hashes are compared: the caller must look at topic and keys of each.
 
@@ -215,8 +197,7 @@ class Index:
     # --- cutting ---
 
     def truncate_to(self, limit: int, peek: RecordReader) -> None:
-        """
-        Forget every message at or above a physical offset.
+        """Forget every message at or above a physical offset.
 
         @param peek: Reads the log; the last message that stays tells the new end time.
         """
@@ -246,9 +227,7 @@ class Index:
         self.descriptors.remove(file.path)
 
     def _find_tail(self) -> None:
-        """
-        Learn from the entries which message is the last, and how many keys it has here.
-        """
+        """Learn from the entries which message is the last, and how many keys it has here."""
         self.end_offset, self._tail = -1, 0
         for file in reversed(self._files):
             if file.empty:
@@ -262,8 +241,7 @@ class Index:
                 break
 
     def delete_before(self, log_min: int) -> int:
-        """
-        Do without files whose last message is deleted; the newest file always stays.
+        """Do without files whose last message is deleted; the newest file always stays.
 
         @return: How many files are doomed, as they are no part of the index any more.
         """
@@ -276,9 +254,7 @@ class Index:
         return count
 
     def destroy(self) -> None:
-        """
-        Delete all its files: they are made anew from the log.
-        """
+        """Delete all its files: they are made anew from the log."""
         while self._files:
             self._drop_last()
         self._find_tail()
@@ -287,8 +263,7 @@ class Index:
     # --- loading ---
 
     def load(self) -> None:
-        """
-        Take the files on disk.  A file that cannot be used is set aside with all later
+        """Take the files on disk.  A file that cannot be used is set aside with all later
         ones: their messages are indexed again.  With descriptors for reading only it is
         left where it is.
         """
@@ -314,8 +289,7 @@ class Index:
         self._find_tail()
 
     def recover(self, peek: RecordReader, *, clean: bool, trusted: int = 0) -> None:
-        """
-        Find out how far the index goes, and put right what a crash left.
+        """Find out how far the index goes, and put right what a crash left.
 
         @param peek: Reads the log, which is recovered already.
         @param clean: The last stop was clean: headers and slots can be believed.
@@ -337,8 +311,7 @@ class Index:
         self.position = min(max(log.min_offset, trusted, self.end_offset), log.confirmed)
 
     def _repair(self, peek: RecordReader, trusted: int) -> None:
-        """
-        Cut every file above C{trusted} to the entries that can be true, less those of the
+        """Cut every file above C{trusted} to the entries that can be true, less those of the
         last message, which may be incomplete; nothing stays behind a file that was cut.
         """
         for number, file in enumerate(self._files):
@@ -377,9 +350,7 @@ class Index:
         )
 
     def _drop_message(self, peek: RecordReader) -> None:
-        """
-        Pop the last message, then those whose offset is no record's.
-        """
+        """Pop the last message, then those whose offset is no record's."""
         while self._files and self._files[-1].empty:
             self._drop_last()
         self._find_tail()
@@ -395,17 +366,14 @@ class Index:
         self.destroy()
 
     def flush(self) -> int:
-        """
-        Make all entries durable; may be called from any thread.
+        """Make all entries durable; may be called from any thread.
 
         @return: How many files were written out.
         """
         return self.descriptors.flush()
 
     def close(self) -> None:
-        """
-        Close the files; nothing is flushed by this.
-        """
+        """Close the files; nothing is flushed by this."""
         for file in self._files:
             file.seal()
         self.descriptors.close()

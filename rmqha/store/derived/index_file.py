@@ -1,5 +1,4 @@
-"""
-One index file: a hash table on disk from C{topic#key} to physical offsets.
+"""One index file: a hash table on disk from C{topic#key} to physical offsets.
 
 Layout: a header of 40 bytes, C{slots} i32 (the newest entry's number of each
 chain), then 20-byte entries: key hash (i32), physical offset (i64), seconds
@@ -72,8 +71,7 @@ Slots = np.ndarray[Any, np.dtype[np.int32]]
 
 @frozen
 class IndexShape:
-    """
-    The sizes all index files of a store share.
+    """The sizes all index files of a store share.
 
     @ivar slots: C{maxHashSlotNum}.
     @ivar entries: C{maxIndexNum}; one less can be used.
@@ -84,23 +82,18 @@ class IndexShape:
 
     @property
     def entries_at(self) -> int:
-        """
-        Byte position of entry 0.
-        """
+        """Byte position of entry 0."""
         return HEADER_SIZE + SLOT_SIZE * self.slots
 
     @property
     def file_size(self) -> int:
-        """
-        Size of a file, in bytes.
-        """
+        """Size of a file, in bytes."""
         return self.entries_at + ENTRY_SIZE * self.entries
 
 
 @define(eq=False, kw_only=True)
 class IndexFile:
-    """
-    One file, read by C{pread} and written through a map.
+    """One file, read by C{pread} and written through a map.
 
     @ivar path: Where it is.
     @ivar begin_time: Store time of its first message, milliseconds.
@@ -132,8 +125,7 @@ class IndexFile:
     def create(
         cls, path: str, shape: IndexShape, descriptors: Descriptors, before: IndexFile | None
     ) -> IndexFile:
-        """
-        Make an empty file with room for its header and slots.
+        """Make an empty file with room for its header and slots.
 
         @param before: The file before it; its end is this one's begin and end until the
             first entry comes, and its end time is what that entry's seconds count from.
@@ -150,8 +142,7 @@ class IndexFile:
 
     @classmethod
     def load(cls, path: str, shape: IndexShape, descriptors: Descriptors) -> IndexFile:
-        """
-        Read a file's header.
+        """Read a file's header.
 
         @raise DerivedFault: It has another size or cannot be read.
         """
@@ -178,21 +169,16 @@ class IndexFile:
 
     @property
     def full(self) -> bool:
-        """
-        Whether the next entry needs a new file.
-        """
+        """Whether the next entry needs a new file."""
         return self.count >= self.shape.entries
 
     @property
     def empty(self) -> bool:
-        """
-        Whether there is no entry.
-        """
+        """Whether there is no entry."""
         return self.count <= 1
 
     def _writable(self, upto: int) -> mmap.mmap:
-        """
-        Map the file, with blocks behind its first bytes: a store into a hole of a full disk
+        """Map the file, with blocks behind its first bytes: a store into a hole of a full disk
         would kill the process.
 
         @param upto: The number behind the last entry that is going to be written.
@@ -224,14 +210,11 @@ class IndexFile:
         self._allocated = wide
 
     def _page(self, number: int) -> int:
-        """
-        Where the page with an entry begins: what is before that entry has blocks.
-        """
+        """Where the page with an entry begins: what is before that entry has blocks."""
         return max(self.shape.entries_at, page_begin(self._place(number)))
 
     def slots(self) -> Slots:
-        """
-        Give the slots for writing.
+        """Give the slots for writing.
 
         @raise DiskFull: There is no room for them, or no descriptor for the map.
         """
@@ -239,15 +222,11 @@ class IndexFile:
         return np.frombuffer(area, ">i4", self.shape.slots, HEADER_SIZE)
 
     def seal(self) -> None:
-        """
-        Give the map back: no more entries will come.
-        """
+        """Give the map back: no more entries will come."""
         self._map = None
 
     def write_header(self) -> None:
-        """
-        Write the six header fields, behind the entries and slots that they speak of.
-        """
+        """Write the six header fields, behind the entries and slots that they speak of."""
         HEADER.pack_into(
             self._writable(0),
             0,
@@ -264,8 +243,7 @@ class IndexFile:
     # --- writing ---
 
     def put(self, hashes: list[int], offsets: list[int], timestamps: list[int]) -> None:
-        """
-        Add a few entries that fit the file; its header is due afterwards.
+        """Add a few entries that fit the file; its header is due afterwards.
 
         @raise DiskFull: There is no room; none was added.
         """
@@ -285,8 +263,7 @@ class IndexFile:
         self._added(len(hashes), (offsets[0], timestamps[0]), (offsets[-1], timestamps[-1]))
 
     def _added(self, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
-        """
-        Count entries that were written.
+        """Count entries that were written.
 
         @param first: Physical offset and store time of the first one's message.
         @param last: The same of the last one's.
@@ -298,8 +275,7 @@ class IndexFile:
         self.header_due = True
 
     def put_block(self, hashes: Ints, offsets: Ints, timestamps: Ints) -> None:
-        """
-        Add many entries that fit the file; the same bytes as L{put}.
+        """Add many entries that fit the file; the same bytes as L{put}.
 
         @raise DiskFull: There is no room; none was added.
         """
@@ -330,8 +306,7 @@ class IndexFile:
         self._added(size, (int(offsets[0]), int(timestamps[0])), (offsets[-1], timestamps[-1]))
 
     def _seconds(self, timestamps: Ints) -> Ints:
-        """
-        Seconds since the file's begin; the very first entry counts from the begin the
+        """Seconds since the file's begin; the very first entry counts from the begin the
         file was made with, as on a stock broker.
         """
         begin = self.begin_time
@@ -349,16 +324,13 @@ class IndexFile:
     # --- reading ---
 
     def entries(self, first: int, count: int) -> NDArray[np.void]:
-        """
-        Give entries by number, as many as there are up to C{count}.
-        """
+        """Give entries by number, as many as there are up to C{count}."""
         count = max(0, min(count, self.count - first))
         raw = self.descriptors.read(self.path, count * ENTRY_SIZE, self._place(first))
         return np.frombuffer(raw, ENTRY_TYPE)
 
     def covers(self, begin: int, end: int) -> bool:
-        """
-        Whether the file's time overlaps a range of milliseconds, ends included.  One that begins
+        """Whether the file's time overlaps a range of milliseconds, ends included.  One that begins
         later than it ends was begun while the clock was ahead: of what came then it has no time.
         """
         return (
@@ -369,8 +341,7 @@ class IndexFile:
         )
 
     def query(self, found: list[int], key_hash: int, limit: int, begin: int, end: int) -> None:
-        """
-        Add the offsets of one key's chain, newest first.
+        """Add the offsets of one key's chain, newest first.
 
         @param found: Where they go, until it holds C{limit}.
         @param begin: Earliest store time, milliseconds; known here to the second only.
@@ -396,9 +367,7 @@ class IndexFile:
     # --- cutting and repair ---
 
     def lower_bound(self, limit: int) -> int:
-        """
-        The number of the first entry at or above a physical offset.
-        """
+        """The number of the first entry at or above a physical offset."""
         low, high = 1, self.count
         while low < high:
             middle = (low + high) // 2
@@ -409,8 +378,7 @@ class IndexFile:
         return low
 
     def pop_to(self, count: int, end_time: int) -> None:
-        """
-        Take entries away from the end: each one's slot is its previous entry again.
+        """Take entries away from the end: each one's slot is its previous entry again.
 
         @param count: Number of the first entry that goes; at least 2.
         @param end_time: Store time of the last message that stays, milliseconds.
@@ -431,8 +399,7 @@ class IndexFile:
         self.write_header()
 
     def sound_count(self) -> int:
-        """
-        The number just past the longest prefix of entries that can be true.
+        """The number just past the longest prefix of entries that can be true.
 
         Offsets must not go back, each previous number must be the one the entries before
         it give, and nothing after entry 1 is all zeros.  The header is not asked.
@@ -450,8 +417,7 @@ class IndexFile:
         return number
 
     def restore(self, count: int, begin_time: int | None, end_time: int | None) -> None:
-        """
-        Compute slots and header anew from entries C{1..count-1}, and zero what follows.
+        """Compute slots and header anew from entries C{1..count-1}, and zero what follows.
 
         @param begin_time: Store time of the first entry's message, milliseconds, C{None}
             when it is no longer in the log: then the header keeps its word.
@@ -483,8 +449,7 @@ class IndexFile:
 
 
 def _sound(entries: NDArray[np.void], first: int, reached: int, slots: Ints) -> int:
-    """
-    How many leading entries of a piece can be true; C{slots} is brought up to there.
+    """How many leading entries of a piece can be true; C{slots} is brought up to there.
 
     @param first: Number of the piece's first entry.
     @param reached: Physical offset of the entry before it.
@@ -522,9 +487,7 @@ def _put_entries(
     offsets: list[int],
     timestamps: list[int],
 ) -> int:
-    """
-    See L{rmqha.wire.lane.dispatch_run.put_entries}, which does the same where it is compiled.
-    """
+    """See L{rmqha.wire.lane.dispatch_run.put_entries}, which does the same where it is compiled."""
     used = 0
     for value, offset, stored in zip(hashes, offsets, timestamps, strict=True):
         slot = slots_at + SLOT_SIZE * (value % slots)

@@ -1,5 +1,4 @@
-"""
-Finding messages: by queue offset, by time, by key.
+"""Finding messages: by queue offset, by time, by key.
 
 Queue units and index entries are claims.  Every record found through one is held
 against what was asked for before it is given out.
@@ -29,8 +28,7 @@ _ROUNDS = 3
 
 @frozen
 class ByKey:
-    """
-    What was found by a key.
+    """What was found by a key.
 
     @ivar records: In the order of the log.
     @ivar bad: Physical offsets where the index has a message of this key, or of one with the same
@@ -43,8 +41,7 @@ class ByKey:
 
 @define(eq=False)
 class Lookup:
-    """
-    Looks things up in one store, running or not.
+    """Looks things up in one store, running or not.
 
     @ivar log: Its log.
     @ivar queues: Its queues, loaded.
@@ -62,8 +59,7 @@ class Lookup:
         self._peek = RecordReader(self.log, self.levels)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """
-        The smallest queue offset with a message, and the one just past the last.
+        """The smallest queue offset with a message, and the one just past the last.
 
         @return: C{None} if there is no such queue.
         """
@@ -71,15 +67,12 @@ class Lookup:
         return None if queue is None else (queue.min_offset, queue.max_offset)
 
     def record(self, offset: int) -> Record | None:
-        """
-        The record at a physical offset, C{None} if no whole, valid one stands there.
-        """
+        """The record at a physical offset, C{None} if no whole, valid one stands there."""
         found = self._peek.at(offset)
         return None if found is None else self._decoded(found)
 
     def claimed(self, offset: int) -> Record | None:
-        """
-        The record at a physical offset that a peer claims is one.
+        """The record at a physical offset that a peer claims is one.
 
         A body can be made to look like records, down to their places in the log and their
         checksums; so a record's queue must know it as well, if dispatch has reached it.
@@ -94,8 +87,7 @@ class Lookup:
         return record if unit is not None and unit[:2] == (offset, record.size) else None
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
-        """
-        The message of a queue offset.
+        """The message of a queue offset.
 
         @return: C{None} outside the queue, where it has no message, and where the unit
             points to anything but this queue's own record.
@@ -113,8 +105,7 @@ class Lookup:
         return self._decoded(found)
 
     def by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """
-        The place of a time in a queue: the message that was stored nearest to it.
+        """The place of a time in a queue: the message that was stored nearest to it.
 
         @param timestamp: Milliseconds since 1970.
         @return: See L{offset_by_time}; the end, if all
@@ -133,8 +124,7 @@ class Lookup:
     def by_key(
         self, topic: str, key: str, *, max_num: int = 32, begin: int = 0, end: int = (1 << 63) - 1
     ) -> ByKey:
-        """
-        Look for the messages of a topic that have a key: a unique key or one of C{KEYS}.
+        """Look for the messages of a topic that have a key: a unique key or one of C{KEYS}.
 
         @param max_num: The most wanted; C{maxMsgsNumBatch} is the upper limit.
         @param begin: Earliest store time, milliseconds since 1970.
@@ -168,8 +158,7 @@ class Lookup:
         return ByKey(tuple(self._decoded(found[offset]) for offset in newest), tuple(bad))
 
     def stored_at(self, offset: int) -> int | None:
-        """
-        When the record at a physical offset was stored, in milliseconds since 1970; C{None} if
+        """When the record at a physical offset was stored, in milliseconds since 1970; C{None} if
         there is none.
         """
         found = self._peek.at(offset)
@@ -193,8 +182,7 @@ def _is_wanted(found: RecordAt, topic: str, key: str, begin: int, end: int) -> b
 def offset_by_time(
     queue: ConsumeQueue, timestamp: int, store_time: Callable[[int], int | None]
 ) -> int:
-    """
-    Give the queue offset whose message was stored nearest to a time.
+    """Give the queue offset whose message was stored nearest to a time.
 
     @param timestamp: Milliseconds since the epoch.
     @param store_time: Store time in milliseconds of the record at a physical offset,

@@ -1,5 +1,4 @@
-"""
-What became of messages that waited for their time, as the log itself says it.
+"""What became of messages that waited for their time, as the log itself says it.
 
 A table says how far delayed messages are delivered and half messages are ended.  It may be newer
 than the log it stands beside: of another node that had more, of a later moment, or the log lost
@@ -44,8 +43,7 @@ _Marks = tuple[int, ...]
 
 @define(eq=False)
 class _Target:
-    """
-    A queue that delayed messages go to.
+    """A queue that delayed messages go to.
 
     @ivar read_from: The queue offset from which on all of it is in C{found}.
     @ivar found: Queue offsets, by what tells most messages apart.
@@ -58,8 +56,7 @@ class _Target:
 
 @define(eq=False)
 class DelayedCopies:
-    """
-    Finds the copies of delayed messages in a log.
+    """Finds the copies of delayed messages in a log.
 
     A level's copies are stored in the order of its queue, so before one that has its copy none
     waits.  A copy is stored when its message is due, or later: there it is looked for, in the queue
@@ -79,8 +76,7 @@ class DelayedCopies:
         self._end = (None if unit is None else self.lookup.stored_at(unit[0])) or 0
 
     def first_waiting(self, level: int, end: int) -> int:
-        """
-        The first message of a level behind all that have their copies.
+        """The first message of a level behind all that have their copies.
 
         @param end: The queue offset behind the last one to be looked at.
         """
@@ -94,9 +90,7 @@ class DelayedCopies:
         return end
 
     def _take(self, queue: ConsumeQueue, at: int) -> bool:
-        """
-        Whether a message has a copy that is no other's.
-        """
+        """Whether a message has a copy that is no other's."""
         unit = queue.unit(at)
         if unit is None or unit[2] > self._end:
             return False
@@ -151,9 +145,7 @@ class DelayedCopies:
 
 
 def _content(one: Record) -> tuple[object, ...]:
-    """
-    What a delayed message and its copy have in common.
-    """
+    """What a delayed message and its copy have in common."""
     return (
         one.body,
         one.flag,
@@ -169,8 +161,7 @@ def _content(one: Record) -> tuple[object, ...]:
 
 @frozen
 class OpenHalves:
-    """
-    Where half messages that may be open begin.
+    """Where half messages that may be open begin.
 
     @ivar first: The first of them; all before it are ended.
     @ivar op: The first op that may name it or a later one.
@@ -183,8 +174,7 @@ class OpenHalves:
 
 
 def told_by_op(lookup: Lookup, since: int) -> OpenHalves | None:
-    """
-    What the newest op says that tells which half messages are ended.  Those of ours do, in
+    """What the newest op says that tells which half messages are ended.  Those of ours do, in
     C{preparedTransactionOffset}: 1 more than how many of the queue are, from its beginning.  Stock
     brokers write 0 there.
 
@@ -202,8 +192,7 @@ def told_by_op(lookup: Lookup, since: int) -> OpenHalves | None:
 
 
 def open_halves(lookup: Lookup, end: int) -> OpenHalves:
-    """
-    Find the first half message below one that no op in the log ends.
+    """Find the first half message below one that no op in the log ends.
 
     A stock broker stores a half message anew when it asks about it, without an op: then the later
     one counts.
@@ -227,9 +216,7 @@ def open_halves(lookup: Lookup, end: int) -> OpenHalves:
 
 
 def ended_by(lookup: Lookup, op: int) -> tuple[int, ...]:
-    """
-    The half messages that an op names; 5.x puts several into one, with commas.
-    """
+    """The half messages that an op names; 5.x puts several into one, with commas."""
     record = lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op)
     words = () if record is None else record.body.decode("ascii", "replace").split(",")
     return tuple(int(word) for word in words if word.isdigit())
@@ -241,9 +228,7 @@ def _ops(lookup: Lookup, first: int) -> range:
 
 
 def _first_op(lookup: Lookup, half: int) -> int:
-    """
-    The first op behind a half message: those before it can name neither it nor a later one.
-    """
+    """The first op behind a half message: those before it can name neither it nor a later one."""
     ops, halves = _ops(lookup, 0), lookup.queues.get(HALF_TOPIC, QUEUE)
     unit = None if halves is None else halves.unit(max(half, halves.min_offset))
     if unit is None:

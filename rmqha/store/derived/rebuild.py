@@ -1,5 +1,4 @@
-"""
-Derived files made anew from a log, and derived files held against one.
+"""Derived files made anew from a log, and derived files held against one.
 
 Source: docs/operations.rst, Rebuild and Verify.
 """
@@ -41,9 +40,7 @@ _READ_ENTRIES = 1 << 18
 def open_derived(
     root: Path, settings: StoreSettings, *, read_only: bool = False
 ) -> tuple[ConsumeQueues, Index | None]:
-    """
-    Give the queues and the index of a store; nothing is loaded yet.
-    """
+    """Give the queues and the index of a store; nothing is loaded yet."""
     queues = ConsumeQueues(root, settings.queue_file_size, Descriptors(read_only=read_only))
     if not settings.index_enable:
         return queues, None
@@ -55,8 +52,7 @@ def open_derived(
 
 @frozen(kw_only=True)
 class RebuiltFiles:
-    """
-    What a rebuild made.
+    """What a rebuild made.
 
     @ivar records: Records read.
     @ivar queues: Queues made.
@@ -82,8 +78,7 @@ def rebuild(
     *,
     ends: Iterable[tuple[str, int, int]] = (),
 ) -> RebuiltFiles:
-    """
-    Make all derived files of a log in a folder that has none.
+    """Make all derived files of a log in a folder that has none.
 
     They are on disk when this returns.
 
@@ -144,8 +139,7 @@ def compare(
     settings: StoreSettings,
     progress: Progress | None = None,
 ) -> Iterator[DerivedFault]:
-    """
-    Hold loaded queues and index against every record of the log.
+    """Hold loaded queues and index against every record of the log.
 
     Found are units and entries that are missing, wrong, or of no record, and broken
     chains in index files.  An entry that is there twice is none (a stock broker indexes
@@ -185,9 +179,7 @@ def compare(
 
 @define
 class _HeldQueues:
-    """
-    Compares queues, in which a later record may have taken an earlier one's place.
-    """
+    """Compares queues, in which a later record may have taken an earlier one's place."""
 
     queues: ConsumeQueues
     log_min: int
@@ -195,9 +187,7 @@ class _HeldQueues:
     _faults: dict[tuple[str, int], list[DerivedFault]] = field(init=False, factory=dict)
 
     def check(self, name: tuple[str, int], first: int, raw: bytes) -> None:
-        """
-        Compare one run of units with what the queue holds.
-        """
+        """Compare one run of units with what the queue holds."""
         first, raw = self.queues.living(name[0], first, raw)
         if not raw:
             return
@@ -214,9 +204,7 @@ class _HeldQueues:
         self._next[name] = first + len(raw) // UNIT_SIZE
 
     def rest(self) -> Iterator[DerivedFault]:
-        """
-        Give all faults, units behind the log's last one included.
-        """
+        """Give all faults, units behind the log's last one included."""
         for queue in self.queues:
             name = queue.topic, queue.queue_id
             end = self._next.get(name)
@@ -229,9 +217,7 @@ class _HeldQueues:
             yield from sorted(self._faults[name], key=lambda fault: fault.offset)
 
     def _before(self, queue: ConsumeQueue, first: int) -> None:
-        """
-        Units before the first record of a queue may only be of deleted records.
-        """
+        """Units before the first record of a queue may only be of deleted records."""
         start = queue.min_offset  # the first unit at or above the log's first byte
         if start < min(first, queue.max_offset):
             name = queue.topic, queue.queue_id
@@ -259,18 +245,14 @@ class _HeldQueues:
 
 @define
 class _HeldEntries:
-    """
-    Reads the entries of all index files in order, as the log's records come by.
-    """
+    """Reads the entries of all index files in order, as the log's records come by."""
 
     index: Index
     _file: int = field(init=False, default=0)
     _number: int = field(init=False, default=1)
 
     def check(self, block: Block, hashes: Array, offsets: Array) -> Iterator[DerivedFault]:
-        """
-        Compare the entries of one block's messages.
-        """
+        """Compare the entries of one block's messages."""
         has_hashes, has_offsets = self._upto(block.end, block.base)
         if np.array_equal(has_hashes, hashes) and np.array_equal(has_offsets, offsets):
             return
@@ -283,18 +265,14 @@ class _HeldEntries:
             yield DerivedFault(path, offset, f"entry of hash {value} belongs to no record here")
 
     def rest(self) -> Iterator[DerivedFault]:
-        """
-        What is left when the log has ended.
-        """
+        """What is left when the log has ended."""
         _, offsets = self._upto(1 << 62, 0)
         if len(offsets):
             reason = f"{len(offsets)} entries behind the log's end"
             yield DerivedFault(str(self.index.folder), int(offsets[0]), reason)
 
     def _upto(self, limit: int, start: int) -> tuple[Array, Array]:
-        """
-        Take the entries of offsets in C{[start, limit)}; those below are of deleted records.
-        """
+        """Take the entries of offsets in C{[start, limit)}; those below are of deleted records."""
         hashes, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while self._file < len(self.index.files):
             piece = self.index.files[self._file].entries(self._number, _READ_ENTRIES)
@@ -314,9 +292,7 @@ class _HeldEntries:
 
 
 def _chain_faults(file: IndexFile) -> Iterator[DerivedFault]:
-    """
-    Check that every entry of a file can be reached from its slot.
-    """
+    """Check that every entry of a file can be reached from its slot."""
     sound = file.sound_count()
     if sound < file.count:
         yield DerivedFault(file.path, sound, f"entry is wrong, the header says {file.count}")

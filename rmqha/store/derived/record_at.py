@@ -1,5 +1,4 @@
-"""
-Reading one record of a log that something derived points at.
+"""Reading one record of a log that something derived points at.
 
 A consume queue unit or an index entry is only a claim; code that relies on it
 looks at the record itself first.
@@ -20,8 +19,7 @@ _FIRST_READ = 16 << 10
 
 @frozen
 class RecordAt:
-    """
-    A whole record found at a physical offset.
+    """A whole record found at a physical offset.
 
     @ivar offset: Where it starts, physical.
     @ivar size: Its size, in bytes.
@@ -34,16 +32,13 @@ class RecordAt:
 
     @property
     def end(self) -> int:
-        """
-        Physical offset just past the record.
-        """
+        """Physical offset just past the record."""
         return self.offset + self.size
 
 
 @frozen
 class RecordReader:
-    """
-    Looks up single records.
+    """Looks up single records.
 
     @ivar log: Where they are.
     @ivar levels: The delay levels, for C{tagsCode}.
@@ -53,8 +48,7 @@ class RecordReader:
     levels: DelayLevels
 
     def at(self, offset: int) -> RecordAt | None:
-        """
-        Give the record at C{offset}, or C{None} when there is no whole, valid one.
+        """Give the record at C{offset}, or C{None} when there is no whole, valid one.
 
         The body's CRC is not checked: the log's own recovery did that.
         """

@@ -1,5 +1,5 @@
-"""
-Queues, index and checksums after log files were deleted: what speaks of deleted records goes too.
+"""Queues, index and checksums after log files were deleted: what speaks of deleted records goes
+too.
 
 That the log begins later is known to all queues at once, and each corrects itself when it is
 asked.  Only their files are left, and to find those every queue has to be looked at: tens of
@@ -32,17 +32,14 @@ Found = list[tuple[ConsumeQueue, DeletedUnits]]
 
 
 def look(queues: Iterable[ConsumeQueue], log_min: int) -> Found:
-    """
-    Find out what some queues can do without.  Blocking.
-    """
+    """Find out what some queues can do without.  Blocking."""
     rows = ((queue, queue.deleted(log_min)) for queue in queues)
     return [(queue, found) for queue, found in rows if found is not None]
 
 
 @define(eq=False)
 class Trimmer:
-    """
-    Follows the log's first byte with queues and index.
+    """Follows the log's first byte with queues and index.
 
     One walk through the queues is under way at a time; a file of the log that is deleted
     meanwhile makes for one more.
@@ -62,17 +59,14 @@ class Trimmer:
     _log = Logger()
 
     def follow(self, log_min: int) -> None:
-        """
-        The log begins at C{log_min} now, a physical offset.
-        """
+        """The log begins at C{log_min} now, a physical offset."""
         self.queues.start.offset = self._wanted = log_min
         if self._running is None and not self._stopped:
             self._running = Deferred()
             Deferred.fromCoroutine(self._walk()).addErrback(self._failed).addBoth(self._over)
 
     def stop(self) -> Deferred[None]:
-        """
-        Begin nothing more.  What is left goes when the next file of the log does.
+        """Begin nothing more.  What is left goes when the next file of the log does.
 
         @return: Fires when no thread is at work.
         """

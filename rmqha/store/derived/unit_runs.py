@@ -1,5 +1,4 @@
-"""
-What queues ask of runs of units.
+"""What queues ask of runs of units.
 
 A few are looked at one by one: most of many queues have few, and arrays for them cost ten times
 as much.
@@ -19,8 +18,7 @@ FEW = 16
 
 
 def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:
-    """
-    Count the leading units that can be true: each follows the one before it in the log.
+    """Count the leading units that can be true: each follows the one before it in the log.
 
     @param raw: Whole units.
     @param reached: Physical offset just past the record of the unit before them.
@@ -53,9 +51,7 @@ def _sound_few(raw: bytes, reached: int) -> tuple[int, int]:
 
 
 def last_below(raw: bytes, limit: int) -> int:
-    """
-    Count the units up to the last real one whose record ends at or below C{limit}.
-    """
+    """Count the units up to the last real one whose record ends at or below C{limit}."""
     if len(raw) <= FEW * UNIT_SIZE:
         count = 0
         for number, (start, size, _) in enumerate(UNIT.iter_unpack(raw), 1):
@@ -69,9 +65,7 @@ def last_below(raw: bytes, limit: int) -> int:
 
 
 def first_from(raw: bytes, log_min: int) -> int | None:
-    """
-    The number of the first real unit whose record starts at or above C{log_min}.
-    """
+    """The number of the first real unit whose record starts at or above C{log_min}."""
     if len(raw) <= FEW * UNIT_SIZE:
         for number, (start, size, _) in enumerate(UNIT.iter_unpack(raw)):
             if start >= log_min and size != BLANK_SIZE:
@@ -83,9 +77,7 @@ def first_from(raw: bytes, log_min: int) -> int | None:
 
 
 def first_difference(held: bytes, wanted: bytes, count: int) -> int | None:
-    """
-    The number of the first of C{count} units that is not the same in both.
-    """
+    """The number of the first of C{count} units that is not the same in both."""
     size = count * UNIT_SIZE
     if held[:size] == wanted[:size] and len(held) >= size:
         return None

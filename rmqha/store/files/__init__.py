@@ -1,3 +1,1 @@
-"""
-What lies on the disk: mapped log files, their pages and blocks, small tables, the lock.
-"""
+"""What lies on the disk: mapped log files, their pages and blocks, small tables, the lock."""

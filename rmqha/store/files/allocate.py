@@ -1,5 +1,4 @@
-"""
-Blocks ahead of the log's end.
+"""Blocks ahead of the log's end.
 
 A store through a map needs blocks behind it, and a page's first touch is slow, so
 a window ahead of the end is allocated and its pages made present by a thread while
@@ -33,8 +32,7 @@ InThread = Callable[..., "Deferred[Any]"]
 
 @define(eq=False)
 class Allocator:
-    """
-    Keeps room ahead of one log's end.
+    """Keeps room ahead of one log's end.
 
     @ivar in_thread: How to run the slow part; C{None} allocates in place only.
     """
@@ -47,16 +45,14 @@ class Allocator:
     _log = Logger()
 
     def adopt(self, file: MappedFile, end: int) -> None:
-        """
-        Take over an existing last file, possibly sparse.
+        """Take over an existing last file, possibly sparse.
 
         Its allocation starts at the last page already written, which has blocks.
         """
         file.allocated = max(file.allocated, page_begin(end - file.start))
 
     def next_file(self, folder: LogFolder, offset: int, wanted: int) -> MappedFile:
-        """
-        Create the log's next file with room for its first bytes.
+        """Create the log's next file with room for its first bytes.
 
         @raise DiskFull: If there is none; no file is left behind then.
         """
@@ -70,8 +66,7 @@ class Allocator:
         return file
 
     def ensure(self, file: MappedFile, upto: int) -> None:
-        """
-        Make sure the first C{upto} bytes of a file may be stored to.
+        """Make sure the first C{upto} bytes of a file may be stored to.
 
         @raise DiskFull: If the disk has no room for them.
         """
@@ -86,9 +81,7 @@ class Allocator:
             self._grow(file, upto + self.window)
 
     def settled(self, file: MappedFile) -> int:
-        """
-        How many bytes from the file's start L{ensure} has nothing to do for.
-        """
+        """How many bytes from the file's start L{ensure} has nothing to do for."""
         if file.allocated >= file.size or self.in_thread is None:
             return file.allocated
         return max(0, file.allocated - self.window // 2)

@@ -1,5 +1,4 @@
-"""
-Which file a file is: its inode's number, and when it was made.
+"""Which file a file is: its inode's number, and when it was made.
 
 A copy has another birth, whatever its name and its times, and though the number of a file that was
 deleted is soon given to another.  Python's C{os.stat} does not tell a birth on Linux.
@@ -23,8 +22,7 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 
 def birth(path: Path) -> list[int]:
-    """
-    The inode's number and the nanoseconds since 1970 at its birth, 0 where the file system does
+    """The inode's number and the nanoseconds since 1970 at its birth, 0 where the file system does
     not tell; two zeros if there is no such file.
 
     @raise OSError: If it cannot be told.

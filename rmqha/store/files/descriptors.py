@@ -1,5 +1,4 @@
-"""
-A bounded set of open files, written and read by position.
+"""A bounded set of open files, written and read by position.
 
 A store may have tens of thousands of consume queue files, more than a process
 may keep open or map.  Writes go through C{pwrite}, so a full disk is an error
@@ -40,9 +39,7 @@ _T = TypeVar("_T")
 
 
 def open_limit(files: int) -> int:
-    """
-    How many descriptors are kept open by a process that may have C{files} of them.
-    """
+    """How many descriptors are kept open by a process that may have C{files} of them."""
     return max(1, min(MOST_OPEN, max(files // SHARE, (files - FEW) // 2)))
 
 
@@ -52,8 +49,7 @@ def _own_limit() -> int:
 
 @define
 class Descriptors:
-    """
-    An LRU of file descriptors, keyed by path, that remembers what needs an fsync.
+    """An LRU of file descriptors, keyed by path, that remembers what needs an fsync.
 
     All methods may be called from any thread; L{flush} is meant for another one.  Where the
     process has no descriptor left, the file used longest ago is closed for the one that is
@@ -76,14 +72,11 @@ class Descriptors:
 
     @property
     def opened(self) -> int:
-        """
-        How many descriptors are open now.
-        """
+        """How many descriptors are open now."""
         return len(self._open)
 
     def create(self, path: str, size: int) -> None:
-        """
-        Make a file of C{size} zero bytes, all of it a hole, with its folders.
+        """Make a file of C{size} zero bytes, all of it a hole, with its folders.
 
         A file left by an attempt that failed is taken over.
 
@@ -108,8 +101,7 @@ class Descriptors:
             raise disk_error(error, path, size) from error
 
     def write(self, path: str, data: bytes | memoryview, offset: int) -> None:
-        """
-        Write all of C{data} at byte C{offset} of the file, or raise.
+        """Write all of C{data} at byte C{offset} of the file, or raise.
 
         @raise DiskFull: There is no room; part of the bytes may be in the file, so
             the caller must not count any of them.
@@ -124,16 +116,14 @@ class Descriptors:
                 raise disk_error(error, path, len(data)) from error
 
     def read(self, path: str, size: int, offset: int) -> bytes:
-        """
-        Read up to C{size} bytes at byte C{offset}; fewer only at the file's end.
+        """Read up to C{size} bytes at byte C{offset}; fewer only at the file's end.
 
         @raise OutOfDescriptors: The file cannot be opened now.
         """
         return self.use(path, lambda fd: os.pread(fd, size, offset))
 
     def use(self, path: str, work: Callable[[int], _T]) -> _T:
-        """
-        Call C{work} with the file's descriptor, which stays open meanwhile.
+        """Call C{work} with the file's descriptor, which stays open meanwhile.
 
         @raise OutOfDescriptors: The file cannot be opened now.
         """
@@ -141,16 +131,12 @@ class Descriptors:
             return work(self._descriptor(path))
 
     def touched(self, path: str) -> None:
-        """
-        Note that a file was changed past us, through a map.
-        """
+        """Note that a file was changed past us, through a map."""
         with self._lock:
             self._dirty.add(path)
 
     def forget(self, path: str) -> None:
-        """
-        Close a file that is about to be moved.
-        """
+        """Close a file that is about to be moved."""
         with self._lock:
             fd = self._open.pop(path, None)
             self._dirty.discard(path)
@@ -158,25 +144,21 @@ class Descriptors:
             os.close(fd)
 
     def remove(self, path: str) -> None:
-        """
-        Close and delete a file; one that is gone already is fine.
-        """
+        """Close and delete a file; one that is gone already is fine."""
         self.forget(path)
         Path(path).unlink(missing_ok=True)
         with self._lock:
             self._folders.add(os.path.dirname(path))
 
     def doom(self, path: str) -> None:
-        """
-        Note that a file is no longer wanted: L{remove_doomed} deletes it, unless it is created
+        """Note that a file is no longer wanted: L{remove_doomed} deletes it, unless it is created
         again before.
         """
         with self._lock:
             self._doomed[path] = None
 
     def remove_doomed(self) -> None:
-        """
-        Delete the files that are doomed, in the order in which they were.  Blocking.
+        """Delete the files that are doomed, in the order in which they were.  Blocking.
 
         @raise OSError: If one cannot be deleted; the next call goes on behind it.
         """
@@ -195,8 +177,7 @@ class Descriptors:
                 self._folders.add(os.path.dirname(path))
 
     def flush(self) -> int:
-        """
-        fdatasync every file written since the last call, then the folders that changed; or
+        """fdatasync every file written since the last call, then the folders that changed; or
         L{MANY} of them in one go.
 
         @return: How many files were written out.
@@ -229,9 +210,7 @@ class Descriptors:
         return count
 
     def close(self) -> None:
-        """
-        Close everything.  Nothing is flushed by this.
-        """
+        """Close everything.  Nothing is flushed by this."""
         with self._lock:
             opened, self._open = self._open, OrderedDict()
         for fd in opened.values():
@@ -286,8 +265,7 @@ class Descriptors:
         return fd
 
     def _get(self, descriptor: Callable[[], _T], spare: str = "") -> _T:
-        """
-        Get one more descriptor, if need be for one of ours.
+        """Get one more descriptor, if need be for one of ours.
 
         @param spare: A file that stays open.
         """

@@ -1,5 +1,4 @@
-"""
-Making a whole file system durable in one call.
+"""Making a whole file system durable in one call.
 
 One fsync a file costs a round to the disk each: tens of thousands of small files take minutes,
 where C{syncfs} writes them out together.  It writes out what others left there too, so it is
@@ -19,8 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sync_file_systems(paths: Iterable[str]) -> bool:
-    """
-    Make the files, and the names, of all file systems durable that some paths are on.  Blocking.
+    """Make the files, and the names, of all file systems durable that some paths are on.  Blocking.
 
     @param paths: Files and folders; those that are gone need nothing.
     @return: Whether that is certain.  If not, which file it is has to be found out one by one:

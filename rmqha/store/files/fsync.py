@@ -1,6 +1,4 @@
-"""
-How files are made durable without blocking the reactor.
-"""
+"""How files are made durable without blocking the reactor."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ Sync = Callable[[int], None]
 
 @frozen
 class FsyncInThread:
-    """
-    An L{Fsync} by any thread that runs functions.
-    """
+    """An L{Fsync} by any thread that runs functions."""
 
     in_thread: InThread
     sync: Sync = os.fdatasync
@@ -53,8 +49,7 @@ class FsyncInThread:
 
 
 def close(files: Files) -> FlushFailed | None:
-    """
-    Close descriptors that nobody will sync any more.
+    """Close descriptors that nobody will sync any more.
 
     @return: What the first one that is not closed says, if there is one: somebody else has closed
         it, and it may have been another file.

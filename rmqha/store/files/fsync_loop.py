@@ -1,5 +1,4 @@
-"""
-What the thread of L{FsyncThread<rmqha.store.files.fsync_thread.FsyncThread>} does.
+"""What the thread of L{FsyncThread<rmqha.store.files.fsync_thread.FsyncThread>} does.
 
 This module is compiled (C{setup.py}), and of use only so: the loop never holds the interpreter's
 lock, so neither it nor the reactor's thread waits for the other to let go of it.
@@ -13,8 +12,7 @@ from cython.cimports.posix.unistd import fdatasync, read, write
 
 
 def serve(asked: cython.int, told: cython.int) -> None:
-    """
-    Make durable what is asked for, until nobody can ask any more.
+    """Make durable what is asked for, until nobody can ask any more.
 
     @param asked: A pipe that gives descriptors of files, as C has them (C{int}).
     @param told: A pipe that takes what became of each in turn: 0, or the error's number.

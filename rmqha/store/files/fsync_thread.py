@@ -1,5 +1,4 @@
-"""
-A thread that does nothing but fsync, and never holds the interpreter's lock.
+"""A thread that does nothing but fsync, and never holds the interpreter's lock.
 
 A write with C{SYNC_FLUSH} waits for the way to the thread and back, each time.  A thread in Python
 has to wait for the lock before it can begin, and the reactor for it when it tells that it has
@@ -42,17 +41,13 @@ page, and neither side ever waits for room while the other may do so too."""
 
 @define(eq=False)
 class _Asked:
-    """
-    Files that were asked for together.
-    """
+    """Files that were asked for together."""
 
     files: Files
     done: Deferred[None] = field(factory=Deferred)
 
     def end(self, failure: FlushFailed | None) -> None:
-        """
-        Close the files, and tell.
-        """
+        """Close the files, and tell."""
         failure = close(self.files) or failure
         if failure is None:
             self.done.callback(None)
@@ -60,8 +55,7 @@ class _Asked:
             self.done.errback(Failure(failure))
 
     def judge(self, answers: Iterable[int]) -> FlushFailed | None:
-        """
-        What failed, if anything did.
+        """What failed, if anything did.
 
         @param answers: What became of each file: 0, or the error's number.
         """
@@ -74,8 +68,7 @@ class _Asked:
 @implementer(IReadDescriptor)
 @define(eq=False)
 class FsyncThread:
-    """
-    An L{Fsync<rmqha.store.files.fsync.Fsync>} by a thread of its own, one file after the other.
+    """An L{Fsync<rmqha.store.files.fsync.Fsync>} by a thread of its own, one file after the other.
     It begins with the first.
 
     @ivar reactor: Hears what the thread tells.
@@ -109,8 +102,7 @@ class FsyncThread:
         return asked.done
 
     def _start(self) -> None:
-        """
-        Have a thread.
+        """Have a thread.
 
         @raise OSError: If there is no descriptor for its pipes, or the reactor cannot hear it.
         @raise RuntimeError: If there is no thread.
@@ -136,9 +128,7 @@ class FsyncThread:
         self._thread = thread
 
     def stop(self) -> None:
-        """
-        Do what was asked for, tell it, then end.  Blocking.
-        """
+        """Do what was asked for, tell it, then end.  Blocking."""
         thread = self._thread
         if thread is None:
             return
@@ -151,9 +141,7 @@ class FsyncThread:
             self._end(thread)
 
     def _end(self, thread: Thread) -> None:
-        """
-        Have no thread any more: it ends when nobody can ask it.
-        """
+        """Have no thread any more: it ends when nobody can ask it."""
         self._thread = None
         os.close(self._ask)
         self._ask = -1
@@ -170,8 +158,8 @@ class FsyncThread:
         self._ask = self._hear = -1
 
     def _lost(self, reason: str) -> None:
-        """
-        The thread works, or is heard, no more: who knows what is durable of what it was asked for?
+        """The thread works, or is heard, no more: who knows what is durable of what it was asked
+        for?
         """
         thread = self._thread
         if thread is None:
@@ -184,9 +172,7 @@ class FsyncThread:
             each.end(FlushFailed(each.files[0][0], text))
 
     def _give(self) -> None:
-        """
-        Give the thread what waits for it.
-        """
+        """Give the thread what waits for it."""
         count = min(len(self._waiting), MOST - self._given)
         if not count:
             return
@@ -198,9 +184,7 @@ class FsyncThread:
             self._lost(str(error))
 
     def _tell(self) -> None:
-        """
-        Tell of those of whom all is known by now.  Whoever is told may ask again, or stop us.
-        """
+        """Tell of those of whom all is known by now.  Whoever is told may ask again, or stop us."""
         while self._asked and len(self._answers) >= len(self._asked[0].files):
             asked = self._asked.popleft()
             asked.end(asked.judge([self._answers.popleft() for _ in asked.files]))
@@ -208,15 +192,11 @@ class FsyncThread:
     # --- IReadDescriptor ----------------------------------------------------------------
 
     def fileno(self) -> int:
-        """
-        Where the thread is heard.
-        """
+        """Where the thread is heard."""
         return self._hear
 
     def doRead(self) -> None:
-        """
-        The thread told something.
-        """
+        """The thread told something."""
         try:
             told = os.read(self._hear, MOST * array("i").itemsize)
         except BlockingIOError:
@@ -231,22 +211,16 @@ class FsyncThread:
         self._tell()
 
     def connectionLost(self, reason: Failure) -> None:
-        """
-        The reactor ends, or the thread has.
-        """
+        """The reactor ends, or the thread has."""
         self._lost(reason.getErrorMessage())
 
     def logPrefix(self) -> str:
-        """
-        Who it is.
-        """
+        """Who it is."""
         return self.name
 
 
 def _serve(asked: int, told: int) -> None:
-    """
-    What the thread does; that its ends of the pipes are closed then tells that it has ended.
-    """
+    """What the thread does; that its ends of the pipes are closed then tells that it has ended."""
     try:
         serve(asked, told)
     finally:
@@ -255,8 +229,7 @@ def _serve(asked: int, told: int) -> None:
 
 
 def fsync_thread(reactor: Any, name: str) -> tuple[Fsync, Callable[[], None]]:
-    """
-    Have a thread for fsync, compiled or not.
+    """Have a thread for fsync, compiled or not.
 
     @return: How to ask it, and how to end it: what was asked for is done then.
     """

@@ -1,5 +1,4 @@
-"""
-One writer a store: the lock a Java broker and rmqha both respect.
+"""One writer a store: the lock a Java broker and rmqha both respect.
 
 Java takes a POSIX record lock on byte 0 of C{lock}; an open-file-description lock
 on the same byte conflicts with it and, unlike Java's, survives C{fork} and is not
@@ -32,23 +31,18 @@ def _range(kind: int) -> bytes:
 
 @define(eq=False)
 class StoreLock:
-    """
-    The lock of one store, held from L{take} to L{release}.
-    """
+    """The lock of one store, held from L{take} to L{release}."""
 
     path: Path
     _fd: int = field(default=-1, init=False)
 
     @property
     def held(self) -> bool:
-        """
-        Whether it was taken, and not given back.
-        """
+        """Whether it was taken, and not given back."""
         return self._fd >= 0
 
     def take(self) -> None:
-        """
-        Take the lock.
+        """Take the lock.
 
         @raise StoreLocked: If a running node has it.
         """
@@ -70,18 +64,14 @@ class StoreLock:
             pass
 
     def release(self) -> None:
-        """
-        Give the lock back; the file stays.
-        """
+        """Give the lock back; the file stays."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_locked(path: Path) -> bool:
-    """
-    Whether a running node, ours or a Java broker, holds a store's lock file.
-    """
+    """Whether a running node, ours or a Java broker, holds a store's lock file."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,5 +1,4 @@
-"""
-The files of the commit log: named by their first byte, all of one size, mapped.
+"""The files of the commit log: named by their first byte, all of one size, mapped.
 
 Three facts about Linux shape this module (docs/architecture.rst, Mapped files):
 
@@ -51,8 +50,7 @@ then, so nothing is lost: it is tried again."""
 
 
 def disk_error(error: OSError, path: str, wanted: int) -> Exception:
-    """
-    What an error of the disk is called here.
+    """What an error of the disk is called here.
 
     @param wanted: Bytes that C{path} was to grow by.
     @return: L{DiskFull} or L{OutOfDescriptors} for what may pass, else the error itself.
@@ -65,25 +63,20 @@ def disk_error(error: OSError, path: str, wanted: int) -> Exception:
 
 
 def none_left(error: object) -> bool:
-    """
-    Whether an error says that there is no descriptor, so that the same may work later.
-    """
+    """Whether an error says that there is no descriptor, so that the same may work later."""
     if isinstance(error, (OSError, FileUnreadable)):
         return error.errno in NO_DESCRIPTOR
     return isinstance(error, OutOfDescriptors)
 
 
 def not_now(failure: Failure) -> None:
-    """
-    Let a job that found no descriptor end well: what it wanted is done when it is run again.
-    """
+    """Let a job that found no descriptor end well: what it wanted is done when it is run again."""
     if not none_left(failure.value):
         failure.raiseException()
 
 
 def zero_range(fd: int, start: int, end: int) -> int:
-    """
-    Turn C{[start, end)} of a file into zeros, touching only what is not.
+    """Turn C{[start, end)} of a file into zeros, touching only what is not.
 
     @return: How many bytes, at 1 MiB granularity, held something else.
     """
@@ -101,16 +94,12 @@ def zero_range(fd: int, start: int, end: int) -> int:
 
 
 def is_zero(piece: bytes | memoryview) -> bool:
-    """
-    Whether a piece of at most 1 MiB is all zeros.
-    """
+    """Whether a piece of at most 1 MiB is all zeros."""
     return piece == (_ZEROS if len(piece) == len(_ZEROS) else _ZEROS[: len(piece)])
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
-    """
-    C{pwrite} until everything is written.
-    """
+    """C{pwrite} until everything is written."""
     view = memoryview(data)
     while view:
         count = os.pwrite(fd, view, offset)
@@ -119,8 +108,7 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
 
 
 def create_whole(path: str, size: int) -> None:
-    """
-    Make a new file of zeros, all of it a hole, that has its size before it has its name: a stock
+    """Make a new file of zeros, all of it a hole, that has its size before it has its name: a stock
     broker refuses a store in which a kill has left a shorter one.  Where the file system, or the
     system, knows no files without a name, the name comes first.
 
@@ -149,8 +137,7 @@ def create_whole(path: str, size: int) -> None:
 
 @define(eq=False, kw_only=True)
 class MappedFile:
-    """
-    One log file, mapped when first read or written.
+    """One log file, mapped when first read or written.
 
     @ivar path: Where it is.
     @ivar start: Physical offset of its first byte.
@@ -170,8 +157,7 @@ class MappedFile:
 
     @classmethod
     def create(cls, folder: Path, start: int, size: int, suffix: str = "") -> Self:
-        """
-        Make a new, sparse file of full size.
+        """Make a new, sparse file of full size.
 
         @param suffix: What its name ends in.
         @raise DiskFull: If even the name does not fit; nothing is left behind.
@@ -185,15 +171,12 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """
-        Physical offset just past the file.
-        """
+        """Physical offset just past the file."""
         return self.start + self.size
 
     @property
     def fd(self) -> int:
-        """
-        The open descriptor; it is opened when first asked for.
+        """The open descriptor; it is opened when first asked for.
 
         @raise OutOfDescriptors: If there is none left; asking again later is fine.
         """
@@ -207,8 +190,7 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """
-        The whole file.  A kept slice keeps the mapping.
+        """The whole file.  A kept slice keeps the mapping.
 
         @raise OutOfDescriptors: If there is none left; asking again later is fine.
         """
@@ -225,8 +207,7 @@ class MappedFile:
             raise OutOfDescriptors(str(self.path), self.size) from error
 
     def allocate(self, upto: int, *, prefault: bool = False) -> None:
-        """
-        Give C{[allocated, upto)} blocks, and the rest of the last page.  Safe to call from a
+        """Give C{[allocated, upto)} blocks, and the rest of the last page.  Safe to call from a
         thread while the part below L{allocated} is being written.
 
         @param upto: Bytes from the file's start; more than the file is cut to it.
@@ -254,16 +235,14 @@ class MappedFile:
                 populate(view, position, upto)
 
     def zero(self, start: int, end: int) -> int:
-        """
-        Turn bytes C{[start, end)} of the file into zeros.
+        """Turn bytes C{[start, end)} of the file into zeros.
 
         @return: About how many bytes were not zero before.
         """
         return zero_range(self.fd, start, end)
 
     def remove(self) -> int:
-        """
-        Delete the file.  Views keep what they show until they are dropped.
+        """Delete the file.  Views keep what they show until they are dropped.
 
         @return: Its size, in bytes.
         """
@@ -274,14 +253,11 @@ class MappedFile:
         return self.size
 
     def map_ref(self) -> weakref.ref[mmap.mmap] | None:
-        """
-        What tells whether the mapping lives; C{None} if the file is not mapped.
-        """
+        """What tells whether the mapping lives; C{None} if the file is not mapped."""
         return None if self._view is None else weakref.ref(cast("mmap.mmap", self._view.obj))
 
     def close(self) -> None:
-        """
-        Forget the map and close the descriptor.  It may still be read, but never grows
+        """Forget the map and close the descriptor.  It may still be read, but never grows
         again: a thread that is allocating ahead must not write into a store that was
         opened anew.
         """
@@ -298,8 +274,7 @@ class MappedFile:
 
 @define(eq=False)
 class LogFolder:
-    """
-    The files of one commit log, oldest first, each continuing the one before.
+    """The files of one commit log, oldest first, each continuing the one before.
 
     @ivar path: The folder.
     @ivar file_size: Size of every file, in bytes.
@@ -316,8 +291,7 @@ class LogFolder:
 
     @classmethod
     def load(cls, path: Path, file_size: int, *, tidy: bool = True, partial: bool = False) -> Self:
-        """
-        Find the files of a folder; a missing folder is an empty log.
+        """Find the files of a folder; a missing folder is an empty log.
 
         A last file of no bytes is what a crash may leave, of a stock broker or where files have a
         name before they have a size (L{create_whole}); it is removed.
@@ -350,8 +324,7 @@ class LogFolder:
         return folder
 
     def create_next(self, offset: int) -> MappedFile:
-        """
-        Add the file that holds C{offset} at the end of the folder.
+        """Add the file that holds C{offset} at the end of the folder.
 
         The name is durable when this returns: bytes are acknowledged behind it.
 
@@ -379,8 +352,7 @@ class LogFolder:
         return file
 
     def drop_behind(self, end: int) -> int:
-        """
-        Delete the files that start behind C{end}, last to first.
+        """Delete the files that start behind C{end}, last to first.
 
         The one that starts just there is kept: a blank before it is log only because a
         file follows.
@@ -393,8 +365,7 @@ class LogFolder:
         return gone
 
     def at(self, offset: int) -> MappedFile:
-        """
-        The file that holds a byte.
+        """The file that holds a byte.
 
         @raise ValueError: If no file does.
         """
@@ -405,14 +376,10 @@ class LogFolder:
         raise ValueError(f"byte {offset} is in no log file")
 
     def sync(self) -> None:
-        """
-        Make created and removed names durable.
-        """
+        """Make created and removed names durable."""
         fsync_folder(self.path)
 
     def close(self) -> None:
-        """
-        Close all files; what was written is in the page cache, and not flushed by this.
-        """
+        """Close all files; what was written is in the page cache, and not flushed by this."""
         for file in self.files:
             file.close()

@@ -1,5 +1,4 @@
-"""
-A thread for one thing at a time: fsync.
+"""A thread for one thing at a time: fsync.
 
 A write with C{SYNC_FLUSH} waits for the way to this thread and back, each time.  Twisted's thread
 pools share work out among many threads, and what they do for that costs as much again as the
@@ -23,8 +22,7 @@ from rmqha.errors import ThreadNotStarted
 
 @define(eq=False)
 class OneThread:
-    """
-    Runs functions in a thread of their own, one after the other.  It begins with the first.
+    """Runs functions in a thread of their own, one after the other.  It begins with the first.
 
     @ivar reactor: Where results are told.
     """
@@ -35,17 +33,14 @@ class OneThread:
     _thread: Thread | None = field(default=None, init=False)
 
     def stop(self) -> None:
-        """
-        Do what was asked for, then end.  Blocking.
-        """
+        """Do what was asked for, then end.  Blocking."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._work.put(None)
             thread.join()
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
-        """
-        Run a function in the thread.
+        """Run a function in the thread.
 
         @return: Fires in the reactor's thread with what it returns or raises.  Fails with
             L{ThreadNotStarted} where there is no thread and none can be had now: the function

@@ -1,5 +1,4 @@
-"""
-Whose a store is, for commands that change it while no node runs.
+"""Whose a store is, for commands that change it while no node runs.
 
 A node runs as a user of its own, and whoever repairs or promotes its store is root as often as
 not.  A lock, a table or a queue of root's is a store that the node cannot open, in the middle of
@@ -42,24 +41,19 @@ _VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 
 @frozen
 class Owner:
-    """
-    A user and a group.
-    """
+    """A user and a group."""
 
     uid: int
     gid: int
 
     @property
     def name(self) -> str:
-        """
-        The user's name; the number, where nobody has given it one.
-        """
+        """The user's name; the number, where nobody has given it one."""
         return _name(self.uid)
 
     @classmethod
     def of(cls, root: Path, commitlog: Path) -> Owner:
-        """
-        Whom a store belongs to: the owner of its folder.  Where that is root's, as the mount
+        """Whom a store belongs to: the owner of its folder.  Where that is root's, as the mount
         point of a volume is, the owner of the folder with the log, which a node makes.
         """
         found = cls(ROOT, ROOT)
@@ -72,8 +66,7 @@ class Owner:
 
 @contextmanager
 def as_owner(root: Path, commitlog: Path) -> Iterator[None]:
-    """
-    Do what the block does as the owner of a store.  The whole process does: nothing else may be
+    """Do what the block does as the owner of a store.  The whole process does: nothing else may be
     under way.
 
     @param root: The store's root.
@@ -105,9 +98,7 @@ def as_owner(root: Path, commitlog: Path) -> Iterator[None]:
 
 
 def named(error: PermissionError, root: Path, commitlog: Path) -> StoreError:
-    """
-    What keeps a node out of its store, with whose it is and what helps.
-    """
+    """What keeps a node out of its store, with whose it is and what helps."""
     owner, user = Owner.of(root, commitlog), os.geteuid()
     path = str(error.filename or root)
     if owner.uid not in (ROOT, user):
@@ -120,9 +111,7 @@ def named(error: PermissionError, root: Path, commitlog: Path) -> StoreError:
 
 
 def doubt(root: Path, commitlog: Path) -> str:
-    """
-    Why what this process makes may keep the next node from its store; empty if it does not.
-    """
+    """Why what this process makes may keep the next node from its store; empty if it does not."""
     owner, user = Owner.of(root, commitlog), os.geteuid()
     if owner.uid in (ROOT, user):
         return ""
@@ -133,8 +122,7 @@ def doubt(root: Path, commitlog: Path) -> str:
 
 
 def _keep_reading() -> None:
-    """
-    Take the right to read everything back, which root gave up with its effective user.  Where
+    """Take the right to read everything back, which root gave up with its effective user.  Where
     that is impossible, what the owner cannot read cannot be read.
     """
     libc = ctypes.CDLL(None)
@@ -148,9 +136,7 @@ def _keep_reading() -> None:
 
 
 def _become(user: Owner, groups: list[int]) -> None:
-    """
-    Be root again, whatever was changed.
-    """
+    """Be root again, whatever was changed."""
     if os.geteuid() != user.uid:
         os.seteuid(user.uid)
     if os.getegid() != user.gid:
@@ -160,8 +146,8 @@ def _become(user: Owner, groups: list[int]) -> None:
 
 
 def _refuse_foreign(folders: Iterable[Path], owner: Owner) -> None:
-    """
-    @raise ForeignFile: For the first file or folder of another's that this process may not write.
+    """@raise ForeignFile: For the first file or folder of another's that this process may not
+    write.
     """
     if owner.uid == ROOT:
         return

@@ -1,5 +1,4 @@
-"""
-The pages of a mapping: where they end, and making them present before they are touched.
+"""The pages of a mapping: where they end, and making them present before they are touched.
 
 The first store to a page through a map costs a fault: 0.35 s of processor time a GiB
 on the machine this was written on, three times what copying the bytes costs.
@@ -26,23 +25,19 @@ _madvise.restype = ctypes.c_int
 
 
 def page_begin(position: int) -> int:
-    """
-    Where the page of memory that holds a byte begins.
-    """
+    """Where the page of memory that holds a byte begins."""
     return position - position % mmap.PAGESIZE
 
 
 def page_end(position: int) -> int:
-    """
-    Where the page begins that nothing below C{position} needs.  Whoever stores one byte through a
-    map needs blocks for the whole page, which has several where blocks are smaller.
+    """Where the page begins that nothing below C{position} needs.  Whoever stores one byte through
+    a map needs blocks for the whole page, which has several where blocks are smaller.
     """
     return page_begin(position + mmap.PAGESIZE - 1)
 
 
 def populate(view: memoryview, start: int, stop: int) -> bool:
-    """
-    Make the pages of C{view[start:stop]} present and writable; no byte changes.
+    """Make the pages of C{view[start:stop]} present and writable; no byte changes.
 
     @param view: A whole writable mapping.
     @return: Whether that was done.  Where it was not (an older kernel, a full disk) the

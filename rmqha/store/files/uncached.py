@@ -1,5 +1,4 @@
-"""
-Reading a file without leaving a trace in the page cache.
+"""Reading a file without leaving a trace in the page cache.
 
 What is read once in a day must not push out what is read each second.  C{O_DIRECT} goes past the
 cache, and so looks at the disk itself and not at a copy in memory; dirty pages are written before.
@@ -34,8 +33,7 @@ _mincore.restype = ctypes.c_int
 
 
 def resident(fd: int, start: int, stop: int) -> bytes:
-    """
-    Which pages of a file are in the page cache.
+    """Which pages of a file are in the page cache.
 
     @param fd: Open for reading.
     @param start: A multiple of the page size.
@@ -53,8 +51,7 @@ def resident(fd: int, start: int, stop: int) -> bytes:
 
 @define(eq=False)
 class UncachedFile:
-    """
-    One file, opened to be read once.
+    """One file, opened to be read once.
 
     @ivar path: Where it is.
     @ivar direct: Whether reads go past the page cache.
@@ -82,8 +79,7 @@ class UncachedFile:
             os.posix_fadvise(self._fd, 0, 0, advice)
 
     def read(self, room: memoryview, start: int) -> int:
-        """
-        Fill room from a place on.
+        """Fill room from a place on.
 
         @param room: It begins at a page of memory and has whole L{PAGE}s.
         @param start: A multiple of L{PAGE}.
@@ -115,9 +111,7 @@ class UncachedFile:
         return count
 
     def _forget(self, before: bytes, start: int) -> None:
-        """
-        Drop the pages that were not in the cache before.
-        """
+        """Drop the pages that were not in the cache before."""
         row = 0
         while row < len(before):
             end = row
@@ -129,9 +123,7 @@ class UncachedFile:
             row = end + 1
 
     def close(self) -> None:
-        """
-        Close it; twice is the same as once.
-        """
+        """Close it; twice is the same as once."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

@@ -1,3 +1,1 @@
-"""
-The commit log: its end, its recovery, its flushing, its cutting and its ageing.
-"""
+"""The commit log: its end, its recovery, its flushing, its cutting and its ageing."""

@@ -1,5 +1,5 @@
-"""
-Since when a store's log is where it is: what came back is not deleted for the age of its messages.
+"""Since when a store's log is where it is: what came back is not deleted for the age of its
+messages.
 
 A log file expires by the time of its last record, on a slave as on its master.  What a restore, a
 copy of the folder, an unpacked backup or a promotion brings back may be long expired by that, and
@@ -25,8 +25,7 @@ from rmqha.wire.store_layout import ARRIVED, OWN_FOLDER
 
 
 def known(settings: StoreSettings, now: float) -> float:
-    """
-    When the log came here, as a start would take it.  Blocking.
+    """When the log came here, as a start would take it.  Blocking.
 
     @param now: Seconds since 1970, as all times here.
     @return: C{now}, if the store is not known to have been here before.
@@ -43,8 +42,7 @@ def known(settings: StoreSettings, now: float) -> float:
 
 
 def keep(settings: StoreSettings, moment: float) -> None:
-    """
-    Write it down, if it is not so already; durable on return.
+    """Write it down, if it is not so already; durable on return.
 
     @raise DiskFull: If there is no room.
     """

@@ -1,5 +1,4 @@
-"""
-The marker of a copy from nothing that is not finished (C{rmqha/bootstrapping.json}).
+"""The marker of a copy from nothing that is not finished (C{rmqha/bootstrapping.json}).
 
 While it is there the log may begin again at any time, and nothing else may take it for a
 whole one: neither slaves behind it nor a master's role.
@@ -19,15 +18,12 @@ from rmqha.wire.store_layout import BACKUP_SUFFIX, BOOTSTRAPPING, OWN_FOLDER
 
 
 def marker(root: Path) -> Path:
-    """
-    Where a store keeps it.
-    """
+    """Where a store keeps it."""
     return root / OWN_FOLDER / BOOTSTRAPPING
 
 
 def begin(root: Path, master: str) -> None:
-    """
-    Write it: from here on the log is an unfinished copy.
+    """Write it: from here on the log is an unfinished copy.
 
     @param master: Whose log is copied, for whoever reads the file.
     @raise DiskFull: If there is no room for it.
@@ -43,8 +39,7 @@ def begin(root: Path, master: str) -> None:
 
 
 def end(root: Path) -> None:
-    """
-    Remove it, and what is kept of one before: the copy is complete.
+    """Remove it, and what is kept of one before: the copy is complete.
 
     @raise OSError: If it cannot be removed.
     """
@@ -58,8 +53,7 @@ def end(root: Path) -> None:
 
 
 def refuse_unfinished(settings: StoreSettings) -> None:
-    """
-    Refuse to take an unfinished copy for a whole store.
+    """Refuse to take an unfinished copy for a whole store.
 
     @raise UnfinishedCopy: If it is one.
     """

@@ -1,5 +1,4 @@
-"""
-The checkpoint: up to which store time log, queues and index are surely on the disk.
+"""The checkpoint: up to which store time log, queues and index are surely on the disk.
 
 Only flushed data moves it forward, on a slave too.  Source: docs/protocol/store.rst,
 The checkpoint.
@@ -29,8 +28,7 @@ SAFETY = 3000
 
 @define
 class Checkpoint:
-    """
-    Three store timestamps, in milliseconds since 1970, and an offset; 0 when unknown.
+    """Three store timestamps, in milliseconds since 1970, and an offset; 0 when unknown.
 
     @ivar log: Of the last record flushed in the log.
     @ivar queues: Of the last record whose queue unit is flushed.
@@ -45,9 +43,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """
-        Read a checkpoint; a missing or short file knows nothing.
-        """
+        """Read a checkpoint; a missing or short file knows nothing."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -57,8 +53,7 @@ class Checkpoint:
         return cls(*(max(0, value) for value in _NUMBERS.unpack_from(data)))
 
     def save(self, path: Path) -> None:
-        """
-        Write and fsync the file in place; blocking.
+        """Write and fsync the file in place; blocking.
 
         @raise DiskFull: If there is no room, which can only be the first time, or no descriptor.
         """
@@ -75,8 +70,7 @@ class Checkpoint:
             raise disk_error(error, str(path), CHECKPOINT_SIZE) from error
 
     def safe_time(self, *, index: bool) -> int:
-        """
-        Everything stored up to this time is flushed, in log, queues and (with
+        """Everything stored up to this time is flushed, in log, queues and (with
         C{index}) index, in milliseconds since 1970.
         """
         times = [self.log, self.queues, *([self.index] if index else [])]

@@ -1,5 +1,4 @@
-"""
-The commit log: one end, one append door for each role, readers by memoryview.
+"""The commit log: one end, one append door for each role, readers by memoryview.
 
 Four offsets describe it, each at most the one before::
 
@@ -62,8 +61,7 @@ MOST_REMEMBERED = 1 << 20
 
 @define(eq=False, kw_only=True)
 class CommitLog:
-    """
-    The log of one store, open for writing.
+    """The log of one store, open for writing.
 
     @ivar end: Just past the last byte accepted.
     @ivar confirmed: Just past the last whole, valid record or blank.
@@ -114,27 +112,20 @@ class CommitLog:
 
     @property
     def file_size(self) -> int:
-        """
-        Bytes of one log file.
-        """
+        """Bytes of one log file."""
         return self.folder.file_size
 
     @property
     def min_offset(self) -> int:
-        """
-        Physical offset of the oldest byte kept; L{end} on an empty log.
-        """
+        """Physical offset of the oldest byte kept; L{end} on an empty log."""
         return self.folder.files[0].start if self.folder.files else self.end
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self.folder.at(offset).end
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of the log, cut at the end of their file and at L{end}.
+        """Bytes of the log, cut at the end of their file and at L{end}.
 
         @return: A read-only view that keeps its mapping alive; empty at the end.
         @raise ValueError: If C{offset} is outside C{[min_offset, end]}.
@@ -153,8 +144,7 @@ class CommitLog:
     def put(
         self, records: Sequence[bytearray], queue_offsets: Sequence[int], store_timestamp: int
     ) -> int:
-        """
-        Append whole records, all in one file, and tell L{appended}.
+        """Append whole records, all in one file, and tell L{appended}.
 
         @param records: Encoded records; their offsets and time are filled in here.
         @param queue_offsets: One each.
@@ -185,9 +175,8 @@ class CommitLog:
         next_offsets: dict[tuple[str, int], int],
         store_timestamp: int,
     ) -> int:
-        """
-        Append the records of a run, as many of the first as fit where one file has room, and tell
-        L{appended}.
+        """Append the records of a run, as many of the first as fit where one file has room, and
+        tell L{appended}.
 
         @param run: Writes them; it says then how many.
         @param born_host: Address and port of who sent them, as a record has them.
@@ -220,9 +209,7 @@ class CommitLog:
         return start
 
     def _grown(self, end: int) -> None:
-        """
-        Whole records reach up to C{end} now.
-        """
+        """Whole records reach up to C{end} now."""
         self.end = self.confirmed = self._staged = self._dirty = end
         if end < self._tell_from:
             return
@@ -232,9 +219,7 @@ class CommitLog:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """
-        Several records come: tell L{appended} of L{TOGETHER} bytes at a time.
-        """
+        """Several records come: tell L{appended} of L{TOGETHER} bytes at a time."""
         self._tell_from = self.end + TOGETHER
         try:
             yield
@@ -245,9 +230,7 @@ class CommitLog:
                 self._tell()
 
     def _room(self, total: int) -> MappedFile:
-        """
-        The file the next C{total} bytes go to; a blank closes the one they do not fit.
-        """
+        """The file the next C{total} bytes go to; a blank closes the one they do not fit."""
         file = self._allocated(total)
         if file.start > self.end:
             # Only now that a file follows: before, a blank would not be log.
@@ -257,8 +240,7 @@ class CommitLog:
         return file
 
     def _allocated(self, total: int) -> MappedFile:
-        """
-        The file that has room for the next C{total} bytes, made if need be, with blocks
+        """The file that has room for the next C{total} bytes, made if need be, with blocks
         for them and for the header of the blank before it.
         """
         offset = self.end
@@ -273,8 +255,7 @@ class CommitLog:
         return self._file_from(offset, total)
 
     def _file_from(self, offset: int, wanted: int) -> MappedFile:
-        """
-        The file that starts at C{offset}, or that an empty log starts with, with blocks
+        """The file that starts at C{offset}, or that an empty log starts with, with blocks
         for its first bytes.
         """
         if self.folder.files and offset < self.folder.files[-1].end:
@@ -284,8 +265,7 @@ class CommitLog:
         return self.allocator.next_file(self.folder, offset, wanted)
 
     def has_room(self, wanted: int) -> bool:
-        """
-        Whether the disk has room again for a record of C{wanted} bytes, and the process a
+        """Whether the disk has room again for a record of C{wanted} bytes, and the process a
         descriptor for its file.
         """
         try:
@@ -297,8 +277,7 @@ class CommitLog:
     # --- a slave's door -----------------------------------------------------
 
     def begin(self, offset: int) -> None:
-        """
-        Say where an empty log starts.
+        """Say where an empty log starts.
 
         @param offset: A multiple of the file size.
         @raise StartNotAligned: If it is not.
@@ -319,8 +298,7 @@ class CommitLog:
         self.rewinds += 1
 
     def reserve(self, offset: int, left: int) -> memoryview:
-        """
-        Room for the next bytes of a frame, not yet log.
+        """Room for the next bytes of a frame, not yet log.
 
         @param offset: Where they belong: just past what was staged before.
         @param left: Bytes of the frame still to come.
@@ -338,8 +316,7 @@ class CommitLog:
         return self._room_view[offset - self._room_start : stop - self._room_start]
 
     def _make_room(self, offset: int, left: int) -> int:
-        """
-        Choose the file that staged bytes go to, and give it blocks.
+        """Choose the file that staged bytes go to, and give it blocks.
 
         @return: Where the room ends: at C{offset + left}, or at the file's end.
         """
@@ -355,26 +332,19 @@ class CommitLog:
         return stop
 
     def _forget_room(self) -> None:
-        """
-        Files may go: the next frame looks anew where its bytes belong.
-        """
+        """Files may go: the next frame looks anew where its bytes belong."""
         self._settled, self._room_view = -1, memoryview(b"")
 
     def staged(self, count: int) -> None:
-        """
-        The first C{count} bytes of the reserved room are filled.
-        """
+        """The first C{count} bytes of the reserved room are filled."""
         self._staged += count
 
     def accept(self) -> None:
-        """
-        A frame is complete: everything staged is log.
-        """
+        """A frame is complete: everything staged is log."""
         self.end = self._staged
 
     def discard(self) -> None:
-        """
-        Forget what was staged and not accepted, and leave no trace of it: recovery
+        """Forget what was staged and not accepted, and leave no trace of it: recovery
         after a crash would take such bytes for records.
         """
         self._forget_room()
@@ -388,9 +358,7 @@ class CommitLog:
         self._staged = self._dirty = self.end
 
     def rewind(self) -> None:
-        """
-        Drop what was accepted but not confirmed; no peer was told that we hold it.
-        """
+        """Drop what was accepted but not confirmed; no peer was told that we hold it."""
         self._dirty = max(self._dirty, self.end)
         self.end = self.confirmed
         self.flushed = min(self.flushed, self.end)
@@ -398,8 +366,7 @@ class CommitLog:
         self.discard()
 
     def verify(self, most: int | None = None) -> None:
-        """
-        Move L{confirmed} over every whole, valid record below L{end}.
+        """Move L{confirmed} over every whole, valid record below L{end}.
 
         @param most: About how many bytes to check now, though at least a record if one is
             whole; all by default.
@@ -423,9 +390,7 @@ class CommitLog:
             self._blame(fault)
 
     def _verify_to(self, stop: int) -> Fault | None:
-        """
-        Move L{confirmed} up to the first fault.
-        """
+        """Move L{confirmed} up to the first fault."""
         fault = self._verify_scalar(stop) if stop - self.confirmed <= SCALAR_BYTES else None
         if fault is None and self.confirmed < stop:
             for _, block in scan(self, self.confirmed, stop, crc=self.check_crc):
@@ -437,9 +402,7 @@ class CommitLog:
         return fault
 
     def _remember(self, block: Block) -> None:
-        """
-        Keep where records start for dispatch, so that it need not look again.
-        """
+        """Keep where records start for dispatch, so that it need not look again."""
         if block.end == block.base:
             return  # a record that is not whole yet: there will be a block from here
         self.verified.append(block)
@@ -448,8 +411,7 @@ class CommitLog:
             self._remembered -= len(self.verified.popleft().start)
 
     def verified_block(self, position: int, most: int) -> Block | None:
-        """
-        What L{verify} found from C{position} on, if it is still known; once.
+        """What L{verify} found from C{position} on, if it is still known; once.
 
         @param most: Blocks that follow each other in one file are joined to about so
             many bytes: each costs its reader as much as some hundred records.
@@ -472,8 +434,7 @@ class CommitLog:
         return found[0] if len(found) == 1 else join(found)
 
     def _verify_scalar(self, end: int) -> Fault | None:
-        """
-        The cheap way for a few records, up to the first fault, C{end} or the end of a file.  The
+        """The cheap way for a few records, up to the first fault, C{end} or the end of a file.  The
         codec in Python says what is left where compiled code goes no further.
         """
         file = self.folder.at(self.confirmed)
@@ -503,9 +464,7 @@ class CommitLog:
         return None
 
     def _blame(self, fault: Fault) -> None:
-        """
-        Raise what a fault at L{confirmed} means.
-        """
+        """Raise what a fault at L{confirmed} means."""
         offset = self.confirmed
         head = bytes(self.read(offset, 8))
         size = int.from_bytes(head[:4], "big", signed=True)
@@ -515,9 +474,7 @@ class CommitLog:
         raise RecordFault(offset, fault.value, f"{size} bytes announced")
 
     def progress(self) -> None:
-        """
-        Tell L{appended}; a slave does so once a read turn, after checking.
-        """
+        """Tell L{appended}; a slave does so once a read turn, after checking."""
         self._tell()
 
     def _tell(self) -> None:
@@ -529,18 +486,14 @@ class CommitLog:
                 self._log.failure("A listener of the commit log failed")
 
     def _call(self, listener: Callable[[], None]) -> None:
-        """
-        Tell one listener: what it makes of it must not undo what has happened.
-        """
+        """Tell one listener: what it makes of it must not undo what has happened."""
         try:
             listener()
         except Exception:
             self._log.failure("A listener of the commit log failed")
 
     def close(self) -> None:
-        """
-        Close the files; the log may still be read, and is never written again.
-        """
+        """Close the files; the log may still be read, and is never written again."""
         # Else the view keeps the map of a file, and a descriptor, as long as anybody has the log.
         self._forget_room()
         self.folder.close()
@@ -548,17 +501,14 @@ class CommitLog:
     # --- the ends of the log ------------------------------------------------
 
     def now_flushed(self, offset: int) -> None:
-        """
-        Everything below C{offset} is on the disk.
-        """
+        """Everything below C{offset} is on the disk."""
         if offset > self.flushed:
             self.flushed = offset
             for listener in tuple(self.flush_listeners):
                 self._call(listener)
 
     def drop_first(self) -> MappedFile:
-        """
-        The oldest file is log no more.  The last one is never dropped.
+        """The oldest file is log no more.  The last one is never dropped.
 
         @return: The file; the caller removes it, in a thread: to free a cached file
             of 1 GiB takes a tenth of a second.

@@ -1,5 +1,4 @@
-"""
-Where a store keeps the records that were damaged on the master when they were copied.
+"""Where a store keeps the records that were damaged on the master when they were copied.
 
 Source: docs/operations.rst, Damaged records from the master.
 """
@@ -17,8 +16,7 @@ _saving = Lock()
 
 
 def save(root: Path, copied: CopiedDamage) -> None:
-    """
-    Write the table, durably; blocking.  From any thread; an empty one leaves no file.
+    """Write the table, durably; blocking.  From any thread; an empty one leaves no file.
 
     @raise DiskFull: If there is no room.
     """

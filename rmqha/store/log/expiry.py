@@ -1,6 +1,4 @@
-"""
-What retention is going to delete, in words: told before it is gone.
-"""
+"""What retention is going to delete, in words: told before it is gone."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ HOUR = 3600.0
 
 
 def of_store(settings: StoreSettings, now: float) -> str:
-    """
-    The same of a store that is not open.  Blocking; nothing is changed.
+    """The same of a store that is not open.  Blocking; nothing is changed.
 
     @param now: Seconds since 1970, as all times here.
     @raise StoreError: If its log's files cannot be used.
@@ -38,8 +35,7 @@ def of_store(settings: StoreSettings, now: float) -> str:
 def told(
     settings: StoreSettings, files: list[MappedFile], *, arrived: float, now: float, use: float
 ) -> str:
-    """
-    Which log files go next, and when.  Blocking: the ends of some of them are read.
+    """Which log files go next, and when.  Blocking: the ends of some of them are read.
 
     @param files: Oldest first; the last one never goes.
     @param arrived: When the log came here.
@@ -68,9 +64,7 @@ def told(
 
 
 def _next_time(settings: StoreSettings, moment: float) -> float:
-    """
-    The first time from a moment on that lies in an hour of C{deleteWhen}.
-    """
+    """The first time from a moment on that lies in an hour of C{deleteWhen}."""
     if time.localtime(moment).tm_hour in settings.delete_when:
         return moment
     day = time.localtime(moment)

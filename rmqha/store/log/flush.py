@@ -1,5 +1,4 @@
-"""
-Flushing the log: a timer for C{ASYNC_FLUSH}, group commit for C{SYNC_FLUSH}.
+"""Flushing the log: a timer for C{ASYNC_FLUSH}, group commit for C{SYNC_FLUSH}.
 
 One fdatasync is under way at a time, in its own thread; writes that arrive meanwhile
 share the next one.  An fsync that fails is final: Linux marks the pages clean, so
@@ -42,8 +41,7 @@ class _Wait:
 
 @define(eq=False, kw_only=True)
 class Flusher:
-    """
-    Moves one log's C{flushed} behind its C{end}.
+    """Moves one log's C{flushed} behind its C{end}.
 
     @ivar fsync: Makes files durable.
     @ivar failure: The error that ended flushing for good, if any.
@@ -75,29 +73,22 @@ class Flusher:
         self.log.flush_listeners.insert(0, self._answer)
 
     def start(self) -> None:
-        """
-        Begin flushing by the clock.
-        """
+        """Begin flushing by the clock."""
         self._last = self.clock.seconds()
         self._timed.start(self.settings.flush_interval)
 
     def change(self, settings: StoreSettings) -> None:
-        """
-        Flush as these settings say from now on.
-        """
+        """Flush as these settings say from now on."""
         self.settings = settings
         if self._timed.running:
             self._timed.start(settings.flush_interval)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._timed
 
     def stop(self) -> Deferred[None]:
-        """
-        Flush what there is and end; waiting writes are answered.
+        """Flush what there is and end; waiting writes are answered.
 
         @return: Fires when that is done; fails if the last flush did.  It succeeds when flushing
             had failed before.
@@ -116,8 +107,7 @@ class Flusher:
         return result
 
     def wait(self, end: int) -> Deferred[bool]:
-        """
-        Wait until a write is on the disk (SYNC_FLUSH).
+        """Wait until a write is on the disk (SYNC_FLUSH).
 
         @param end: Just past the write.
         @return: Fires with C{True} once it is, with C{False} after
@@ -141,15 +131,12 @@ class Flusher:
             self._forget_timer()
 
     def nudge(self) -> None:
-        """
-        Begin a pass if there is anything to flush; no write waits for it.
-        """
+        """Begin a pass if there is anything to flush; no write waits for it."""
         if self._running is None and self.log.end > self.log.flushed:
             self._begin()
 
     def flush(self) -> Deferred[None]:
-        """
-        Make everything accepted so far durable.
+        """Make everything accepted so far durable.
 
         @return: Fires when it is; fails with L{FlushFailed}.
         """
@@ -186,17 +173,14 @@ class Flusher:
             self._begin()
 
     def _begin(self) -> None:
-        """
-        Start a pass, or share the one that runs.
-        """
+        """Start a pass, or share the one that runs."""
         if self._running is None and self.failure is None:
             self._running = Deferred()
             self._begin_pass()
 
     def _begin_pass(self) -> None:
-        """
-        Begin the pass that is due, or, while there is no descriptor or no thread for it, try again
-        soon: nothing was fsynced yet, so nothing has failed.
+        """Begin the pass that is due, or, while there is no descriptor or no thread for it, try
+        again soon: nothing was fsynced yet, so nothing has failed.
         """
         self._last = self.clock.seconds()
         target, rewinds = self.log.end, self.log.rewinds
@@ -260,9 +244,7 @@ class Flusher:
             self.nudge()
 
     def _answer(self) -> None:
-        """
-        Answer the writes that are on the disk.
-        """
+        """Answer the writes that are on the disk."""
         while self._waiting and self._waiting[0].end <= self.log.flushed:
             self._waiting.popleft().done.callback(True)
 
@@ -290,9 +272,7 @@ class Flusher:
         self._timer = None
 
     def _expire(self) -> None:
-        """
-        Answer the writes whose time is over; deadlines are in order.
-        """
+        """Answer the writes whose time is over; deadlines are in order."""
         self._timer = None
         now = self.clock.seconds()
         while self._waiting and self._waiting[0].deadline <= now:

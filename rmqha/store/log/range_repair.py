@@ -1,5 +1,4 @@
-"""
-Write a replica's bytes over damaged ranges of a log, so that a crash at any step is finished.
+"""Write a replica's bytes over damaged ranges of a log, so that a crash at any step is finished.
 
 Order: the replica's bytes lie in files of their own, what stands in the ranges is copied to
 quarantine, an intent file makes the change certain, the bytes are written in place and synced,
@@ -56,8 +55,7 @@ def _ranges(pairs: Any) -> tuple[Range, ...]:
 
 @frozen(kw_only=True)
 class Patch:
-    """
-    Bytes of a replica's, and which of them are to stand in the log.
+    """Bytes of a replica's, and which of them are to stand in the log.
 
     @ivar fetched: The file they are in, below the store's root; its name says their offsets.
     @ivar crc: CRC-32 of that file.
@@ -75,8 +73,7 @@ class Patch:
 
 @frozen(kw_only=True)
 class RepairIntent:
-    """
-    A repair that has been decided.
+    """A repair that has been decided.
 
     @ivar peer: Whose bytes they are, for people.
     @ivar file_size: Size of each file of the log, in bytes.
@@ -94,23 +91,17 @@ class RepairIntent:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """
-        All that is written.
-        """
+        """All that is written."""
         return tuple(each for patch in self.patches for each in patch.ranges)
 
     def as_table(self) -> Table:
-        """
-        The intent's file: what it says, and a CRC-32 of just that.
-        """
+        """The intent's file: what it says, and a CRC-32 of just that."""
         table: Table = {name: value for name, value in asdict(self).items()}  # noqa: C416
         return {**table, "crc": _crc(table)}
 
     @classmethod
     def of_table(cls, table: Table) -> RepairIntent:
-        """
-        @raise ValueError: If it is no intent, or its checksum is another.
-        """
+        """@raise ValueError: If it is no intent, or its checksum is another."""
         said = {name: value for name, value in table.items() if name != "crc"}
         try:
             if table["crc"] != _crc(said):
@@ -131,8 +122,8 @@ def _crc(table: Table) -> int:
 
 
 def fetched_path(root: Path, start: int, stop: int) -> Path:
-    """
-    Where a replica's bytes C{[start, stop)} lie until they are in the log; the folder is made.
+    """Where a replica's bytes C{[start, stop)} lie until they are in the log; the folder is
+    made.
     """
     place = root / OWN_FOLDER / FETCHED
     if not place.is_dir():
@@ -143,9 +134,7 @@ def fetched_path(root: Path, start: int, stop: int) -> Path:
 
 
 def file_crc(path: Path) -> int:
-    """
-    CRC-32 of a whole file.
-    """
+    """CRC-32 of a whole file."""
     crc = 0
     with open(path, "rb") as file:
         while piece := file.read(PIECE):
@@ -154,8 +143,7 @@ def file_crc(path: Path) -> int:
 
 
 def intend_repair(root: Path, ours: RawLog, intent: RepairIntent, step: Step) -> RepairIntent:
-    """
-    Keep what stands in the ranges and make the repair certain.  Blocking.
+    """Keep what stands in the ranges and make the repair certain.  Blocking.
 
     @param ours: The log as it is.
     @return: The intent, which knows what was kept.
@@ -175,9 +163,7 @@ def intend_repair(root: Path, ours: RawLog, intent: RepairIntent, step: Step) ->
 
 
 def _held(ours: RawLog, start: int, stop: int) -> Iterator[Range]:
-    """
-    The parts of a range that lie in files there are.
-    """
+    """The parts of a range that lie in files there are."""
     position: int | None = start
     while position is not None and position < stop:
         if ours.has(position):
@@ -196,8 +182,7 @@ def _bytes(log: RawLog, start: int, stop: int) -> Iterator[memoryview]:
 
 
 def pending_repair(root: Path, commitlog: Path) -> RepairIntent | None:
-    """
-    A repair that was decided of just this log and may not be finished.  Blocking: it reads the
+    """A repair that was decided of just this log and may not be finished.  Blocking: it reads the
     replica's bytes.  One that cannot be believed is put aside, loudly.
 
     @raise FileUnreadable: If the system does not let it be read.
@@ -227,9 +212,7 @@ def pending_repair(root: Path, commitlog: Path) -> RepairIntent | None:
 
 
 def _doubt(root: Path, commitlog: Path, intent: RepairIntent) -> str:
-    """
-    Why an intent does not speak of this log; empty if it does.
-    """
+    """Why an intent does not speak of this log; empty if it does."""
     ours = RawLog.open(commitlog, intent.file_size)
     try:
         for patch in intent.patches:
@@ -251,8 +234,8 @@ def _doubt(root: Path, commitlog: Path, intent: RepairIntent) -> str:
 
 
 def first_other(ours: RawLog, theirs: RawLog, ranges: tuple[Range, ...]) -> int | None:
-    """
-    The first byte of some ranges that one log lacks, or that differs; C{None} if there is none.
+    """The first byte of some ranges that one log lacks, or that differs; C{None} if there is
+    none.
     """
     for start, stop in ranges:
         position = start
@@ -269,8 +252,7 @@ def first_other(ours: RawLog, theirs: RawLog, ranges: tuple[Range, ...]) -> int 
 
 
 def write_repair(root: Path, commitlog: Path, intent: RepairIntent, step: Step) -> None:
-    """
-    Write a replica's bytes into the log, durably.  Blocking; safe to repeat.
+    """Write a replica's bytes into the log, durably.  Blocking; safe to repeat.
 
     @raise DiskFull: If there is no room; a later call goes on.
     """
@@ -290,9 +272,7 @@ def write_repair(root: Path, commitlog: Path, intent: RepairIntent, step: Step) 
 
 
 def _write(commitlog: Path, intent: RepairIntent, start: int, stop: int, theirs: RawLog) -> None:
-    """
-    Write a range, file by file.
-    """
+    """Write a range, file by file."""
     size = intent.file_size
     while start < stop:
         first = start - start % size
@@ -304,9 +284,7 @@ def _write(commitlog: Path, intent: RepairIntent, start: int, stop: int, theirs:
 
 
 def _clear(commitlog: Path, file_size: int, start: int, stop: int) -> None:
-    """
-    Leave nothing behind the log's end: later files go, last to first.
-    """
+    """Leave nothing behind the log's end: later files go, last to first."""
     first = start - start % file_size
     for later in reversed(range(first + file_size, stop, file_size)):
         (commitlog / file_name(later)).unlink(missing_ok=True)
@@ -318,8 +296,7 @@ def _clear(commitlog: Path, file_size: int, start: int, stop: int) -> None:
 def _write_file(
     path: Path, file_size: int, start: int, stop: int, theirs: RawLog | None, first: int
 ) -> None:
-    """
-    Write a part of one file, and make it a whole file of the log.
+    """Write a part of one file, and make it a whole file of the log.
 
     When it was last written stays as it was: what is old is deleted by that.
 
@@ -350,9 +327,7 @@ def _write_file(
 
 
 def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: None) -> None:
-    """
-    Log, queues and index are right: the intent has done its work.
-    """
+    """Log, queues and index are right: the intent has done its work."""
     drop(root, intent.file_size, intent.ranges)
     copied = read_copied_damage(root)
     if copied.forget(intent.ranges):
@@ -367,9 +342,7 @@ def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: No
 
 
 def drop_fetched(root: Path) -> None:
-    """
-    Remove what was fetched and is not needed any more.
-    """
+    """Remove what was fetched and is not needed any more."""
     place = root / OWN_FOLDER / FETCHED
     if place.is_dir():
         for path in place.iterdir():

@@ -1,5 +1,4 @@
-"""
-The checksum of each whole record, kept by a node beside its log.
+"""The checksum of each whole record, kept by a node beside its log.
 
 The CRC in a record covers its body.  A bit that turns over in its header, topic or properties
 passes every check, and of two replicas that differ there nobody can say who is right.  So each
@@ -56,8 +55,7 @@ def _path(root: Path, file_start: int) -> Path:
 
 
 def _read(root: Path, file_start: int) -> tuple[Places, Places]:
-    """
-    Where in a file of the log records begin, ascending, and their CRCs; of two for one place the
+    """Where in a file of the log records begin, ascending, and their CRCs; of two for one place the
     first counts.  No entries if there is no file.
     """
     try:
@@ -74,8 +72,7 @@ def _read(root: Path, file_start: int) -> tuple[Places, Places]:
 
 @define(eq=False)
 class KeptChecksums:
-    """
-    What a store keeps of its records, read a file at a time.  Everything here blocks.
+    """What a store keeps of its records, read a file at a time.  Everything here blocks.
 
     @ivar root: The store's; C{None} for files that are no store's: there nothing is kept.
     @ivar file_size: Bytes of a file of the log.
@@ -89,17 +86,14 @@ class KeptChecksums:
     _crcs: Places = field(factory=lambda: np.empty(0, np.int64), init=False)
 
     def of(self, offset: int) -> int | None:
-        """
-        The CRC-32 of the record at a physical offset; C{None} if it is not known.
-        """
+        """The CRC-32 of the record at a physical offset; C{None} if it is not known."""
         places, crcs = self._of_file(offset, offset + 1)
         at = int(np.searchsorted(places, offset % self.file_size))
         found = at < len(places) and int(places[at]) == offset % self.file_size
         return int(crcs[at]) if found else None
 
     def compared(self, view: memoryview, block: Block) -> tuple[list[int], bytes]:
-        """
-        Hold the records of a block against what is kept.
+        """Hold the records of a block against what is kept.
 
         @param view: The block's bytes.
         @return: The rows of records that are others now, and entries of those of which nothing is
@@ -119,9 +113,7 @@ class KeptChecksums:
         return other.nonzero()[0].tolist(), fresh.tobytes()
 
     def forget(self) -> None:
-        """
-        Entries may be others now.
-        """
+        """Entries may be others now."""
         self._start = -1
 
     def _of_file(self, offset: int, stop: int) -> tuple[Places, Places]:
@@ -140,17 +132,14 @@ class KeptChecksums:
 
 
 def offsets_in(entries: bytes, file_start: int) -> Places:
-    """
-    The physical offset of each entry's record; -1 for what is no entry.
-    """
+    """The physical offset of each entry's record; -1 for what is no entry."""
     low, _, sound = parse_entries(entries)
     offsets: Places = np.where(sound, (low - file_start & 0xFFFFFFFF) + file_start, -1)
     return offsets
 
 
 def entries_of(view: memoryview, base: int, stop: int) -> bytes:
-    """
-    What is to be kept of records that follow each other, each of which was found whole.
+    """What is to be kept of records that follow each other, each of which was found whole.
 
     @param view: Bytes of the log.
     @param base: Physical offset of the first, where C{view} begins.
@@ -168,17 +157,14 @@ def entries_of(view: memoryview, base: int, stop: int) -> bytes:
 
 
 def entries_of_block(view: memoryview, block: Block) -> bytes:
-    """
-    The same of a block, which may end with a blank.
-    """
+    """The same of a block, which may end with a blank."""
     if not len(block.start):
         return b""
     return entries_of(view, block.base, int(block.start[-1] + block.size[-1]) - block.base)
 
 
 def drop(root: Path, file_size: int, ranges: Iterable[tuple[int, int]]) -> None:
-    """
-    Forget what is kept of records that have bytes in some ranges: these were written anew.
+    """Forget what is kept of records that have bytes in some ranges: these were written anew.
 
     Entries are struck out where they are: the node that has the store may add others meanwhile.
     """
@@ -203,15 +189,12 @@ def _strike(root: Path, file_start: int, start: int, stop: int) -> None:
 
 
 def remove(root: Path) -> None:
-    """
-    Remove all of it: the log is about to be another one.
-    """
+    """Remove all of it: the log is about to be another one."""
     shutil.rmtree(root / OWN_FOLDER / RECORD_CHECKSUMS, ignore_errors=True)
 
 
 def forget_below(root: Path, first: int) -> None:
-    """
-    Remove what speaks of files that retention has deleted.
+    """Remove what speaks of files that retention has deleted.
 
     @param first: Physical offset of the first byte of the log.
     """
@@ -221,8 +204,7 @@ def forget_below(root: Path, first: int) -> None:
 
 
 def remake(root: Path, raw: RawLog) -> int:
-    """
-    Make all of it anew, of the records that check otherwise; only while no node runs.
+    """Make all of it anew, of the records that check otherwise; only while no node runs.
 
     @return: Of how many records.
     """
@@ -247,8 +229,7 @@ def _files(root: Path) -> Iterator[tuple[int, Path]]:
 
 @define(eq=False)
 class RecordChecksums:
-    """
-    The checksums of an open store, being continued by whoever dispatches.
+    """The checksums of an open store, being continued by whoever dispatches.
 
     @ivar root: The store's.
     @ivar log: Its log.
@@ -267,8 +248,7 @@ class RecordChecksums:
 
     @classmethod
     def open(cls, root: Path, log: LogReader) -> RecordChecksums:
-        """
-        Go on where the files end.  Blocking.
+        """Go on where the files end.  Blocking.
 
         What is kept of what is no log any more goes; so does all of it, if the log's end is
         another than it speaks of: another broker had the store.
@@ -299,9 +279,8 @@ class RecordChecksums:
         return crc32(self.log.read(offset, size)) == crc
 
     def append(self, entries: bytes, position: int) -> None:
-        """
-        Keep what dispatch has found; not again what is kept of these records already, as a record
-        may come twice.
+        """Keep what dispatch has found; not again what is kept of these records already, as a
+        record may come twice.
 
         @param entries: In the order of the log, all of one file.
         @param position: Physical offset of the first of these records, or below it.
@@ -317,8 +296,7 @@ class RecordChecksums:
         self.end = max(self.end, last + 1)
 
     def complete(self, entries: bytes, position: int) -> None:
-        """
-        Keep what the scrubber has found missing; what is not dispatched yet comes by itself.
+        """Keep what the scrubber has found missing; what is not dispatched yet comes by itself.
 
         @param entries: As for L{append}.
         @param position: The same.
@@ -329,9 +307,8 @@ class RecordChecksums:
             self._add(entries[: dispatched * ENTRY_SIZE], first)
 
     def _add(self, entries: bytes, file_start: int) -> None:
-        """
-        Keep some more entries of one file.  A disk that has no room for them is no reason to stop:
-        the scrubber makes what is missing.
+        """Keep some more entries of one file.  A disk that has no room for them is no reason to
+        stop: the scrubber makes what is missing.
         """
         if not entries:
             return
@@ -354,9 +331,8 @@ class RecordChecksums:
             self.trouble = ""
 
     def _cut(self, at: int) -> None:
-        """
-        Forget what is kept of records at or above a physical offset, and what was not written as a
-        whole.
+        """Forget what is kept of records at or above a physical offset, and what was not written as
+        a whole.
         """
         for start, path in _files(self.root):
             if start >= at:
@@ -371,9 +347,7 @@ class RecordChecksums:
                     os.truncate(path, int(gone[0]) * ENTRY_SIZE)
 
     def close(self) -> None:
-        """
-        Close the file that is written.
-        """
+        """Close the file that is written."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = self._start = -1

@@ -1,6 +1,4 @@
-"""
-What the log asks of a run of messages that writes its own records.
-"""
+"""What the log asks of a run of messages that writes its own records."""
 
 from __future__ import annotations
 
@@ -8,21 +6,17 @@ from typing import Protocol
 
 
 class RecordRun(Protocol):
-    """
-    Messages that were read together, and are written in one pass.
+    """Messages that were read together, and are written in one pass.
 
     @ivar count: How many; after L{write} those that were written.
     """
 
     @property
     def count(self) -> int:
-        """
-        How many messages it has.
-        """
+        """How many messages it has."""
 
     def fitting(self, room: int) -> tuple[int, int]:
-        """
-        How many messages from the first on fit into so many bytes; of a batch all or none.
+        """How many messages from the first on fit into so many bytes; of a batch all or none.
 
         @return: That, and the bytes of their records; of a batch always of all.
         """
@@ -38,8 +32,7 @@ class RecordRun(Protocol):
         born_host: bytes,
         next_offsets: dict[tuple[str, int], int],
     ) -> int:
-        """
-        Write the records of the first messages.
+        """Write the records of the first messages.
 
         @param file: A log file, with room for them.
         @param position: Where in it.
@@ -52,14 +45,11 @@ class RecordRun(Protocol):
 
 
 class RequestRun(RecordRun, Protocol):
-    """
-    Messages that came in requests of one code.
+    """Messages that came in requests of one code.
 
     @ivar code: The code.
     """
 
     @property
     def code(self) -> int:
-        """
-        The code of all its requests.
-        """
+        """The code of all its requests."""

@@ -1,5 +1,4 @@
-"""
-What a node does with its log before it goes on with it: find the end, tell a torn tail from
+"""What a node does with its log before it goes on with it: find the end, tell a torn tail from
 damage, cut.
 
 After a clean stop the last three files are checked, after a crash everything since
@@ -39,8 +38,7 @@ LAST_PIECES = 8
 
 @frozen(kw_only=True)
 class Recovery(LogEnd):
-    """
-    What recovery found; nothing was changed yet.
+    """What recovery found; nothing was changed yet.
 
     @ivar tail: Just past the last byte behind C{end} that may not be zero.
     @ivar corrupt: Set if a valid record follows the end: damage, not a torn tail.
@@ -52,8 +50,7 @@ class Recovery(LogEnd):
 
 @define(eq=False)
 class FolderReader:
-    """
-    All bytes of a folder's files, valid or not, as a log.  They are read by C{pread}: behind a
+    """All bytes of a folder's files, valid or not, as a log.  They are read by C{pread}: behind a
     log's end there are holes, and where memory is the disk (tmpfs) a look at one through the map
     takes a page of it, which a full one has not, and kills the process.
     """
@@ -66,9 +63,7 @@ class FolderReader:
 
     @classmethod
     def of_file(cls, file: MappedFile) -> FolderReader:
-        """
-        A log of one file.
-        """
+        """A log of one file."""
         return cls(LogFolder(file.path.parent, file.size, [file]))
 
     def __attrs_post_init__(self) -> None:
@@ -78,29 +73,21 @@ class FolderReader:
         self.end = self.confirmed = files[-1].end if files else 0
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self.folder.at(offset).end
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        At most C{size} bytes: they end where the file does.
-        """
+        """At most C{size} bytes: they end where the file does."""
         file = self.folder.at(offset)
         start = offset - file.start
         return memoryview(os.pread(file.fd, min(size, file.size - start), start))
 
     def stored_at(self, offset: int) -> int:
-        """
-        Store time of the record at C{offset}, in milliseconds since 1970.
-        """
+        """Store time of the record at C{offset}, in milliseconds since 1970."""
         return stored_at(self.read(offset, BODY_AT + 2 * IP6_EXTRA), 0)
 
     def extents(self, offset: int) -> Iterator[tuple[int, int]]:
-        """
-        Physical ranges from C{offset} on that may hold something, file by file.
-        """
+        """Physical ranges from C{offset} on that may hold something, file by file."""
         for file in self.folder.files:
             if file.end > offset:
                 first = max(offset - file.start, 0)
@@ -109,8 +96,7 @@ class FolderReader:
 
 
 def first_file(folder: LogFolder, *, crashed: bool, safe_time: int, durable: int = 0) -> int:
-    """
-    Where checking starts, as a row of C{folder.files}.
+    """Where checking starts, as a row of C{folder.files}.
 
     @param crashed: Whether the last run ended without a clean stop.
     @param safe_time: Up to which store time the checkpoint calls everything flushed,
@@ -129,9 +115,7 @@ def first_file(folder: LogFolder, *, crashed: bool, safe_time: int, durable: int
 
 
 def first_stored_at(file: MappedFile) -> int:
-    """
-    Store time of a file's first record in milliseconds, 0 if there is none.
-    """
+    """Store time of a file's first record in milliseconds, 0 if there is none."""
     reader = FolderReader.of_file(file)
     size = judge(reader, file.start, crc=False)
     return 0 if isinstance(size, Fault) or size < 0 else reader.stored_at(file.start)
@@ -146,8 +130,7 @@ def recover(
     copied: CopiedDamage | None = None,
     progress: Progress | None = None,
 ) -> Recovery:
-    """
-    Check the log from a file on, and look at what lies behind its end.
+    """Check the log from a file on, and look at what lies behind its end.
 
     @param row: The file to start with, from L{first_file}.
     @param crc: Whether bodies are checked (C{checkCRCOnRecover}).
@@ -173,9 +156,7 @@ def recover(
 
 
 def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt | None:
-    """
-    The error that a valid record behind the end is.
-    """
+    """The error that a valid record behind the end is."""
     found = None if reason is None else damage_behind(reader, end)
     if reason is None or found is None:
         return None
@@ -183,8 +164,7 @@ def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt 
 
 
 def last_record_of(file: MappedFile) -> int | None:
-    """
-    The last record of a full file: looked for backwards from its end, bodies unchecked.
+    """The last record of a full file: looked for backwards from its end, bodies unchecked.
     Blocking.
 
     @return: Its physical offset; C{None} if there is none in the last megabytes.
@@ -205,8 +185,7 @@ def last_record_of(file: MappedFile) -> int | None:
 
 
 def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> int:
-    """
-    Leave nothing behind C{end}: zero the rest of its file, delete later files last to
+    """Leave nothing behind C{end}: zero the rest of its file, delete later files last to
     first, and fsync what is left.  Blocking; safe to repeat.
 
     The file that starts just at C{end} is kept (and zeroed): the blank before it is

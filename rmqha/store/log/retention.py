@@ -1,5 +1,4 @@
-"""
-Deleting old log files: by age at a set hour, sooner when the disk fills up.
+"""Deleting old log files: by age at a set hour, sooner when the disk fills up.
 
 A file's age is that of its last record, on a slave as on its master, or counts from when the
 log came here, if that is later (L{rmqha.store.log.arrival}).  The oldest file goes first, the
@@ -39,8 +38,7 @@ from rmqha.store.log.recovery import FolderReader, first_stored_at, last_record_
 
 
 def disk_use(folder: Path) -> float:
-    """
-    How full a folder's disk is, as stock brokers count: in whole percent, rounded up.
+    """How full a folder's disk is, as stock brokers count: in whole percent, rounded up.
 
     What only root may use counts for neither side.
 
@@ -55,8 +53,7 @@ def disk_use(folder: Path) -> float:
 
 
 def fullest(settings: StoreSettings, disk_use: Callable[[Path], float] = disk_use) -> float:
-    """
-    How full the fuller of a store's disks is.
+    """How full the fuller of a store's disks is.
 
     @return: As L{disk_use}.
     """
@@ -65,8 +62,7 @@ def fullest(settings: StoreSettings, disk_use: Callable[[Path], float] = disk_us
 
 
 def local_hour(now: float) -> int:
-    """
-    The hour of the day here, 0 to 23.
+    """The hour of the day here, 0 to 23.
 
     @param now: Seconds since 1970.
     """
@@ -74,8 +70,7 @@ def local_hour(now: float) -> int:
 
 
 def last_stored(file: MappedFile, now: float) -> float:
-    """
-    When the last record of a full file was stored.
+    """When the last record of a full file was stored.
 
     @param now: Seconds since 1970; what was stored later was so by a clock that was wrong.
     @return: Seconds since 1970; the file's own time if no record tells, and at most now.
@@ -90,8 +85,7 @@ def last_stored(file: MappedFile, now: float) -> float:
 
 @define(eq=False, kw_only=True)
 class Retention:
-    """
-    Looks after the disk of one store.
+    """Looks after the disk of one store.
 
     @ivar dispatched: Up to where queues and index go.
     @ivar held_from: The lowest offset a replica still needs, C{None} if none does.
@@ -140,21 +134,16 @@ class Retention:
         self._timed = Periodic("deleting old log files", self.clock, self.run, vital=True)
 
     def start(self) -> None:
-        """
-        Look at the disk now, and at everything each C{cleanResourceInterval}.
-        """
+        """Look at the disk now, and at everything each C{cleanResourceInterval}."""
         self.look()
         self._timed.start(self.settings.clean_interval)
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._timed
 
     def stop(self) -> Deferred[None]:
-        """
-        Delete no more.
+        """Delete no more.
 
         @return: Fires when no thread looks at a file or removes one.
         """
@@ -172,9 +161,7 @@ class Retention:
     # --- the disk -----------------------------------------------------------
 
     def look(self) -> None:
-        """
-        See how full the disks are, and refuse or allow writes.
-        """
+        """See how full the disks are, and refuse or allow writes."""
         reserve.keep(self.settings.root)
         self.use = fullest(self.settings, self.disk_use)
         warning = self.settings.disk_warning
@@ -191,9 +178,7 @@ class Retention:
 
     @property
     def _due(self) -> bool:
-        """
-        Whether files that are old enough may go now.
-        """
+        """Whether files that are old enough may go now."""
         hour = self.local_hour(self.wall())
         return (
             self._demanded
@@ -205,9 +190,7 @@ class Retention:
     # --- deleting -----------------------------------------------------------
 
     def run(self) -> None:
-        """
-        Look at the disk and begin to delete, if it is time.
-        """
+        """Look at the disk and begin to delete, if it is time."""
         try:
             self.look()
             if self._left or self._working is not None:
@@ -222,9 +205,7 @@ class Retention:
             raise
 
     def demand(self) -> None:
-        """
-        Delete what is old enough now, whatever the hour.
-        """
+        """Delete what is old enough now, whatever the hour."""
         self._demanded = True
         try:
             self.run()
@@ -233,9 +214,7 @@ class Retention:
             self._demanded = bool(self._left)
 
     def _next(self) -> None:
-        """
-        Delete the oldest file, and come back for the next.
-        """
+        """Delete the oldest file, and come back for the next."""
         self._pause = None
         if self._stuck is not None:
             self._remove(self._stuck)
@@ -253,20 +232,15 @@ class Retention:
         self._demanded = False
 
     def _is_done_with(self, file: MappedFile) -> bool:
-        """
-        Whether nothing of a file is still to be flushed, checked or dispatched.
-        """
+        """Whether nothing of a file is still to be flushed, checked or dispatched."""
         return file.end <= min(self.log.flushed, self.log.confirmed, self.dispatched())
 
     def _stored(self, file: MappedFile) -> float | None:
-        """
-        When a file's last record was stored; C{None} as long as nobody has looked.
-        """
+        """When a file's last record was stored; C{None} as long as nobody has looked."""
         return self._oldest[1] if self._oldest is not None and self._oldest[0] is file else None
 
     def _look_at(self, file: MappedFile) -> None:
-        """
-        Find out how old a file is, and go on.
+        """Find out how old a file is, and go on.
 
         Not here: that may read megabytes of a file that nobody has read for days.
         """
@@ -312,8 +286,7 @@ class Retention:
         self._remove(file)
 
     def _remove(self, file: MappedFile) -> None:
-        """
-        Delete a file that is log no more.
+        """Delete a file that is log no more.
 
         Not here: to free a cached file of 1 GiB takes a tenth of a second.
         """
@@ -327,9 +300,7 @@ class Retention:
         self._stuck = None
 
     def _not_removed(self, failure: Failure, path: Path) -> None:
-        """
-        No other file goes before this one has: a gap would keep the store from opening.
-        """
+        """No other file goes before this one has: a gap would keep the store from opening."""
         self._log.failure("Cannot delete log file {path}, retrying", failure, path=path)
         self._left = 0
 
@@ -339,9 +310,7 @@ class Retention:
             self._pause = self.clock.callLater(self.settings.delete_files_interval, self._again)
 
     def _again(self) -> None:
-        """
-        The next file, if there is not enough room by now.
-        """
+        """The next file, if there is not enough room by now."""
         try:
             self.look()
             self._next()
@@ -352,9 +321,7 @@ class Retention:
             self._log.failure("Retention failed to delete old log files, retrying")
 
     def _may_go(self, file: MappedFile) -> bool:
-        """
-        Whether the oldest file can be done without.
-        """
+        """Whether the oldest file can be done without."""
         stored = self._stored(file)
         if not self._forced and (
             stored is None or self.wall() - max(stored, self.arrived) < self.settings.file_reserved
@@ -393,17 +360,14 @@ class Retention:
 
     @property
     def deleted_and_held(self) -> int:
-        """
-        Bytes of deleted files that some reader still maps: the disk gets them back when
+        """Bytes of deleted files that some reader still maps: the disk gets them back when
         it lets go.
         """
         self._mapped = [row for row in self._mapped if row[0]() is not None]
         return sum(size for _, size in self._mapped)
 
     def status(self) -> dict[str, Any]:
-        """
-        C{retention} of the status; docs/operations.rst, Status, lists the fields.
-        """
+        """C{retention} of the status; docs/operations.rst, Status, lists the fields."""
         return {
             "diskUse": self.use,
             "deletedFiles": self.deleted_files,

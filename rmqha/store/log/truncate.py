@@ -1,5 +1,4 @@
-"""
-Cut a log back, keeping what is cut, so that a crash at any step is finished on start.
+"""Cut a log back, keeping what is cut, so that a crash at any step is finished on start.
 
 Order: the tail is copied to a quarantine file, then an intent file makes the cut
 certain, then the log is zeroed and later files are deleted last to first, then queues
@@ -47,8 +46,7 @@ Step = Callable[[str], None]
 
 @frozen
 class CutIntent:
-    """
-    A cut that has been decided.
+    """A cut that has been decided.
 
     @ivar at: Where the log shall end; a record's start.
     @ivar end: Where it ended before.
@@ -62,9 +60,7 @@ class CutIntent:
     tail: int
 
     def as_table(self) -> Table:
-        """
-        The file of an intent: what it says, and a CRC-32 of just that.
-        """
+        """The file of an intent: what it says, and a CRC-32 of just that."""
         table: Table = {
             "at": self.at,
             "end": self.end,
@@ -75,9 +71,7 @@ class CutIntent:
 
     @classmethod
     def of_table(cls, table: Table) -> CutIntent:
-        """
-        @raise ValueError: If it is no intent, or its checksum is another.
-        """
+        """@raise ValueError: If it is no intent, or its checksum is another."""
         try:
             intent = cls(
                 int(table["at"]), int(table["end"]), str(table["quarantine"]), int(table["tail"])
@@ -94,8 +88,7 @@ class CutIntent:
 
 
 def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
-    """
-    Copy C{[at, end)} of a log to C{rmqha/quarantine/<at>-<end>.log}, durably.
+    """Copy C{[at, end)} of a log to C{rmqha/quarantine/<at>-<end>.log}, durably.
 
     @return: The file; its name tells the offsets of its bytes.
     @raise DiskFull: If there is no room for it; nothing was cut then.
@@ -114,8 +107,8 @@ def _pieces(folder: LogFolder, at: int, end: int) -> Iterator[memoryview]:
 
 
 def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]) -> Path:
-    """
-    Keep bytes that stood in C{[at, end)} of a log in C{rmqha/quarantine/<at>-<end>.log}, durably.
+    """Keep bytes that stood in C{[at, end)} of a log in C{rmqha/quarantine/<at>-<end>.log},
+    durably.
 
     @param pieces: The bytes, in order.
     @return: The file.
@@ -153,9 +146,7 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
 def intend(
     root: Path, folder: LogFolder, at: int, end: int, step: Step = lambda name: None
 ) -> CutIntent:
-    """
-    Keep the tail and make the cut certain.
-    """
+    """Keep the tail and make the cut certain."""
     path = quarantine(root, folder, at, end)
     step("quarantined")
     tail = tail_crc(FolderReader(folder), at)
@@ -166,8 +157,7 @@ def intend(
 
 
 def pending(root: Path) -> CutIntent | None:
-    """
-    A cut that was decided and may not be finished.
+    """A cut that was decided and may not be finished.
 
     @raise FileUnreadable: If the system does not let the file be read.
     @raise TruncationInvalid: If the file is not as it was written.
@@ -181,8 +171,7 @@ def pending(root: Path) -> CutIntent | None:
 
 
 def believed(root: Path, folder: LogFolder) -> CutIntent | None:
-    """
-    A cut that was decided of just this log and may not be finished.  Blocking: it reads all
+    """A cut that was decided of just this log and may not be finished.  Blocking: it reads all
     that is to be cut.
 
     @raise TruncationInvalid: If the file is not as it was written, or speaks of another log.
@@ -195,8 +184,7 @@ def believed(root: Path, folder: LogFolder) -> CutIntent | None:
 
 
 def doubt(root: Path, folder: LogFolder, intent: CutIntent) -> str:
-    """
-    Why an intent does not speak of this log; empty if it does.
+    """Why an intent does not speak of this log; empty if it does.
 
     However far the cut came, what was cut is in quarantine, the log before it is what it was,
     and each byte behind it is as it was or zero: the disk writes zeros in any order.
@@ -227,8 +215,7 @@ def doubt(root: Path, folder: LogFolder, intent: CutIntent) -> str:
 
 
 def ignore(root: Path) -> Path:
-    """
-    Put an intent that is not believed where no start meets it again.
+    """Put an intent that is not believed where no start meets it again.
 
     @return: Where it is now.
     """
@@ -243,9 +230,7 @@ def ignore(root: Path) -> Path:
 
 
 def finish(root: Path, step: Step = lambda name: None) -> None:
-    """
-    Log, queues and index are cut: the intent has done its work.
-    """
+    """Log, queues and index are cut: the intent has done its work."""
     # The generation before it first: alone it would be taken for an intent.
     for name in (TRUNCATION + BACKUP_SUFFIX, TRUNCATION):
         (root / OWN_FOLDER / name).unlink(missing_ok=True)
@@ -255,15 +240,12 @@ def finish(root: Path, step: Step = lambda name: None) -> None:
 
 
 def aside_of(commitlog: Path) -> Path:
-    """
-    Where a log is put aside: C{<commitlog>.aside}.
-    """
+    """Where a log is put aside: C{<commitlog>.aside}."""
     return commitlog.with_name(commitlog.name + ".aside")
 
 
 def set_log_aside(commitlog: Path) -> Path:
-    """
-    Put a whole log aside for a new copy.  It is never deleted.
+    """Put a whole log aside for a new copy.  It is never deleted.
 
     @return: Where it is now: C{<commitlog>.aside}.
     @raise FileExistsError: If one copy is aside already.

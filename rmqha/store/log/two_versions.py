@@ -1,5 +1,4 @@
-"""
-A place where our log and the master's differ: on which side are its records right?
+"""A place where our log and the master's differ: on which side are its records right?
 
 That bytes differ says nothing about whose disk has lost them.  So the records from there on are
 decoded and checked on both sides.  The CRC covers the body only, or all of a record where a 5.x
@@ -38,8 +37,7 @@ _BAD = -1
 
 @frozen(kw_only=True)
 class TwoVersions:
-    """
-    What the records of two logs are worth from a difference on.
+    """What the records of two logs are worth from a difference on.
 
     @ivar start: Physical offset of the first record that differs.
     @ivar both: How many decode and check on both sides.
@@ -63,14 +61,11 @@ class TwoVersions:
 
     @property
     def records(self) -> int:
-        """
-        How many there are, on any side.
-        """
+        """How many there are, on any side."""
         return self.both + self.ours + self.theirs + self.neither
 
     def told(self, ours: str = "ours", theirs: str = "the master's") -> str:
-        """
-        The verdict, for a person.
+        """The verdict, for a person.
 
         @param ours: What our side is called.
         @param theirs: What the other is called.
@@ -104,8 +99,7 @@ def judge_versions(
     file_end: int,
     file_size: int,
 ) -> TwoVersions:
-    """
-    Decode and check the records of two versions of a piece of a log.
+    """Decode and check the records of two versions of a piece of a log.
 
     @param ours: Our bytes.
     @param theirs: The other's; not always as many.
@@ -146,8 +140,8 @@ def vouched(
     theirs: memoryview | bytes,
     *kept: KeptChecksums,
 ) -> TwoVersions:
-    """
-    Say which version of the first record is right by what one side keeps of it, or each.  Blocking.
+    """Say which version of the first record is right by what one side keeps of it, or each.
+    Blocking.
     """
     known = {checksums.of(found.start) for checksums in kept}
     right = [
@@ -162,8 +156,7 @@ def vouched(
 
 
 def _size(side: memoryview | bytes, place: int, start: int, file_end: int, file_size: int) -> int:
-    """
-    The size of a record that decodes and checks.
+    """The size of a record that decodes and checks.
 
     @return: 0 where there is none, as at the end of the file or of the bytes at hand; L{_BAD}
         for what is damaged.
@@ -179,8 +172,7 @@ def _size(side: memoryview | bytes, place: int, start: int, file_end: int, file_
 def judge_place(
     root: Path, log: LogReader, at: int, theirs: bytes
 ) -> tuple[TwoVersions, bytes, bytes]:
-    """
-    Judge a difference.  Blocking: it walks the file that holds the place.
+    """Judge a difference.  Blocking: it walks the file that holds the place.
 
     @param root: The store's root.
     @param log: Ours.
@@ -197,8 +189,7 @@ def judge_place(
 
 
 def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[TwoVersions, str]:
-    """
-    Judge a difference, and keep both versions of the first record.  Blocking, as L{judge_place}.
+    """Judge a difference, and keep both versions of the first record.  Blocking, as L{judge_place}.
 
     @param theirs: The master's bytes from there on.
     @return: The verdict, and where the versions are, in words.
@@ -221,9 +212,7 @@ def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[T
 
 
 def _record_start(log: LogReader, at: int) -> int:
-    """
-    Where the record begins that holds a byte, as far as the file can be followed.
-    """
+    """Where the record begins that holds a byte, as far as the file can be followed."""
     position = log.file_end(at) - log.file_size
     position = max(position, log.min_offset)
     for _, block in scan(log, position, at + 1, crc=False):
@@ -235,8 +224,7 @@ def _record_start(log: LogReader, at: int) -> int:
 
 
 def _kept(root: Path, start: int, version: bytes, side: str) -> Path:
-    """
-    Write one version to the quarantine, once.
+    """Write one version to the quarantine, once.
 
     @raise DiskFull: If there is no room for it.
     """

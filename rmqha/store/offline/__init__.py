@@ -1,3 +1,1 @@
-"""
-A stopped or damaged store, looked at and mended without a node.
-"""
+"""A stopped or damaged store, looked at and mended without a node."""

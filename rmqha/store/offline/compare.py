@@ -1,5 +1,4 @@
-"""
-Where two logs part, and what each has beyond that place.
+"""Where two logs part, and what each has beyond that place.
 
 Two logs that began as one are equal up to a byte.  Behind it nothing compares: each
 side's records are its own, and cutting either loses them.
@@ -34,8 +33,7 @@ JUDGED = 8 << 20
 
 @frozen
 class FirstDifference:
-    """
-    The first byte two logs do not share.
+    """The first byte two logs do not share.
 
     @ivar offset: Its physical offset.
     @ivar path: Its file in the first log.
@@ -53,8 +51,7 @@ class FirstDifference:
 
 @frozen(kw_only=True)
 class Beyond:
-    """
-    What one log has behind the last record both have.
+    """What one log has behind the last record both have.
 
     @ivar end: Just past its last whole, valid record.
     @ivar bytes: From the parting to there.
@@ -77,8 +74,7 @@ class Beyond:
 
 @frozen(kw_only=True)
 class LogComparison:
-    """
-    How two logs compare.
+    """How two logs compare.
 
     @ivar start: Physical offset of the first byte both hold.
     @ivar difference: The first differing byte, C{None} if one log is a prefix of the
@@ -104,9 +100,7 @@ class LogComparison:
 def first_difference(
     first: OfflineLog, second: OfflineLog, progress: Progress | None = None
 ) -> FirstDifference | None:
-    """
-    Compare two logs byte for byte where both have bytes; missing files are passed over.
-    """
+    """Compare two logs byte for byte where both have bytes; missing files are passed over."""
     start, stop = common_range(first, second)
     position = _both_have(first.raw, second.raw, start)
     while position is not None and position < stop:
@@ -130,16 +124,12 @@ def first_difference(
 
 
 def common_range(first: OfflineLog, second: OfflineLog) -> tuple[int, int]:
-    """
-    The physical offsets both logs hold; empty if the second is not above the first.
-    """
+    """The physical offsets both logs hold; empty if the second is not above the first."""
     return max(first.min_offset, second.min_offset), min(first.end, second.end)
 
 
 def _both_have(first: RawLog, second: RawLog, offset: int) -> int | None:
-    """
-    The first physical offset from one on that lies in a file of both.
-    """
+    """The first physical offset from one on that lies in a file of both."""
     position: int | None = offset
     asked = None
     while position is not None and asked != position:
@@ -151,9 +141,7 @@ def _both_have(first: RawLog, second: RawLog, offset: int) -> int | None:
 
 
 def _first_other(a: bytes, b: bytes) -> int:
-    """
-    The first place where two unequal strings of one length differ.
-    """
+    """The first place where two unequal strings of one length differ."""
     low, high = 0, len(a)  # equal below low, unequal somewhere below high
     while high - low > 1:
         middle = (low + high) // 2
@@ -165,9 +153,7 @@ def _first_other(a: bytes, b: bytes) -> int:
 
 
 def record_start(log: OfflineLog, offset: int) -> int:
-    """
-    Where the record or blank that holds a byte starts; a log's end is its own.
-    """
+    """Where the record or blank that holds a byte starts; a log's end is its own."""
     if offset >= log.end:
         return log.end
     found = max(log.raw.at(offset).start, log.min_offset)
@@ -188,8 +174,7 @@ def record_start(log: OfflineLog, offset: int) -> int:
 
 
 def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> LogComparison:
-    """
-    Compare two logs and count what each has for itself.
+    """Compare two logs and count what each has for itself.
 
     @raise ValueError: If they hold no byte in common.
     """
@@ -215,8 +200,7 @@ def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> 
 
 
 def versions(ours: OfflineLog, theirs: OfflineLog, at: int) -> TwoVersions | None:
-    """
-    On which side records are right, in the L{JUDGED} bytes behind a difference.
+    """On which side records are right, in the L{JUDGED} bytes behind a difference.
 
     @param at: The first record that differs.
     @return: C{None} if a log has nothing there.
@@ -230,8 +214,7 @@ def versions(ours: OfflineLog, theirs: OfflineLog, at: int) -> TwoVersions | Non
 
 
 def valid_end(log: OfflineLog) -> int:
-    """
-    Just past the last whole, valid record, whatever lies before it.
+    """Just past the last whole, valid record, whatever lies before it.
 
     @param log: One that ends with its last byte that is not zero.
     """
@@ -246,8 +229,7 @@ def valid_end(log: OfflineLog) -> int:
 
 
 def beyond(log: OfflineLog, at: int, end: int) -> Beyond:
-    """
-    Count what a log has for itself.
+    """Count what a log has for itself.
 
     @param at: The first record that the other one does not have.
     @param end: What L{valid_end} says.

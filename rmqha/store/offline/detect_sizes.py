@@ -1,5 +1,4 @@
-"""
-The sizes of derived files, as the files themselves tell them.
+"""The sizes of derived files, as the files themselves tell them.
 
 An index file does not say how many slots it has, and a queue file not how long it
 ought to be.  Offline tools work without a C{broker.conf}, so they ask what is there.
@@ -37,8 +36,7 @@ _USUAL_RATIO = 4
 
 
 def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettings:
-    """
-    Settings that fit the files of a store; RocketMQ's defaults where there are none.
+    """Settings that fit the files of a store; RocketMQ's defaults where there are none.
 
     @param file_size: Size of the log's files, in bytes.
     """
@@ -57,8 +55,7 @@ def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettin
 
 
 def log_file_size(folder: Path) -> int | None:
-    """
-    The size most log files have, in bytes; C{None} if there are none.
+    """The size most log files have, in bytes; C{None} if there are none.
 
     @param folder: The C{commitlog} folder.
     """
@@ -66,8 +63,7 @@ def log_file_size(folder: Path) -> int | None:
 
 
 def queue_file_size(folder: Path) -> int | None:
-    """
-    The size most queue files have, in bytes; C{None} if there are none.
+    """The size most queue files have, in bytes; C{None} if there are none.
 
     @param folder: The C{consumequeue} folder.
     """
@@ -75,9 +71,7 @@ def queue_file_size(folder: Path) -> int | None:
 
 
 def _usual_size(paths: Iterable[Path], of: int = 1) -> int | None:
-    """
-    @param of: What a size is a multiple of.
-    """
+    """@param of: What a size is a multiple of."""
     votes: Counter[int] = Counter()
     for path in paths:
         if LOG_NAME.fullmatch(path.name) and path.is_file():
@@ -88,8 +82,7 @@ def _usual_size(paths: Iterable[Path], of: int = 1) -> int | None:
 
 
 def wrong_sizes(settings: StoreSettings) -> Iterator[tuple[str, int, int]]:
-    """
-    What settings say of files and the files say otherwise.
+    """What settings say of files and the files say otherwise.
 
     @return: A key, what is set, and what is there.
     """
@@ -109,8 +102,7 @@ def wrong_sizes(settings: StoreSettings) -> Iterator[tuple[str, int, int]]:
 
 
 def index_shape(folder: Path) -> IndexShape | None:
-    """
-    The number of slots and entries of a store's index files; C{None} if nothing tells.
+    """The number of slots and entries of a store's index files; C{None} if nothing tells.
 
     @param folder: The C{index} folder.
     """
@@ -133,8 +125,7 @@ def _by_ratio(size: int) -> IndexShape | None:
 
 
 def _shape_of(path: Path, size: int) -> IndexShape | None:
-    """
-    The shape that makes sense of one file: its first and last entry stand where the
+    """The shape that makes sense of one file: its first and last entry stand where the
     header says, and the last one is the head of its chain.
     """
     try:
@@ -164,9 +155,7 @@ def _shape_of(path: Path, size: int) -> IndexShape | None:
 
 
 def _likely_entries(fd: int, size: int, end: int, count: int) -> list[int]:
-    """
-    Each capacity that puts an entry of the last message where the last entry must be.
-    """
+    """Each capacity that puts an entry of the last message where the last entry must be."""
     raw = os.pread(fd, size, 0)
     most = (size - HEADER_SIZE - SLOT_SIZE) // ENTRY_SIZE
     entries = np.arange(max(count, 1), most + 1)

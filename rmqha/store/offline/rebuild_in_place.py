@@ -1,5 +1,4 @@
-"""
-Replace the derived files of a stopped store by new ones made from its log.
+"""Replace the derived files of a stopped store by new ones made from its log.
 
 They are built beside the old ones and change places with them only when they are
 whole and on disk.  A run that is interrupted leaves the old ones; one that dies just
@@ -41,8 +40,7 @@ from rmqha.wire.store_layout import (
 
 @contextmanager
 def exclusively(root: Path, commitlog: Path) -> Iterator[None]:
-    """
-    Keep nodes away from a store, and finish first what an earlier run left half done.  What is
+    """Keep nodes away from a store, and finish first what an earlier run left half done.  What is
     made meanwhile is the store's owner's.
 
     @param commitlog: The folder with the log, wherever that is.
@@ -64,8 +62,7 @@ def exclusively(root: Path, commitlog: Path) -> Iterator[None]:
 def remake(
     log: OfflineLog, settings: StoreSettings, progress: Progress | None = None
 ) -> RebuiltFiles:
-    """
-    Rebuild queues, and the index if it is enabled.  Blocking; only L{exclusively}.
+    """Rebuild queues, and the index if it is enabled.  Blocking; only L{exclusively}.
 
     @param log: The store's log.
     @raise Refused: If log files are missing or not whole.
@@ -88,9 +85,8 @@ def remake(
 
 
 def _known_ends(log: OfflineLog, settings: StoreSettings) -> list[tuple[str, int, int]]:
-    """
-    Where the queues go on that have no message in the log: their files tell, and so does what was
-    noted of them.
+    """Where the queues go on that have no message in the log: their files tell, and so does what
+    was noted of them.
     """
     mark = dispatch_mark.load(settings.root / OWN_FOLDER / DISPATCHED, log)
     queues, _ = open_derived(settings.root, settings, read_only=True)
@@ -122,9 +118,7 @@ def _old(place: Path, name: str) -> Path:
 
 
 def _put_back(place: Path, root: Path, name: str) -> None:
-    """
-    Finish what a run left that died between two renames.
-    """
+    """Finish what a run left that died between two renames."""
     old = _old(place, name)
     if old.exists() and not (root / name).exists():
         os.rename(old, root / name)
@@ -132,9 +126,7 @@ def _put_back(place: Path, root: Path, name: str) -> None:
 
 
 def _swap(place: Path, root: Path, name: str) -> None:
-    """
-    Let a new folder, which may not exist, take the old one's place.
-    """
+    """Let a new folder, which may not exist, take the old one's place."""
     new, held, old = place / name, root / name, _old(place, name)
     new.mkdir(exist_ok=True)
     fsync_folder(new)

@@ -1,5 +1,4 @@
-"""
-Whether a store is what it should be, and each place where it is not.
+"""Whether a store is what it should be, and each place where it is not.
 
 A log that ends in the middle of a record after a crash is not at fault: such a torn
 tail was never acknowledged as flushed and goes at the next start, so it is a note.
@@ -44,8 +43,7 @@ Progress = Callable[[int, int], None]
 
 @define(eq=False)
 class LogCheck:
-    """
-    One look at a whole log.
+    """One look at a whole log.
 
     @ivar raw: Its files.
     @ivar progress: Told how far it is.
@@ -78,9 +76,7 @@ class LogCheck:
         self._kept = KeptChecksums(self.raw.root, self.raw.file_size)
 
     def findings(self) -> Iterator[Finding]:
-        """
-        Check everything, and give what is wrong as it is found.
-        """
+        """Check everything, and give what is wrong as it is found."""
         raw = self.raw
         self.end, blank = raw.min_offset, 0
         self.damaged = raw.broken is not None
@@ -109,9 +105,7 @@ class LogCheck:
         yield from self._against_checkpoint()
 
     def log(self) -> OfflineLog:
-        """
-        The log up to its first damage, after L{findings}.
-        """
+        """The log up to its first damage, after L{findings}."""
         return OfflineLog.of(self.raw, None if self.damaged else self.end)
 
     def _block(self, view: memoryview, block: Block) -> None:
@@ -122,9 +116,7 @@ class LogCheck:
             self._last = last, stored_at(view, last - block.base)
 
     def _other(self, view: memoryview, block: Block) -> Iterator[Finding]:
-        """
-        Records that are not what they were when their checksums were taken.
-        """
+        """Records that are not what they were when their checksums were taken."""
         for row in self._kept.compared(view, block)[0]:
             start, size = int(block.start[row]), int(block.size[row])
             self.damaged = True
@@ -135,9 +127,7 @@ class LogCheck:
         return Finding(str(self.raw.at(offset).path), offset, reason)
 
     def _bad(self, bad: BadPlace) -> Iterator[Finding]:
-        """
-        Tell damage from the log's end.
-        """
+        """Tell damage from the log's end."""
         reason = bad.fault.value
         moved = moved_from(self.raw, bad.offset) if bad.fault is Fault.OFFSET else None
         if moved is not None:
@@ -172,9 +162,7 @@ class LogCheck:
             self.notes.append(f"torn tail at byte {bad.offset}: {reason}, {behind} bytes")
 
     def _begun(self, offset: int, size: int) -> bool:
-        """
-        Whether bytes can be the beginning of one record: a slave may stop in it.
-        """
+        """Whether bytes can be the beginning of one record: a slave may stop in it."""
         if size <= MIN_BLANK:
             return True
         head = self.raw.read(offset, MIN_BLANK)
@@ -187,8 +175,7 @@ class LogCheck:
         return root is not None and (root / CHECKPOINT).exists() and not (root / ABORT).exists()
 
     def _against_checkpoint(self) -> Iterator[Finding]:
-        """
-        After a clean stop nothing that was flushed may be missing at the end.
+        """After a clean stop nothing that was flushed may be missing at the end.
 
         After a crash it may: a slave cuts its log to follow its master.
         """
@@ -206,9 +193,7 @@ class LogCheck:
 
 
 def running_notes(root: Path | None) -> Iterator[str]:
-    """
-    What to say of a store that may change while it is looked at.
-    """
+    """What to say of a store that may change while it is looked at."""
     if root is None:
         return
     if is_locked(root / LOCK):
@@ -220,9 +205,7 @@ def running_notes(root: Path | None) -> Iterator[str]:
 def derived_findings(
     log: OfflineLog, settings: StoreSettings, progress: Progress | None = None
 ) -> Iterator[Finding]:
-    """
-    Hold consume queues and index against a log that has no fault itself.
-    """
+    """Hold consume queues and index against a log that has no fault itself."""
     root = settings.root
     blocked = list(_unreadable(root))
     if blocked:
@@ -252,9 +235,7 @@ def _from_derived(fault: DerivedFault) -> Finding:
 
 
 def _unreadable(root: Path) -> Iterator[Finding]:
-    """
-    Derived files and folders that cannot be opened.
-    """
+    """Derived files and folders that cannot be opened."""
     waiting = [root / CONSUMEQUEUE, root / INDEX]
     while waiting:
         path = waiting.pop()
@@ -268,9 +249,7 @@ def _unreadable(root: Path) -> Iterator[Finding]:
 
 
 def _without_index(log: OfflineLog, settings: StoreSettings) -> Iterator[Finding]:
-    """
-    No index at all is a fault if any record has a key.
-    """
+    """No index at all is a fault if any record has a key."""
     levels = DelayLevels.parse(settings.delay_levels)
     position = log.min_offset
     while position < log.confirmed:

@@ -1,5 +1,4 @@
-"""
-Telling readers of the files how far the log may be read, while it is written.
+"""Telling readers of the files how far the log may be read, while it is written.
 
 A point is written when something has changed, at most every C{publishInterval}, and in a
 thread.  It is not synced: after a crash an older one is as true.  Only what goes back is:
@@ -66,16 +65,12 @@ RETRY = 5.0
 
 
 def path_of(root: Path) -> Path:
-    """
-    Where a store's point is.
-    """
+    """Where a store's point is."""
     return root / OWN_FOLDER / POINT
 
 
 def load(root: Path) -> Point | None:
-    """
-    What is published; C{None} if nothing is, or nothing that can be read.
-    """
+    """What is published; C{None} if nothing is, or nothing that can be read."""
     try:
         return read_point(root)
     except PointInvalid:
@@ -83,8 +78,7 @@ def load(root: Path) -> Point | None:
 
 
 def save(root: Path, point: Point, *, durable: bool) -> None:
-    """
-    Replace a store's point.
+    """Replace a store's point.
 
     @param durable: Whether it is on the disk when this returns.
     """
@@ -106,8 +100,7 @@ def save(root: Path, point: Point, *, durable: bool) -> None:
 
 
 def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
-    """
-    The log is about to be cut: tell readers, and forget spans above.
+    """The log is about to be cut: tell readers, and forget spans above.
 
     May be repeated; a cut that takes nothing published is not told.
 
@@ -120,9 +113,7 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
 
 
 def begin_anew(root: Path, now_ms: int) -> None:
-    """
-    The whole log is about to go, for a new copy of the master's.
-    """
+    """The whole log is about to go, for a new copy of the master's."""
     point = load(root)
     if point is not None:
         save(root, _anew(point, now_ms), durable=True)
@@ -137,8 +128,7 @@ def _anew(point: Point, now_ms: int) -> Point:
 
 
 def name_each_other(root: Path, log: Path) -> None:
-    """
-    Say where a log lies that is not in its store's folder, and beside the log whose it is: who
+    """Say where a log lies that is not in its store's folder, and beside the log whose it is: who
     reads either has to find the point.
 
     @param log: The log's folder.
@@ -161,8 +151,7 @@ def name_each_other(root: Path, log: Path) -> None:
 def opened(
     root: Path, log: CommitLog, broker_name: str, now_ms: Callable[[], int]
 ) -> tuple[Point, SplitIndex]:
-    """
-    What an open store goes on from: what was published before, or a beginning.  Blocking.
+    """What an open store goes on from: what was published before, or a beginning.  Blocking.
 
     A log whose bytes are not those that a clean stop left is another one, or was cut and has
     grown again: another process had the store.
@@ -187,8 +176,7 @@ def opened(
 
 @define(eq=False, kw_only=True)
 class Publisher:
-    """
-    Keeps the point and the split index of one open store up to date.
+    """Keeps the point and the split index of one open store up to date.
 
     @ivar interval: Seconds between two points.
     @ivar broker_name: C{brokerName}; C{""} leaves it as it was, for offline tools.
@@ -223,17 +211,14 @@ class Publisher:
     _log = Logger()
 
     def start(self) -> None:
-        """
-        Follow the log from now on, and publish what it has already.
-        """
+        """Follow the log from now on, and publish what it has already."""
         self._stopped = False
         self.log.appended.append(self._wake)
         self.log.flush_listeners.append(self._wake)
         self._wake()
 
     def stop(self) -> Deferred[None]:
-        """
-        Publish no more.
+        """Publish no more.
 
         @return: Fires when no thread works for this any longer.
         """
@@ -248,9 +233,7 @@ class Publisher:
         return over
 
     def close(self) -> None:
-        """
-        Publish the end of a log that is stopped cleanly, all of it flushed.  Blocking.
-        """
+        """Publish the end of a log that is stopped cleanly, all of it flushed.  Blocking."""
         self._mark()
         point = self._next()
         tail = tail_crc(self.log, point.durable)
@@ -259,16 +242,12 @@ class Publisher:
             save(self.root, evolve(point, time=self.now_ms()), durable=True)
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        A point that cannot be written.
-        """
+        """A point that cannot be written."""
         if self.trouble:
             yield HealthReason("not-publishing", self.trouble, told=True)
 
     def status(self) -> dict[str, Any]:
-        """
-        What was published, and how far it is behind: C{published} of C{/status}.
-        """
+        """What was published, and how far it is behind: C{published} of C{/status}."""
         point = self.point
         behind = max(0, self.log.confirmed - point.confirm)
         since = next((time for offset, time in self._confirmed_at if offset > point.confirm), None)
@@ -289,9 +268,7 @@ class Publisher:
             self._timer = self.clock.callLater(self.interval, self._tick)
 
     def _mark(self) -> None:
-        """
-        Remember how far the log is confirmed now.
-        """
+        """Remember how far the log is confirmed now."""
         confirmed = self.log.confirmed
         remembered = self._confirmed_at
         if not remembered or confirmed > remembered[-1][0]:
@@ -300,9 +277,7 @@ class Publisher:
             self._confirmed_at = deque(list(remembered)[1::2])
 
     def _below(self, offset: int, floor: int) -> int:
-        """
-        The last remembered place that is not above an offset, or C{floor}.
-        """
+        """The last remembered place that is not above an offset, or C{floor}."""
         for place, _ in self._confirmed_at:
             if place > offset:
                 break
@@ -310,9 +285,7 @@ class Publisher:
         return floor
 
     def _next(self) -> Point:
-        """
-        What there is to publish now.
-        """
+        """What there is to publish now."""
         log, point = self.log, self.point
         durable = self._below(log.flushed, point.durable)
         acked = self.acknowledged()
@@ -345,9 +318,7 @@ class Publisher:
         ).addBoth(self._over)
 
     def _to_walk(self, durable: int) -> tuple[memoryview, int] | None:
-        """
-        The next bytes for the split index, and the end of their file.
-        """
+        """The next bytes for the split index, and the end of their file."""
         position, log = self.index.position, self.log
         if self._lost or not log.min_offset <= position < durable:
             return None
@@ -400,9 +371,7 @@ class Publisher:
         running.callback(None)
 
     def _go_on(self) -> None:
-        """
-        Look again soon as long as there is something left to publish.
-        """
+        """Look again soon as long as there is something left to publish."""
         if self._stopped:
             return
         if self.trouble:

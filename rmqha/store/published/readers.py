@@ -1,5 +1,4 @@
-"""
-Readers of the files that have a name: where each stands, as it told itself.
+"""Readers of the files that have a name: where each stands, as it told itself.
 
 A stream of Spark writes its position beside the log.  How far it is behind is what the log
 has published beyond that, and how long the first of that has been stored.  Whatever lies in
@@ -36,8 +35,7 @@ _HEAD = 64 + IP6_EXTRA
 def look(
     root: Path, commitlog: Path, file_size: int, confirm: int, now_ms: int
 ) -> list[dict[str, Any]]:
-    """
-    The readers of a store, by name.  Blocking.
+    """The readers of a store, by name.  Blocking.
 
     @param commitlog: The log's folder.
     @param file_size: Bytes of one of its files.
@@ -82,8 +80,7 @@ def _is_reader(name: str) -> bool:
 
 
 def _read(path: Path) -> tuple[int, int]:
-    """
-    A reader's position, and when it told it.
+    """A reader's position, and when it told it.
 
     @raise ValueError: If its file says something else.
     """
@@ -100,8 +97,7 @@ def _read(path: Path) -> tuple[int, int]:
 
 
 def _stored(commitlog: Path, file_size: int, offset: int) -> int | None:
-    """
-    Store time of the first record at or behind a place, C{None} if it cannot be told.
+    """Store time of the first record at or behind a place, C{None} if it cannot be told.
 
     @return: In milliseconds since 1970.
     """

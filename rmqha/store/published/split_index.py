@@ -1,5 +1,4 @@
-"""
-The split index: where records begin every some MiB of log, and how many lie between.  With it
+"""The split index: where records begin every some MiB of log, and how many lie between.  With it
 grows the topic index: which topics they have.
 
 Readers cut a log into parts at these places and plan by the counts and times without
@@ -42,16 +41,12 @@ REST = 0.0005
 
 
 def path_of(root: Path) -> Path:
-    """
-    Where a store keeps its split index.
-    """
+    """Where a store keeps its split index."""
     return root / OWN_FOLDER / SPLITS
 
 
 def load(root: Path) -> list[Span]:
-    """
-    The spans of a store; none if there is no index.
-    """
+    """The spans of a store; none if there is no index."""
     try:
         return parse_spans(path_of(root).read_bytes())
     except FileNotFoundError:
@@ -59,9 +54,7 @@ def load(root: Path) -> list[Span]:
 
 
 def save(root: Path, spans: list[Span]) -> None:
-    """
-    Replace a whole index, so that readers find the old or the new one.
-    """
+    """Replace a whole index, so that readers find the old or the new one."""
     path = path_of(root)
     new = path.with_name(path.name + NEW_SUFFIX)
     with open(new, "wb") as file:
@@ -73,9 +66,7 @@ def save(root: Path, spans: list[Span]) -> None:
 
 
 def truncate_to(root: Path, at: int) -> None:
-    """
-    Forget the spans that reach above a physical offset.
-    """
+    """Forget the spans that reach above a physical offset."""
     spans = load(root)
     kept = sum(span.end <= at for span in spans)
     if kept < len(spans):
@@ -84,9 +75,7 @@ def truncate_to(root: Path, at: int) -> None:
 
 
 def _keep(root: Path, count: int) -> None:
-    """
-    Cut an index behind its first spans, durably.
-    """
+    """Cut an index behind its first spans, durably."""
     try:
         with open(path_of(root), "r+b") as file:
             file.truncate(count * SPAN_SIZE)
@@ -97,8 +86,7 @@ def _keep(root: Path, count: int) -> None:
 
 @define(eq=False)
 class SplitIndex:
-    """
-    The index of an open store, being continued.  Everything here blocks.
+    """The index of an open store, being continued.  Everything here blocks.
 
     @ivar position: How far the log was walked.
     @ivar file_size: Bytes of a file of the log.
@@ -118,16 +106,12 @@ class SplitIndex:
 
     @property
     def start(self) -> int:
-        """
-        Where the span begins that is being made.
-        """
+        """Where the span begins that is being made."""
         return self._spans.start
 
     @classmethod
     def open(cls, root: Path, log: LogReader) -> SplitIndex:
-        """
-        Go on where the index ends, if that is a place in the log, or begin one.
-        """
+        """Go on where the index ends, if that is a place in the log, or begin one."""
         held = [span for span in load(root) if span.end <= log.confirmed]
         while held and held[-1].end > log.min_offset and not _begins(log, held[-1].end):
             held.pop()
@@ -153,8 +137,7 @@ class SplitIndex:
         return cls(root, start, log.file_size)
 
     def advance(self, view: memoryview, file_end: int) -> bool:
-        """
-        Walk records from L{position} on, resting now and then so that others get the
+        """Walk records from L{position} on, resting now and then so that others get the
         interpreter.
 
         @param view: Bytes of the log from there on, all of them final.
@@ -204,9 +187,7 @@ class SplitIndex:
 
 
 def _begins(log: LogReader, offset: int) -> bool:
-    """
-    Whether records may be followed from a place: what is there says so itself.
-    """
+    """Whether records may be followed from a place: what is there says so itself."""
     if offset == log.confirmed:
         return True
     verdict = check(

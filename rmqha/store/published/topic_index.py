@@ -1,5 +1,4 @@
-"""
-The topic index on the disk: a file for each of the log's, which grows with its split index and
+"""The topic index on the disk: a file for each of the log's, which grows with its split index and
 goes with it.
 
 It can be thrown away at any time: what it does not speak of is read as a whole.
@@ -21,8 +20,7 @@ from rmqha.wire.store_layout import OWN_FOLDER, TOPIC_INDEX
 
 
 def append(root: Path, file_start: int, entries: bytes) -> None:
-    """
-    Add entries of one file of the log.
+    """Add entries of one file of the log.
 
     @param file_start: Physical offset of the file's first byte.
     """
@@ -37,8 +35,7 @@ def append(root: Path, file_start: int, entries: bytes) -> None:
 
 
 def truncate_to(root: Path, at: int) -> None:
-    """
-    Forget the entries of spans that reach above a physical offset, and what was not written
+    """Forget the entries of spans that reach above a physical offset, and what was not written
     as a whole.
     """
     for start, path in sorted(_files(root), reverse=True):
@@ -55,8 +52,7 @@ def truncate_to(root: Path, at: int) -> None:
 
 
 def forget_below(root: Path, first: int) -> None:
-    """
-    Remove what speaks of files that retention has deleted.
+    """Remove what speaks of files that retention has deleted.
 
     @param first: Physical offset of the first byte of the log.
     """
@@ -66,9 +62,7 @@ def forget_below(root: Path, first: int) -> None:
 
 
 def remove(root: Path) -> None:
-    """
-    Remove all of it: the log is about to be another one.
-    """
+    """Remove all of it: the log is about to be another one."""
     shutil.rmtree(root / OWN_FOLDER / TOPIC_INDEX, ignore_errors=True)
 
 

@@ -1,3 +1,1 @@
-"""
-Repairing a damaged log with the bytes of a replica that has them whole.
-"""
+"""Repairing a damaged log with the bytes of a replica that has them whole."""

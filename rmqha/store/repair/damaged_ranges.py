@@ -1,5 +1,4 @@
-"""
-Which ranges of a stopped log are damaged or missing, each from a record to a record.
+"""Which ranges of a stopped log are damaged or missing, each from a record to a record.
 
 They are the places that C{rmqha verify} names.  What is said of a log's end is taken from the
 node's own marks (L{rmqha.store.lost_tail}), and after a clean stop from what the queues go up to.
@@ -27,8 +26,7 @@ from rmqha.wire.store_layout import BLANK_SIZE
 
 @frozen
 class DamagedRange:
-    """
-    A part of a log that is to be had from elsewhere.
+    """A part of a log that is to be had from elsewhere.
 
     @ivar start: Physical offset of the first record, or of the blank, that is bad or missing.
     @ivar stop: Where a record begins that is good; without one, up to where the log went.
@@ -49,8 +47,7 @@ class DamagedRange:
 
 
 def known_end(settings: StoreSettings, *, queues: bool) -> int:
-    """
-    How far a store's log surely went, by what was written down; 0 if nothing was.
+    """How far a store's log surely went, by what was written down; 0 if nothing was.
 
     @param queues: Whether to ask the consume queues too: after a clean stop they say nothing
         that was not log.
@@ -61,9 +58,7 @@ def known_end(settings: StoreSettings, *, queues: bool) -> int:
 
 
 def _queues_end(settings: StoreSettings) -> int:
-    """
-    Just past the newest record that a consume queue has.
-    """
+    """Just past the newest record that a consume queue has."""
     queues, _ = open_derived(settings.root, settings, read_only=True)
     end = 0
     try:
@@ -79,8 +74,7 @@ def _queues_end(settings: StoreSettings) -> int:
 
 
 def damaged_ranges(check: LogCheck, settings: StoreSettings) -> list[DamagedRange]:
-    """
-    What a whole check has found, as ranges; ascending, none touches another.
+    """What a whole check has found, as ranges; ascending, none touches another.
 
     @param check: After its C{findings}.
     @param settings: Of the store.
@@ -108,9 +102,7 @@ def damaged_ranges(check: LogCheck, settings: StoreSettings) -> list[DamagedRang
 
 
 def _joined(found: list[DamagedRange]) -> list[DamagedRange]:
-    """
-    Make one of ranges that touch: between them nothing could be compared.
-    """
+    """Make one of ranges that touch: between them nothing could be compared."""
     joined: list[DamagedRange] = []
     for each in sorted(found, key=lambda one: one.start):
         if joined and each.start <= joined[-1].stop:
@@ -122,8 +114,7 @@ def _joined(found: list[DamagedRange]) -> list[DamagedRange]:
 
 
 def widened(raw: RawLog, start: int, stop: int) -> DamagedRange:
-    """
-    A range that a person has named, from a record to a record.
+    """A range that a person has named, from a record to a record.
 
     @raise ValueError: If it is empty, or there is no log that it could be a part of.
     """
@@ -142,9 +133,7 @@ def widened(raw: RawLog, start: int, stop: int) -> DamagedRange:
 
 
 def _begin(log: OfflineLog, offset: int, end: int) -> int:
-    """
-    Where that begins which holds a byte: a record, a bad place, or missing files.
-    """
+    """Where that begins which holds a byte: a record, a bad place, or missing files."""
     raw = log.raw
     if offset >= end:
         return end
@@ -156,9 +145,7 @@ def _begin(log: OfflineLog, offset: int, end: int) -> int:
 
 
 def _record_from(raw: RawLog, offset: int) -> int | None:
-    """
-    The first record that begins at an offset or behind it.
-    """
+    """The first record that begins at an offset or behind it."""
     begin = raw.at(offset).start if raw.has(offset) else raw.next_start(offset)
     for event in follow(raw, begin, crc=False) if begin is not None else ():
         if not isinstance(event, BadPlace):

@@ -1,5 +1,4 @@
-"""
-Whether queues and index have what the records of a repaired range call for.
+"""Whether queues and index have what the records of a repaired range call for.
 
 They were written when the records were good, so as a rule nothing is missing.  Where something
 is, all of them are made anew: a queue that lacks a unit may be wrong elsewhere too.
@@ -35,8 +34,7 @@ _READ_ENTRIES = 1 << 18
 def missing_from_derived(
     log: OfflineLog, settings: StoreSettings, ranges: Sequence[Range]
 ) -> Iterator[DerivedFault]:
-    """
-    Hold queues and index against the records of some ranges.  Blocking.
+    """Hold queues and index against the records of some ranges.  Blocking.
 
     @param log: A log without damage.
     @param ranges: Each from a record to a record.
@@ -74,9 +72,7 @@ def missing_from_derived(
 def _missing_units(
     queues: ConsumeQueues, name: tuple[str, int], first: int, raw: bytes
 ) -> Iterator[DerivedFault]:
-    """
-    Units that are not there; one of a later record in a place is right.
-    """
+    """Units that are not there; one of a later record in a place is right."""
     first, raw = queues.living(name[0], first, raw)
     count = len(raw) // UNIT_SIZE
     queue = queues.get(*name)
@@ -96,9 +92,7 @@ def _missing_units(
 def _missing_keys(
     index: Index, wanted: Counter[tuple[int, int]], start: int, stop: int
 ) -> Iterator[DerivedFault]:
-    """
-    Keys of records in a range that the index does not have.
-    """
+    """Keys of records in a range that the index does not have."""
     held: Counter[tuple[int, int]] = Counter()
     for file in index.files:
         if file.end_offset < start or file.begin_offset >= stop:

@@ -1,5 +1,4 @@
-"""
-Whether a replica's bytes may take the place of a damaged range: what is looked at before a byte
+"""Whether a replica's bytes may take the place of a damaged range: what is looked at before a byte
 is written.
 
 Both logs must be the same around the range: at least L{NEIGHBOURS} bytes before it and behind it
@@ -45,8 +44,7 @@ NEIGHBOURS = 64 << 10
 
 @frozen
 class NotHad:
-    """
-    A part of a range that could not be had.
+    """A part of a range that could not be had.
 
     @ivar start: Physical offset.
     @ivar stop: Just past it.
@@ -60,8 +58,7 @@ class NotHad:
 
 @frozen(kw_only=True)
 class Window:
-    """
-    What is wanted of a replica for one range.
+    """What is wanted of a replica for one range.
 
     @ivar wanted: The range.
     @ivar low: Where the first record begins that is compared.
@@ -75,9 +72,7 @@ class Window:
     equal: tuple[Range, ...]
 
     def bounded(self, low: int, high: int) -> Window:
-        """
-        The same, of a replica that has less.
-        """
+        """The same, of a replica that has less."""
         low, high = max(low, self.low), min(high, self.high)
         equal = tuple(
             (max(start, low), min(stop, high))
@@ -88,8 +83,7 @@ class Window:
 
 
 def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -> Window:
-    """
-    What to compare around a range.
+    """What to compare around a range.
 
     @param raw: The log.
     @param damaged: All ranges that are: these are not compared.
@@ -114,9 +108,7 @@ def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -
 
 
 def _records_up_to(raw: RawLog, start: int, least: int) -> int:
-    """
-    Where the record ends that holds the byte before C{least}, in a chain from C{start}.
-    """
+    """Where the record ends that holds the byte before C{least}, in a chain from C{start}."""
     for event in follow(raw, start, crc=False):
         if isinstance(event, BadPlace):
             if event.next_valid is None or event.next_valid >= least:
@@ -131,8 +123,7 @@ def _records_up_to(raw: RawLog, start: int, least: int) -> int:
 
 @define(eq=False, kw_only=True)
 class FetchedBytes:
-    """
-    A look at a replica's bytes for one range.
+    """A look at a replica's bytes for one range.
 
     @ivar ours: The log.
     @ivar theirs: The replica's bytes of the window, valid or not.
@@ -158,9 +149,7 @@ class FetchedBytes:
     _levels: DelayLevels = field(factory=lambda: DelayLevels.parse("1s"), init=False)
 
     def look(self) -> None:
-        """
-        Compare and check; blocking.
-        """
+        """Compare and check; blocking."""
         self._reach_back()
         wanted = self.window.wanted
         why = self._differs() or self._walk()
@@ -169,8 +158,7 @@ class FetchedBytes:
             self.not_had = [NotHad(wanted.start, wanted.stop, why)]
 
     def _reach_back(self) -> None:
-        """
-        Take the record before the range for a part of it where what is kept of it says so.  If
+        """Take the record before the range for a part of it where what is kept of it says so.  If
         nothing is, where it differs in its properties alone, to their end: what a disk loses begins
         anywhere.
         """
@@ -199,9 +187,7 @@ class FetchedBytes:
             self._reached = start
 
     def _differs(self) -> str:
-        """
-        Why the logs are not the same around the range; empty if they are.
-        """
+        """Why the logs are not the same around the range; empty if they are."""
         window, wanted = self.window, self.window.wanted
         before = any(stop <= wanted.start for _, stop in window.equal)
         behind = any(start >= wanted.stop for start, _ in window.equal)
@@ -218,9 +204,7 @@ class FetchedBytes:
         return f"byte {at}, {side} the range, is another there: {self._whose(at)}"
 
     def _whose(self, at: int) -> str:
-        """
-        On which side the record that holds a byte is good.
-        """
+        """On which side the record that holds a byte is good."""
         sound = [not self._bad_at(log, at) for log in (self.ours, self.theirs)]
         if sound == [True, False]:
             return "the replica's record is damaged, ours is not"
@@ -238,8 +222,7 @@ class FetchedBytes:
         return True
 
     def _walk(self) -> str:
-        """
-        Take every good record of the range.
+        """Take every good record of the range.
 
         @return: Why none may be taken; empty if that is not so.
         """
@@ -262,9 +245,7 @@ class FetchedBytes:
         return self._ends_at(None)
 
     def _met(self, block: Block) -> str:
-        """
-        Why the replica's records do not meet ours at both ends of the range.
-        """
+        """Why the replica's records do not meet ours at both ends of the range."""
         wanted = self.window.wanted
         places = [wanted.start] if wanted.at_end else [wanted.start, wanted.stop]
         for place in places:
@@ -276,9 +257,7 @@ class FetchedBytes:
         return ""
 
     def _offsets(self, view: memoryview, block: Block) -> str:
-        """
-        Why the queue offsets are not in order: each queue goes on by one, or anew from 0.
-        """
+        """Why the queue offsets are not in order: each queue goes on by one, or anew from 0."""
         if not len(block.start):
             return ""
         rows = fields(view, block, self._levels)
@@ -323,9 +302,8 @@ class FetchedBytes:
         self.runs.append((start, stop))
 
     def _is_better(self, start: int, size: int) -> bool:
-        """
-        Whether a good record of the replica's may take the place of what is ours: not if ours has
-        another header, topic or properties and only its body is damaged, or nothing is.
+        """Whether a good record of the replica's may take the place of what is ours: not if ours
+        has another header, topic or properties and only its body is damaged, or nothing is.
         """
         if self.window.wanted.asked or start == self._reached or not self.ours.has(start):
             return True
@@ -345,9 +323,8 @@ class FetchedBytes:
         return outside[0] == outside[1] and ours[behind:] == theirs[behind:]
 
     def _vouched(self, start: int, ours: bytes, theirs: bytes) -> bool | None:
-        """
-        Whether the replica's record is the one that was written here, by the checksum that is kept
-        of it; C{None} if neither is, or none is kept.
+        """Whether the replica's record is the one that was written here, by the checksum that is
+        kept of it; C{None} if neither is, or none is kept.
         """
         kept = self.kept.of(start)
         if kept == crc32(theirs):
@@ -357,9 +334,8 @@ class FetchedBytes:
         return False if sound else None
 
     def _take_body(self, start: int, size: int) -> None:
-        """
-        Take the body alone of a record that differs elsewhere too, if the CRC in ours says that it
-        is the body of ours.
+        """Take the body alone of a record that differs elsewhere too, if the CRC in ours says that
+        it is the body of ours.
         """
         ours, theirs = self._both(start, size)
         body, behind = body_range(ours, 0)
@@ -384,16 +360,12 @@ class FetchedBytes:
         return ours, theirs
 
     def _judged(self, record: bytes, start: int, *, crc: bool) -> int | Fault:
-        """
-        What bytes of our log are, taken for a record at a place.
-        """
+        """What bytes of our log are, taken for a record at a place."""
         most, end = self.ours.file_size, self.ours.file_end(start)
         return check(record, 0, len(record), start, end, crc=crc, max_size=most)
 
     def _bad_place(self, bad: BadPlace) -> None:
-        """
-        A part of the range that is bad there too; queues may lack some records of theirs.
-        """
+        """A part of the range that is bad there too; queues may lack some records of theirs."""
         wanted = self.window.wanted
         self._queues.clear()
         start = max(bad.offset, wanted.start)
@@ -402,8 +374,7 @@ class FetchedBytes:
         self.not_had.append(NotHad(start, stop, f"the replica's bytes are bad too: {why}"))
 
     def _ends_at(self, bad: BadPlace | None) -> str:
-        """
-        The replica has no more of a log's end.
+        """The replica has no more of a log's end.
 
         @return: Why what it has may not be written; empty if it may.
         """
@@ -423,9 +394,7 @@ class FetchedBytes:
 
 
 def cleared(looked: FetchedBytes) -> Iterator[Range]:
-    """
-    What lies behind a log's end that was had, and is no log.
-    """
+    """What lies behind a log's end that was had, and is no log."""
     ours = looked.ours
     if not (looked.window.wanted.at_end and looked.runs):
         return

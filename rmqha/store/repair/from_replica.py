@@ -1,5 +1,4 @@
-"""
-Repair a stopped store's log with the bytes of a replica: find, fetch, look, write.
+"""Repair a stopped store's log with the bytes of a replica: find, fetch, look, write.
 
 Nothing is written before everything that a replica has for all ranges was fetched and checked
 (L{rmqha.store.repair.fetched_bytes}); then one intent makes all of it certain
@@ -40,24 +39,17 @@ Fetching = Callable[[int], None]
 
 
 class Replica(Protocol):
-    """
-    Who has the bytes.
-    """
+    """Who has the bytes."""
 
     @property
     def name(self) -> str:
-        """
-        Who that is, for people.
-        """
+        """Who that is, for people."""
 
     def begins(self) -> Awaitable[int]:
-        """
-        Where its log begins; 0 if that is not known.
-        """
+        """Where its log begins; 0 if that is not known."""
 
     def fetch(self, start: int, stop: int, out: BinaryIO, came: Fetching) -> Awaitable[int]:
-        """
-        Copy C{[start, stop)} of its log.
+        """Copy C{[start, stop)} of its log.
 
         @return: Where what it has ends, at most C{stop}.
         @raise ReplicaLacks: If it has nothing from C{start} on.
@@ -66,8 +58,7 @@ class Replica(Protocol):
 
 @define(eq=False)
 class StoreReplica:
-    """
-    A store's folder, a C{commitlog} folder, or a quarantine file.
+    """A store's folder, a C{commitlog} folder, or a quarantine file.
 
     @ivar raw: Its log.
     """
@@ -76,21 +67,15 @@ class StoreReplica:
 
     @property
     def name(self) -> str:
-        """
-        The path that was given.
-        """
+        """The path that was given."""
         return str(self.raw.root or self.raw.path)
 
     async def begins(self) -> int:
-        """
-        Where its first file does.
-        """
+        """Where its first file does."""
         return self.raw.min_offset
 
     async def fetch(self, start: int, stop: int, out: BinaryIO, came: Fetching) -> int:
-        """
-        Copy what there is; files that are missing end it.
-        """
+        """Copy what there is; files that are missing end it."""
         position, stop = start, min(stop, data_end(self.raw, self.raw.min_offset))
         while position < stop and self.raw.has(position):
             piece = self.raw.read(position, min(WINDOW, stop - position))
@@ -108,8 +93,7 @@ def _held(raw: RawLog) -> str:
 
 @frozen(kw_only=True)
 class RepairReport:
-    """
-    What a repair came to.
+    """What a repair came to.
 
     @ivar peer: Whose bytes they are.
     @ivar ranges: What is to be, or was, replaced.
@@ -131,8 +115,7 @@ class RepairReport:
 
 @define(eq=False, kw_only=True)
 class RangeFetch:
-    """
-    Fetches what a replica has for the ranges of one log, and looks at it.
+    """Fetches what a replica has for the ranges of one log, and looks at it.
 
     @ivar root: The store's.
     @ivar raw: Its log, as it is.
@@ -157,8 +140,7 @@ class RangeFetch:
     async def fetch(
         self, ranges: Sequence[DamagedRange], damaged: Sequence[DamagedRange] | None = None
     ) -> RepairReport:
-        """
-        Fetch all and write nothing but files of our own.
+        """Fetch all and write nothing but files of our own.
 
         @param damaged: What else is damaged, and not to be compared, the ranges included.
         @raise DiskFull: If there is no room for what comes.
@@ -185,9 +167,7 @@ class RangeFetch:
         )
 
     def intent(self) -> RepairIntent | None:
-        """
-        What is to be written of what was fetched; C{None} if nothing is.
-        """
+        """What is to be written of what was fetched; C{None} if nothing is."""
         if not self._patches:
             return None
         return RepairIntent(

@@ -1,5 +1,4 @@
-"""
-The repair of a store on which no node runs, from its first look to its last.
+"""The repair of a store on which no node runs, from its first look to its last.
 
 Source: docs/operations.rst, Repair from a replica.
 """
@@ -41,8 +40,7 @@ from rmqha.wire.store_layout import DISPATCHED, LOCK, OWN_FOLDER, REPAIR, TRUNCA
 
 @contextmanager
 def held_still(root: Path | None) -> Iterator[bool]:
-    """
-    Keep nodes away from a replica's store, if none runs on it.
+    """Keep nodes away from a replica's store, if none runs on it.
 
     @return: Whether the store is locked; if not, it is only read, as it is.
     """
@@ -61,8 +59,7 @@ def held_still(root: Path | None) -> Iterator[bool]:
 
 @define(eq=False, kw_only=True)
 class StoppedStore:
-    """
-    A store that is to be repaired; only while its lock is held.
+    """A store that is to be repaired; only while its lock is held.
 
     @ivar settings: Its sizes.
     @ivar step: Told each step's name after it is done; tests die there.
@@ -83,8 +80,7 @@ class StoppedStore:
         self.raw = RawLog.open(self.settings.root, self.settings.file_size)
 
     def finish_begun(self, *, dry_run: bool = False) -> bool:
-        """
-        Finish what an earlier run has left half done.
+        """Finish what an earlier run has left half done.
 
         @return: Whether there was something.
         @raise Refused: If a truncation is unfinished: a start of the node finishes it; if there
@@ -107,8 +103,7 @@ class StoppedStore:
         return True
 
     def damaged(self, progress: Progress | None = None) -> list[DamagedRange]:
-        """
-        Check the whole log.  Blocking.
+        """Check the whole log.  Blocking.
 
         @raise Refused: If there is nothing left of it.
         """
@@ -123,8 +118,7 @@ class StoppedStore:
         return damaged_ranges(check, self.settings)
 
     def named(self, start: int, stop: int) -> list[DamagedRange]:
-        """
-        A range that a person has named.
+        """A range that a person has named.
 
         @raise Refused: If there is no such range in this log.
         """
@@ -136,8 +130,7 @@ class StoppedStore:
     async def fetch(
         self, ranges: list[DamagedRange], replica: Replica, progress: Progress | None = None
     ) -> RepairReport:
-        """
-        Fetch what a replica has of some ranges and look at it; the log is not changed.
+        """Fetch what a replica has of some ranges and look at it; the log is not changed.
 
         @raise DiskFull: If there is no room for it.
         """
@@ -147,8 +140,7 @@ class StoppedStore:
         return await self._fetched.fetch(ranges)
 
     def write(self, report: RepairReport) -> RepairReport:
-        """
-        Write what was fetched into the log.  Blocking.
+        """Write what was fetched into the log.  Blocking.
 
         @return: The report, with what became of it.
         @raise DiskFull: If there is no room.  Once something has been written the next run
@@ -161,16 +153,13 @@ class StoppedStore:
         return evolve(report, kept=intent.kept, rebuilt=self._write(intent))
 
     def forget(self) -> None:
-        """
-        Close files, and remove what was fetched and not decided to be written.
-        """
+        """Close files, and remove what was fetched and not decided to be written."""
         self.raw.close()
         if not (self.settings.root / OWN_FOLDER / REPAIR).exists():
             drop_fetched(self.settings.root)
 
     def _write(self, intent: RepairIntent) -> bool:
-        """
-        Carry an intent out.
+        """Carry an intent out.
 
         @return: Whether queues and index were made anew.
         """
@@ -182,9 +171,7 @@ class StoppedStore:
         return rebuilt
 
     def _derived(self, intent: RepairIntent) -> bool:
-        """
-        Look at queues and index, and make them anew if they lack something.
-        """
+        """Look at queues and index, and make them anew if they lack something."""
         root, raw = self.settings.root, self.raw
         # What comes behind the mark is dispatched at the next start.
         known = dispatch_mark.known_durable(root / OWN_FOLDER / DISPATCHED) or raw.end
@@ -202,14 +189,11 @@ class StoppedStore:
         return True
 
     def left(self) -> list[Finding]:
-        """
-        What is wrong with the log's files still: no bytes of a replica mend that.
-        """
+        """What is wrong with the log's files still: no bytes of a replica mend that."""
         return list(self.raw.findings)
 
     def full_size(self) -> None:
-        """
-        Make files that were cut short full files again: what they lack reads as zeros, which is
+        """Make files that were cut short full files again: what they lack reads as zeros, which is
         right where the log could be followed.
         """
         for piece in self.raw.pieces:

@@ -1,5 +1,4 @@
-"""
-A log of a running node as its disk has it: read past the page cache, and never mapped.
+"""A log of a running node as its disk has it: read past the page cache, and never mapped.
 
 Source: docs/architecture.rst, Cold damage.
 """
@@ -21,8 +20,7 @@ MOST = 32 << 20
 
 @define(eq=False, kw_only=True)
 class ColdLog:
-    """
-    The confirmed bytes of a log.  For one thread at a time; what is read is valid until the next
+    """The confirmed bytes of a log.  For one thread at a time; what is read is valid until the next
     read.
 
     @ivar folder: Where its files are.
@@ -47,32 +45,23 @@ class ColdLog:
 
     @property
     def confirmed(self) -> int:
-        """
-        The same as L{end}.
-        """
+        """The same as L{end}."""
         return self.end
 
     def file_start(self, offset: int) -> int:
-        """
-        Physical offset of the first byte of the file that holds C{offset}.
-        """
+        """Physical offset of the first byte of the file that holds C{offset}."""
         return offset - (offset - self.min_offset) % self.file_size
 
     def file_end(self, offset: int) -> int:
-        """
-        Physical offset of the end of the file that holds C{offset}.
-        """
+        """Physical offset of the end of the file that holds C{offset}."""
         return self.file_start(offset) + self.file_size
 
     def path_of(self, offset: int) -> Path:
-        """
-        The file that holds a byte.
-        """
+        """The file that holds a byte."""
         return self.folder / file_name(self.file_start(offset))
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of one file, L{MOST} at most; zeros where it is shorter than it should be.
+        """Bytes of one file, L{MOST} at most; zeros where it is shorter than it should be.
 
         @raise ValueError: If C{offset} is outside the log.
         @raise OSError: If the file is gone, or the disk cannot read it.
@@ -96,9 +85,7 @@ class ColdLog:
         return room[skipped : skipped + size].toreadonly()
 
     def extents(self, offset: int) -> Iterator[tuple[int, int]]:
-        """
-        The physical ranges from C{offset} to L{until}, file by file: holes read as zeros.
-        """
+        """The physical ranges from C{offset} to L{until}, file by file: holes read as zeros."""
         while offset < self.until:
             stop = min(self.file_end(offset), self.until)
             yield offset, stop
@@ -112,9 +99,7 @@ class ColdLog:
         return self._file
 
     def close(self) -> None:
-        """
-        Close the file that was read last: until then a deleted one keeps its blocks.
-        """
+        """Close the file that was read last: until then a deleted one keeps its blocks."""
         if self._file is not None:
             self._file.close()
         self._file, self._start = None, -1

@@ -1,5 +1,4 @@
-"""
-How far a scrub is and what it has found, kept beside the log (C{rmqha/scrub.json}).
+"""How far a scrub is and what it has found, kept beside the log (C{rmqha/scrub.json}).
 
 With it a node that is restarted every day still gets to the end of a large log, and says of a
 damaged place that it is damaged from its start on.
@@ -21,8 +20,7 @@ from rmqha.store.scrub.slices import ScrubFault
 
 @frozen(kw_only=True)
 class ScrubPass:
-    """
-    One way through the whole log.
+    """One way through the whole log.
 
     @ivar began: When, in milliseconds since 1970.
     @ivar start: Physical offset of the first byte checked.
@@ -38,8 +36,7 @@ class ScrubPass:
 
 @frozen(kw_only=True)
 class ScrubMark:
-    """
-    What is known of a log's scrubbing.
+    """What is known of a log's scrubbing.
 
     @ivar position: Where a record begins that is to be checked next.
     @ivar running: The pass that goes on, C{None} between two.
@@ -54,8 +51,7 @@ class ScrubMark:
 
 
 def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
-    """
-    Keep a mark.  Blocking.
+    """Keep a mark.  Blocking.
 
     @raise OSError: If the log cannot be read before it, or the disk cannot be written.
     """
@@ -74,8 +70,7 @@ def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
 
 
 def load(path: Path, log: ColdLog) -> ScrubMark:
-    """
-    The mark, as far as it speaks of this log.  Blocking.
+    """The mark, as far as it speaks of this log.  Blocking.
 
     @raise FileUnreadable: If there is no descriptor for its file now.
     @raise OSError: If there is none for the log's.

@@ -1,5 +1,4 @@
-"""
-The scrubber: reads the whole log of a node again, slowly, and names what the disk has lost.
+"""The scrubber: reads the whole log of a node again, slowly, and names what the disk has lost.
 
 What a start checks, and what a slave compares when it connects, is the end of a log.  A block that
 goes bad in an old file is found by nobody, until a consumer gets it or a slave copies it: so each
@@ -56,8 +55,7 @@ SHOWN = 100
 
 @define(eq=False, kw_only=True)
 class Scrubber:
-    """
-    Scrubs one open log.
+    """Scrubs one open log.
 
     @ivar checksums: Of whole records; those that are missing are made.
     @ivar now_ms: Milliseconds since 1970.
@@ -95,33 +93,26 @@ class Scrubber:
     # --- its life -------------------------------------------------------------
 
     def start(self) -> None:
-        """
-        Begin, unless it is switched off.
-        """
+        """Begin, unless it is switched off."""
         self._saved = self.clock.seconds()
         if self.settings.scrub_rate:
             self._job.start(IDLE)
 
     def stop(self) -> Deferred[None]:
-        """
-        Read nothing more, and write down how far it came.
+        """Read nothing more, and write down how far it came.
 
         @return: Fires when nothing of the log is read any more.
         """
         return self._job.stop().addCallback(lambda _: self._save())
 
     def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
+        """What is done again and again."""
         yield self._job
 
     # --- slices ---------------------------------------------------------------
 
     def _run(self) -> Deferred[None] | None:
-        """
-        Do a slice, if one is due; without a descriptor for its file, the next time.
-        """
+        """Do a slice, if one is due; without a descriptor for its file, the next time."""
         done = self._slice()
         return None if done is None else done.addErrback(not_now)
 
@@ -150,8 +141,7 @@ class Scrubber:
         )
 
     def _bounds(self) -> bool:
-        """
-        Tell the thread how far the log goes now.
+        """Tell the thread how far the log goes now.
 
         @return: Whether it holds anything to read.
         """
@@ -172,9 +162,7 @@ class Scrubber:
         return cold.end > cold.min_offset
 
     def _load(self) -> tuple[ScrubMark, list[ScrubFault]]:
-        """
-        Read the mark, and look at the places again that were bad; blocking.
-        """
+        """Read the mark, and look at the places again that were bad; blocking."""
         mark = scrub_mark.load(self.settings.root / OWN_FOLDER / SCRUB, self._cold)
         inside = range(self._cold.min_offset, self._cold.end)
         known = [fault for fault in mark.faults if fault.offset in inside]
@@ -192,9 +180,7 @@ class Scrubber:
             self._begin()
 
     def _begin(self) -> None:
-        """
-        Begin a pass, if it is time.
-        """
+        """Begin a pass, if it is time."""
         last, now = self._mark.last, self.now_ms()
         since = now - last.began if last is not None else 0
         if last is not None and 0 <= since < self.settings.scrub_interval * 1000:
@@ -209,9 +195,7 @@ class Scrubber:
         self._job.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
 
     def _end(self, running: ScrubPass) -> Deferred[None]:
-        """
-        A pass is over.
-        """
+        """A pass is over."""
         last = evolve(running, ended=self.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)
         self._lost, self._dirty, self._debt = None, True, 0.0
@@ -227,9 +211,7 @@ class Scrubber:
         return self._save()
 
     def _checked(self, progress: SliceResult, before: int) -> Deferred[None] | None:
-        """
-        A slice is done.
-        """
+        """A slice is done."""
         taken = self._cold.taken - before
         self.read += taken
         self._debt += taken
@@ -248,9 +230,7 @@ class Scrubber:
         return self._save() if due or any(new) else None
 
     def _gone(self) -> None:
-        """
-        A file is not there: retention has deleted it, or somebody else.
-        """
+        """A file is not there: retention has deleted it, or somebody else."""
         cold, position = self._cold, self._mark.position
         cold.close()
         if cold.file_start(position) < self.log.min_offset:
@@ -264,8 +244,7 @@ class Scrubber:
     # --- faults -----------------------------------------------------------------
 
     def _found(self, fault: ScrubFault) -> bool:
-        """
-        A place is bad.
+        """A place is bad.
 
         @return: Whether that is news.
         """
@@ -293,16 +272,14 @@ class Scrubber:
         self._log.info("No longer damaged: {fault}; {why}", fault=str(fault), why=why)
 
     def known(self) -> Iterator[ScrubFault]:
-        """
-        The bad places of which it is known where the log goes on.
-        """
+        """The bad places of which it is known where the log goes on."""
         for fault in self.faults.values():
             if self._lost is None or fault.offset != self._lost.offset:
                 yield fault
 
     def look_again(self, start: int, stop: int) -> Deferred[None]:
-        """
-        Bytes C{[start, stop)} were written anew: forget the faults there that are none any more.
+        """Bytes C{[start, stop)} were written anew: forget the faults there that are none any
+        more.
         """
         self._bounds()
         self._kept.forget()
@@ -324,8 +301,7 @@ class Scrubber:
             cold.close()
 
     def doubt(self, start: int, end: int) -> str:
-        """
-        Why bytes C{[start, end)} of the log are not to be trusted; empty if nothing is known
+        """Why bytes C{[start, end)} of the log are not to be trusted; empty if nothing is known
         against them.
         """
         for fault in self.faults.values():
@@ -334,9 +310,7 @@ class Scrubber:
         return ""
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        That damage is known.
-        """
+        """That damage is known."""
         if self.faults:
             first = self.faults[min(self.faults)]
             more = len(self.faults) + self.uncounted - 1
@@ -346,9 +320,7 @@ class Scrubber:
     # --- the mark and the status --------------------------------------------------
 
     def _save(self) -> Deferred[None]:
-        """
-        Write the mark, if it is another.  Without room on the disk it is written later.
-        """
+        """Write the mark, if it is another.  Without room on the disk it is written later."""
         self._saved = self.clock.seconds()
         if not self._dirty:
             self._cold.close()
@@ -370,9 +342,7 @@ class Scrubber:
             self._cold.close()
 
     def status(self) -> dict[str, Any]:
-        """
-        C{scrub} of C{/status}.
-        """
+        """C{scrub} of C{/status}."""
         running, last = self._mark.running, self._mark.last
         age = None if last is None else max(0, self.now_ms() - last.ended) / 1000
         return {

@@ -1,5 +1,4 @@
-"""
-One slice of a scrub: about a mebibyte of a log, read from the disk and checked like any other.
+"""One slice of a scrub: about a mebibyte of a log, read from the disk and checked like any other.
 
 It is followed from record to record, as C{rmqha verify} does.  Behind a bad place the next valid
 record is searched for, slice by slice too.
@@ -30,8 +29,7 @@ millisecond, so nobody else waits long for the interpreter."""
 
 @frozen(kw_only=True)
 class ScrubFault:
-    """
-    A place where the disk does not hold the log that was written.
+    """A place where the disk does not hold the log that was written.
 
     @ivar offset: Physical offset of its first byte.
     @ivar end: Physical offset just past it, as far as was searched: the next valid record.
@@ -52,8 +50,7 @@ class ScrubFault:
 
 @frozen(kw_only=True)
 class SliceResult:
-    """
-    Where a scrub is after a slice.
+    """Where a scrub is after a slice.
 
     @ivar position: Physical offset of what comes next.
     @ivar faults: What was found bad.
@@ -69,8 +66,7 @@ class SliceResult:
 
 
 def check_slice(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
-    """
-    Check a slice of records.  Blocking.
+    """Check a slice of records.  Blocking.
 
     @param kept: What is kept of whole records.
     @param position: Where a record begins.
@@ -105,8 +101,7 @@ def _check(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
 
 
 def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
-    """
-    Search a slice for the next valid record.  Blocking.
+    """Search a slice for the next valid record.  Blocking.
 
     @param lost: The bad place.
     @param position: Where to go on searching.
@@ -127,8 +122,7 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
 
 
 def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
-    """
-    Look at a known fault again.  Blocking.
+    """Look at a known fault again.  Blocking.
 
     @raise OSError: If there is no descriptor for its file now.
     """
@@ -149,8 +143,8 @@ def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
 def _scanned(
     log: ColdLog, start: int, stop: int, kept: KeptChecksums
 ) -> tuple[int, Block | None, tuple[ScrubFault, ...], bytes]:
-    """
-    @return: Where the valid records end, the last block of them, what else is wrong, and checksums
+    """@return: Where the valid records end, the last block of them, what else is wrong, and
+    checksums
         that are missing.
     """
     faults: tuple[ScrubFault, ...] = ()
@@ -171,8 +165,7 @@ def _scanned(
 
 
 def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFault, ...]:
-    """
-    Records that are not what the CRC at their end says.  A broker writes it to all or to none:
+    """Records that are not what the CRC at their end says.  A broker writes it to all or to none:
     where the first and the last of them have none, the others are not looked at.
     """
     if not len(block.start):
@@ -203,8 +196,6 @@ def _fault(log: ColdLog, offset: int, reason: str) -> ScrubFault:
 def _lose(
     log: ColdLog, fault: ScrubFault, position: int, faults: tuple[ScrubFault, ...] = ()
 ) -> SliceResult:
-    """
-    Nobody knows where the next record begins.
-    """
+    """Nobody knows where the next record begins."""
     fault = evolve(fault, end=min(position, log.end))
     return SliceResult(position=min(position, log.end), faults=(*faults, fault), lost=fault)

@@ -1,4 +1,3 @@
-"""
-The tables beside a log, as files: their checksums, the journal of consumer offsets, and two
+"""The tables beside a log, as files: their checksums, the journal of consumer offsets, and two
 nodes' tables made one.
 """

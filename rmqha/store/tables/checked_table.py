@@ -1,5 +1,4 @@
-"""
-Reads and writes the tables of one store, with their checksums.
+"""Reads and writes the tables of one store, with their checksums.
 
 Source: docs/protocol/store.rst, Checksums of tables; docs/operations.rst, Damaged tables.
 """
@@ -43,8 +42,7 @@ Body = TypeVar("Body", bound=AttrsInstance)
 
 
 class CheckedTables:
-    """
-    The tables of a store.
+    """The tables of a store.
 
     All methods block.  Several threads may write, each a table of its own.
 
@@ -54,9 +52,7 @@ class CheckedTables:
     _log = Logger()
 
     def __init__(self, root: Path) -> None:
-        """
-        @raise FileUnreadable: If the system does not let the checksums be read.
-        """
+        """@raise FileUnreadable: If the system does not let the checksums be read."""
         self.root = root
         self._path = root / OWN_FOLDER / TABLE_CHECKSUMS
         self._lock = threading.Lock()
@@ -75,17 +71,14 @@ class CheckedTables:
             )
 
     def path(self, name: str) -> Path:
-        """
-        Where one of RocketMQ's tables is.
-        """
+        """Where one of RocketMQ's tables is."""
         return self.root / CONFIG / name
 
     # --- reading ------------------------------------------------------------------
 
     @classmethod
     def read_ahead(cls, root: Path, kinds: Mapping[str, type[AttrsInstance]]) -> Self:
-        """
-        Read some of RocketMQ's tables of a store for those who will ask for them: large ones
+        """Read some of RocketMQ's tables of a store for those who will ask for them: large ones
         take long to parse, and who asks may have to go on at once.
 
         @param kinds: What is in each, by its name.
@@ -105,8 +98,7 @@ class CheckedTables:
         return tables
 
     def body(self, path: Path, kind: type[Body], table: Table) -> Body:
-        """
-        What is in a table that was read.
+        """What is in a table that was read.
 
         @raise BodyInvalid: If it is of another kind.
         """
@@ -114,8 +106,7 @@ class CheckedTables:
         return cast(Body, body) if found is table else from_json(kind, table, table=True)
 
     def read(self, path: Path) -> TableRead:
-        """
-        Read a table, or the generation before it where its own file is damaged or gone.
+        """Read a table, or the generation before it where its own file is damaged or gone.
 
         @raise FileUnreadable: If the system does not let a file be read that is needed for that.
         @raise TableUnreadable: If something is there and nothing of it makes sense.
@@ -123,9 +114,8 @@ class CheckedTables:
         return self._look(path).read()
 
     def load(self, path: Path) -> TableRead:
-        """
-        Read a table to go on from it: who does writes it next.  Says in the log what is not as it
-        was written.
+        """Read a table to go on from it: who does writes it next.  Says in the log what is not as
+        it was written.
 
         A file that was not taken is moved aside, so that it does not become the next C{.bak}.
 
@@ -145,8 +135,7 @@ class CheckedTables:
         return read
 
     def accept(self, path: Path) -> bool:
-        """
-        Take a table's own file for right as it is, because the operator says so.
+        """Take a table's own file for right as it is, because the operator says so.
 
         @return: Whether it was not taken for that before.
         @raise FileUnreadable: If the system does not let it, or what came before it, be read.
@@ -211,8 +200,7 @@ class CheckedTables:
         journal: int | None = None,
         step: Callable[[str], None] | None = None,
     ) -> int | None:
-        """
-        Write a table's next generation, durable on return.  A crash at any moment leaves the old
+        """Write a table's next generation, durable on return.  A crash at any moment leaves the old
         or the new one, each with its checksum.
 
         @param journal: From which file of the offset journal on changes follow it.
@@ -237,25 +225,21 @@ class CheckedTables:
         return self._known[path.name].journal
 
     def _now(self, path: Path, known: Known) -> None:
-        """
-        Keep in mind how a write went; it is written down with the next table's, or by L{settle}.
+        """Keep in mind how a write went; it is written down with the next table's, or by
+        L{settle}.
         """
         with self._lock:
             self._known[path.name] = known
             self._settled = False
 
     def forget(self, name: str) -> None:
-        """
-        A table is deleted on purpose.
-        """
+        """A table is deleted on purpose."""
         with self._lock:
             if self._known.pop(name, None) is not None:
                 self._save()
 
     def settle(self) -> None:
-        """
-        Write down that all tables are what they were to become.
-        """
+        """Write down that all tables are what they were to become."""
         with self._lock:
             if not self._settled:
                 self._save()
@@ -268,17 +252,14 @@ class CheckedTables:
     # --- for people ---------------------------------------------------------------
 
     def verdicts(self) -> Iterator[tuple[Path, TableVerdict]]:
-        """
-        How it stands with each table there are checksums of.
-        """
+        """How it stands with each table there are checksums of."""
         for name in sorted(self._known):
             path = self.root / OWN_FOLDER / name if name == METADATA else self.path(name)
             yield path, self._look(path).verdict
 
 
 def _after_failure(there: Content, new: Fingerprint, known: Known, writing: Known) -> Known:
-    """
-    What is known after a write that failed somewhere.
+    """What is known after a write that failed somewhere.
 
     @param there: The table's own file.
     """

@@ -1,5 +1,4 @@
-"""
-Which contents of a table are known, and what follows where a file's is not.
+"""Which contents of a table are known, and what follows where a file's is not.
 
 A table in C{config} is written and read by stock brokers too, so no checksum can stand in it.  The
 checksums lie in a file of our own, which is written B{before} a table and then names the
@@ -34,8 +33,7 @@ _VERSION = "dataVersion"
 
 @frozen(kw_only=True)
 class Fingerprint:
-    """
-    What tells one generation of a table from another.
+    """What tells one generation of a table from another.
 
     @ivar size: Bytes of the file.
     @ivar crc: CRC-32 of all of it.
@@ -51,9 +49,7 @@ class Fingerprint:
 
     @classmethod
     def of(cls, data: bytes, table: Table | None, journal: int | None = None) -> Self:
-        """
-        Of a file's content, and what it means.
-        """
+        """Of a file's content, and what it means."""
         version = (table or {}).get(_VERSION)
         counter = version.get("counter") if isinstance(version, dict) else None
         return cls(
@@ -64,9 +60,7 @@ class Fingerprint:
         )
 
     def fits(self, data: bytes) -> bool:
-        """
-        Whether a file's content is this generation.
-        """
+        """Whether a file's content is this generation."""
         return len(data) == self.size and zlib.crc32(data) == self.crc
 
     def __str__(self) -> str:
@@ -74,17 +68,14 @@ class Fingerprint:
         return f"{self.size} bytes with CRC {self.crc:08x}{version}"
 
     def as_table(self) -> Table:
-        """
-        As it is written.
-        """
+        """As it is written."""
         row: Table = {"size": self.size, "crc": self.crc}
         more = {"version": self.version, "journal": self.journal}
         return row | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def read(cls, row: Any) -> Self:
-        """
-        Read what L{as_table} wrote.
+        """Read what L{as_table} wrote.
 
         @raise ValueError: If it is something else.
         """
@@ -97,8 +88,7 @@ class Fingerprint:
 
 @frozen
 class Known:
-    """
-    The generations of one table that are right where they are.
+    """The generations of one table that are right where they are.
 
     @ivar present: What the table's own file may hold, newest first: one generation, and one more
         while a newer is being written.
@@ -109,14 +99,11 @@ class Known:
     before: tuple[Fingerprint, ...] = ()
 
     def writing(self, new: Fingerprint) -> Known:
-        """
-        A generation is about to be written.
-        """
+        """A generation is about to be written."""
         return Known((new, *self.present), (*self.present, *self.before)[:MOST])
 
     def written(self, *, whole: bool = True) -> Known:
-        """
-        The generation that was about to be written is there.
+        """The generation that was about to be written is there.
 
         @param whole: Whether what was there before surely is the C{.bak}.
         """
@@ -124,17 +111,13 @@ class Known:
 
     @property
     def journal(self) -> int | None:
-        """
-        The oldest file of the journal that any generation needs.
-        """
+        """The oldest file of the journal that any generation needs."""
         numbers = [each.journal for each in (*self.present, *self.before) if each.journal]
         return min(numbers, default=None)
 
 
 def text_of(tables: Mapping[str, Known]) -> Table:
-    """
-    The file of checksums, with one of its own.
-    """
+    """The file of checksums, with one of its own."""
     rows: Table = {name: _row(tables[name]) for name in sorted(tables)}
     return {_CRC: zlib.crc32(json_table.render(rows)), _TABLES: rows}
 
@@ -147,8 +130,7 @@ def _row(known: Known) -> Table:
 
 
 def load(path: Path) -> dict[str, Known]:
-    """
-    Read the file of checksums; there may be none.
+    """Read the file of checksums; there may be none.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise ValueError: If they are not what was written.

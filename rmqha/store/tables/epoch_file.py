@@ -1,5 +1,4 @@
-"""
-The epoch file of RocketMQ 5: from where on the bytes of a log are filed under which epoch label.
+"""The epoch file of RocketMQ 5: from where on the bytes of a log are filed under which epoch label.
 
 It is written aside and renamed, so that at no moment there is less than one whole generation; the
 one before stays as C{.bak}.  A log without labels has a file with none, where a stock broker leaves
@@ -31,8 +30,7 @@ _MOST_DIGITS = 19
 
 @frozen
 class LabelsRead:
-    """
-    What was found.
+    """What was found.
 
     @ivar labels: Ascending; C{None} when there is no file at all.
     @ivar fault: Why the file could not be taken, so that they are from the C{.bak}; empty if they
@@ -44,8 +42,7 @@ class LabelsRead:
 
 
 def read(path: Path) -> LabelsRead:
-    """
-    Read a log's labels, or those of the C{.bak} where the file is missing or damaged.
+    """Read a log's labels, or those of the C{.bak} where the file is missing or damaged.
 
     @raise FileUnreadable: If the system does not let a file be read that is needed for that.
     @raise EpochFileInvalid: If something is there and nothing of it makes sense.
@@ -68,8 +65,7 @@ def read(path: Path) -> LabelsRead:
 
 
 def write(path: Path, labels: Sequence[EpochLabel]) -> None:
-    """
-    Replace a log's labels; durable on return.
+    """Replace a log's labels; durable on return.
 
     @raise EpochFileInvalid: If they do not ascend.
     @raise DiskFull: If there is no room; what was there stays.
@@ -82,8 +78,7 @@ def write(path: Path, labels: Sequence[EpochLabel]) -> None:
 
 
 def parse(data: bytes) -> tuple[EpochLabel, ...]:
-    """
-    Read a file's text.
+    """Read a file's text.
 
     @raise ValueError: Saying what is wrong.
     """
@@ -101,9 +96,7 @@ def parse(data: bytes) -> tuple[EpochLabel, ...]:
 
 
 def render(labels: Iterable[EpochLabel]) -> bytes:
-    """
-    A file's text.
-    """
+    """A file's text."""
     lines = [f"{label.label}-{label.start}\n" for label in labels]
     body = "".join(lines).encode()
     return f"{len(lines)}\n{crc32(body) & MASK}\n".encode() + body

@@ -1,5 +1,4 @@
-"""
-How a master may have let its SyncStateSet grow.
+"""How a master may have let its SyncStateSet grow.
 
 A master that is started again, and is still the one that was elected, does not know what it had
 asked for when it ended.  Whoever the controller may still take into the set because of that has to
@@ -25,8 +24,7 @@ from rmqha.wire.store_layout import GROWTH, OWN_FOLDER
 
 @frozen(kw_only=True)
 class Growth:
-    """
-    What is kept.
+    """What is kept.
 
     @ivar epoch: The master epoch.
     @ivar set_epoch: That of the set which was to grow.
@@ -38,9 +36,8 @@ class Growth:
     sets: tuple[frozenset[int], ...] = ()
 
     def on_its_way(self, epoch: int, set_epoch: int) -> tuple[frozenset[int], ...]:
-        """
-        The sets that may still come into force.  A controller makes no change that names an older
-        epoch than it has.
+        """The sets that may still come into force.  A controller makes no change that names an
+        older epoch than it has.
 
         @param epoch: The master epoch that is decided.
         @param set_epoch: That of the set which is in force.  An older one than ours is told by a
@@ -49,9 +46,7 @@ class Growth:
         return self.sets if epoch == self.epoch and set_epoch <= self.set_epoch else ()
 
     def grown(self, epoch: int, set_epoch: int, new: frozenset[int]) -> Self:
-        """
-        The same, and another set.
-        """
+        """The same, and another set."""
         before = self.on_its_way(epoch, set_epoch)
         sets = before if new in before else (*before, new)
         newest = max(set_epoch, self.set_epoch) if before else set_epoch
@@ -59,8 +54,7 @@ class Growth:
 
     @classmethod
     def read(cls, root: Path) -> Self:
-        """
-        Read a store's; an empty one without one.  Blocking.
+        """Read a store's; an empty one without one.  Blocking.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If it is there and is empty, or makes no sense.
@@ -84,8 +78,7 @@ class Growth:
             ) from None
 
     def write(self, root: Path) -> None:
-        """
-        Keep it; durable on return.  Blocking.
+        """Keep it; durable on return.  Blocking.
 
         @raise DiskFull: If there is no room.
         """

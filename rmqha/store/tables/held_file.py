@@ -1,5 +1,4 @@
-"""
-Up to where a member of a set was counted on to hold the log.
+"""Up to where a member of a set was counted on to hold the log.
 
 A member that was in the SyncStateSet may be elected with what it has, and so must not come back
 with less and say nothing: C{rmqha/held.json} says how far it was counted on.  A log that ends below
@@ -22,8 +21,7 @@ from rmqha.wire.store_layout import HELD, OWN_FOLDER
 
 @frozen(kw_only=True)
 class Held:
-    """
-    What is kept.
+    """What is kept.
 
     @ivar id: The member's controller id.
     @ivar epoch: The master epoch.
@@ -36,8 +34,7 @@ class Held:
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
-        """
-        Read a store's; C{None} without one.  Blocking.
+        """Read a store's; C{None} without one.  Blocking.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If it is there and makes no sense.
@@ -53,8 +50,7 @@ class Held:
         return cls(id=numbers[0], epoch=numbers[1], offset=numbers[2])
 
     def write(self, root: Path) -> None:
-        """
-        Keep it; durable on return.  Blocking.
+        """Keep it; durable on return.  Blocking.
 
         @raise DiskFull: If there is no room.
         """

@@ -1,5 +1,4 @@
-"""
-The tables of two nodes of one broker made one, offline.
+"""The tables of two nodes of one broker made one, offline.
 
 When roles change, each node may know what the other does not: a master what was committed in its
 last moments, a slave what was committed to it since.  Offsets only grow, so the higher is the
@@ -43,8 +42,7 @@ B = TypeVar("B", bound=Any)
 
 @define(kw_only=True)
 class MergedTables:
-    """
-    What two nodes know together.
+    """What two nodes know together.
 
     @ivar source: Where the other's tables are.
     @ivar offsets: The offsets of groups; C{None} if neither has any.
@@ -75,9 +73,7 @@ class MergedTables:
     faults: list[str] = field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """
-        For scripts.
-        """
+        """For scripts."""
         return {
             "from": str(self.source),
             "offsets": self.moved,
@@ -92,8 +88,7 @@ class MergedTables:
 
 
 def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> MergedTables:
-    """
-    Read two nodes' tables, and change nothing.  Blocking.
+    """Read two nodes' tables, and change nothing.  Blocking.
 
     @param root: The store's root.
     @param other: The other node's store, a copy of it, or a folder with its tables alone.
@@ -122,8 +117,7 @@ def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> Merge
 
 
 def write_merged(root: Path, merged: MergedTables) -> None:
-    """
-    Make them the tables of a store on which no node runs.  Blocking.
+    """Make them the tables of a store on which no node runs.  Blocking.
 
     @raise DiskFull: If there is no room; what was not written yet is as it was.
     """
@@ -139,8 +133,7 @@ def write_merged(root: Path, merged: MergedTables) -> None:
 
 
 class _Other:
-    """
-    The tables of the other node.
+    """The tables of the other node.
 
     @ivar folder: Where they are.
     @ivar root: Its store's root, C{None} where there is none.
@@ -156,9 +149,7 @@ class _Other:
         self.faults: list[str] = []
 
     def read(self, name: str) -> json_table.Table | None:
-        """
-        Read one.
-        """
+        """Read one."""
         if self._store is None:
             found = json_table.read_generation(self.folder / name)
             table, fault = found.table, found.fault
@@ -170,9 +161,7 @@ class _Other:
         return table
 
     def offsets(self) -> ConsumerOffsets | None:
-        """
-        The offsets of groups; with a store also what its journal has.
-        """
+        """The offsets of groups; with a store also what its journal has."""
         table = self.read(CONSUMER_OFFSETS)
         if self._store is not None:
             return read_offsets(self._store).offsets
@@ -182,8 +171,7 @@ class _Other:
 def _merge_deleted(
     merged: MergedTables, root: Path, other: Path, log: LogReader
 ) -> Collection[str]:
-    """
-    Merge what each has deleted.
+    """Merge what each has deleted.
 
     @return: The topics of which the other knows the last deletion.
     """
@@ -212,8 +200,7 @@ def _merge_offsets(
 
 
 def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> int:
-    """
-    Merge how far delay levels are.
+    """Merge how far delay levels are.
 
     @return: Where the other's log ended, in the words of its table; 0 if it does not say.
     """
@@ -243,8 +230,7 @@ def _merge_rows(
     cls: type[B],
     deleted: Collection[str] = (),
 ) -> tuple[tuple[str, ...], Collection[str]]:
-    """
-    Merge the tables of topics, or of groups.
+    """Merge the tables of topics, or of groups.
 
     @param deleted: What the other has deleted, and may have made again.
     @return: The names of the rows that only the other has, and of those that it has no more.

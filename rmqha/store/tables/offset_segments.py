@@ -1,5 +1,4 @@
-"""
-The journal of consumer offsets on the disk: what happened to them since their table was written.
+"""The journal of consumer offsets on the disk: what happened to them since their table was written.
 
 The table is written as a whole, every few seconds.  What a group committed since then would be
 lost in a crash, and its messages consumed again.  So each offset that changed is appended here
@@ -48,8 +47,7 @@ _LONGEST = (1 << 16) - 1
 
 @frozen
 class OffsetChange:
-    """
-    What one record says.
+    """What one record says.
 
     @ivar kind: Bits.
     @ivar key: C{topic@group}.
@@ -65,8 +63,7 @@ class OffsetChange:
 
 @frozen
 class Segment:
-    """
-    One file of the journal.
+    """One file of the journal.
 
     @ivar number: Files are applied in the order of their numbers.
     @ivar changes: What is in it, up to where it is whole.
@@ -82,16 +79,13 @@ class Segment:
 
 
 def encode_head(number: int) -> bytes:
-    """
-    What a file begins with.
-    """
+    """What a file begins with."""
     return _HEAD.pack(MAGIC, number)
 
 
 def encode_batch(changes: Iterable[OffsetChange]) -> bytes:
-    """
-    Records that are written together, and count together or not at all.  Empty if there are none;
-    what no client can have committed (more than 64 bits) is left to the table.
+    """Records that are written together, and count together or not at all.  Empty if there are
+    none; what no client can have committed (more than 64 bits) is left to the table.
     """
     parts = []
     for change in changes:
@@ -107,9 +101,7 @@ def encode_batch(changes: Iterable[OffsetChange]) -> bytes:
 
 
 def decode(number: int, data: bytes) -> Segment:
-    """
-    Read a file, up to the first batch that is not whole: a crash tears the last one.
-    """
+    """Read a file, up to the first batch that is not whole: a crash tears the last one."""
     if len(data) < _HEAD.size or _HEAD.unpack_from(data) != (MAGIC, number):
         return Segment(number, (), len(data))
     changes: list[OffsetChange] = []
@@ -139,8 +131,7 @@ def _records(payload: bytes) -> Iterator[OffsetChange]:
 
 
 def apply(table: dict[str, dict[int, int]], changes: Iterable[OffsetChange]) -> int:
-    """
-    Let changes happen to a table again.
+    """Let changes happen to a table again.
 
     @param table: Offsets by queue id by C{topic@group}.
     @return: How many changed it.
@@ -166,15 +157,12 @@ def apply(table: dict[str, dict[int, int]], changes: Iterable[OffsetChange]) -> 
 
 
 def folder_of(root: Path) -> Path:
-    """
-    Where the journal of a store is.
-    """
+    """Where the journal of a store is."""
     return root / OWN_FOLDER / OFFSET_JOURNAL
 
 
 def numbers_in(folder: Path) -> list[int]:
-    """
-    The numbers of the files there are, in their order.
+    """The numbers of the files there are, in their order.
 
     @raise FileUnreadable: If the system does not let them be listed.
     """
@@ -189,22 +177,17 @@ def numbers_in(folder: Path) -> list[int]:
 
 
 def name_of(number: int) -> str:
-    """
-    A file's name.
-    """
+    """A file's name."""
     return f"{number:020}{JOURNAL_SUFFIX}"
 
 
 def path_of(folder: Path, number: int) -> Path:
-    """
-    Where one file is.
-    """
+    """Where one file is."""
     return folder / name_of(number)
 
 
 def read(folder: Path, first: int) -> Iterator[Segment]:
-    """
-    Read the journal.
+    """Read the journal.
 
     @param first: From this file on.
     @raise FileUnreadable: If the system does not let one of them be read: offsets in it would go
@@ -217,8 +200,7 @@ def read(folder: Path, first: int) -> Iterator[Segment]:
 
 
 def forget(folder: Path, least: int) -> None:
-    """
-    Delete the files that no generation of the table needs any more.
+    """Delete the files that no generation of the table needs any more.
 
     @param least: The oldest one that is still needed.
     """
@@ -228,8 +210,7 @@ def forget(folder: Path, least: int) -> None:
 
 
 class SegmentWriter:
-    """
-    Appends to the journal.  All methods block; one is called at a time.
+    """Appends to the journal.  All methods block; one is called at a time.
 
     @ivar size: Bytes of the file that is written to.
     """
@@ -241,8 +222,7 @@ class SegmentWriter:
         self.size = 0
 
     def append(self, number: int, changes: Iterable[OffsetChange]) -> None:
-        """
-        Add a batch, durable on return.
+        """Add a batch, durable on return.
 
         @param number: Of the file; a new one is made when it is not the last call's.
         @raise OSError: If that failed.  Whatever is in the file then, nothing more must be written
@@ -268,9 +248,7 @@ class SegmentWriter:
             fsync_folder(self._folder)
 
     def close(self) -> None:
-        """
-        Let go of the file.
-        """
+        """Let go of the file."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = self._number = -1

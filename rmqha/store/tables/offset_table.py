@@ -1,5 +1,4 @@
-"""
-The table of consumer offsets as it was when its last writer ended: the file, and the journal of
+"""The table of consumer offsets as it was when its last writer ended: the file, and the journal of
 what happened since.
 
 Source: docs/protocol/store.rst, The journal of consumer offsets.
@@ -20,8 +19,7 @@ from rmqha.wire.store_layout import CONSUMER_OFFSETS
 
 @frozen(kw_only=True)
 class OffsetsRead:
-    """
-    The offsets of a store.
+    """The offsets of a store.
 
     @ivar offsets: They; C{None} if there are none.
     @ivar file: How it stands with the file.
@@ -44,8 +42,7 @@ class OffsetsRead:
 
 
 def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
-    """
-    Read the offsets of a store.  Blocking.
+    """Read the offsets of a store.  Blocking.
 
     @param own: Whether the caller is the one who writes the table next: then what is wrong with
         the file is said in the log, and a file that is not taken is moved aside.
@@ -90,8 +87,7 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
 
 
 def write_offsets(tables: CheckedTables, offsets: ConsumerOffsets, read: OffsetsRead) -> None:
-    """
-    Write the table of a store on which no node runs; what the journal says is in it.  Blocking.
+    """Write the table of a store on which no node runs; what the journal says is in it.  Blocking.
 
     @param read: What was read before, with C{own}.
     @raise DiskFull: If there is no room.

@@ -1,5 +1,4 @@
-"""
-Which of a table's two files is taken: its own, or the C{.bak}.
+"""Which of a table's two files is taken: its own, or the C{.bak}.
 
 What is not as it was written was changed by the disk, by an operator's editor, or by another
 program that ran on the store, and the C{.bak} tells them apart.  RocketMQ's own brokers leave there
@@ -24,9 +23,7 @@ from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 class Source(StrEnum):
-    """
-    What a table is read from, and how sure that is.
-    """
+    """What a table is read from, and how sure that is."""
 
     PRESENT = "present"
     """Its own file, which is as we wrote it; or there are no checksums."""
@@ -49,8 +46,7 @@ class Source(StrEnum):
 
 @frozen(kw_only=True)
 class Content:
-    """
-    One of a table's two files.
+    """One of a table's two files.
 
     @ivar name: Its name.
     @ivar data: What is in it; C{None} if there is no such file.
@@ -67,23 +63,18 @@ class Content:
 
     @property
     def is_unknown(self) -> bool:
-        """
-        Whether the system does not let it be read.
-        """
+        """Whether the system does not let it be read."""
         return isinstance(self.unreadable, FileUnreadable)
 
     def among(self, known: tuple[Fingerprint, ...]) -> Fingerprint | None:
-        """
-        Which of some generations it is.
-        """
+        """Which of some generations it is."""
         data = self.data
         return None if data is None else next((each for each in known if each.fits(data)), None)
 
 
 @frozen(kw_only=True)
 class TableVerdict:
-    """
-    What is taken for a table.
+    """What is taken for a table.
 
     @ivar fault: What is wrong with its own file; empty if nothing is.
     @ivar generation: Which generation is taken; C{None} if it is not known.
@@ -95,8 +86,7 @@ class TableVerdict:
 
 
 def judge(present: Content, backup: Callable[[], Content], known: Known | None) -> TableVerdict:
-    """
-    Decide which of a table's files is taken.
+    """Decide which of a table's files is taken.
 
     @param backup: Reads the C{.bak}, which is not needed as a rule.
     @param known: C{None} if there are no checksums of this table.
@@ -135,9 +125,7 @@ def _unchecked(present: Content, backup: Content) -> TableVerdict:
 
 
 def _fault(present: Content, known: Known) -> str:
-    """
-    What is wrong with a table's own file, which is not what we wrote there.
-    """
+    """What is wrong with a table's own file, which is not what we wrote there."""
     if present.table is None:
         return present.fault
     newest = known.present[0] if known.present else None
@@ -150,8 +138,7 @@ def _fault(present: Content, known: Known) -> str:
 
 @frozen(kw_only=True)
 class TableRead:
-    """
-    What was found where a table should be.
+    """What was found where a table should be.
 
     @ivar table: The table; C{None} if there is none.
     @ivar source: What it was read from.
@@ -167,16 +154,12 @@ class TableRead:
 
     @property
     def older(self) -> bool:
-        """
-        Whether something else was read than the table's own file, or nothing where one was.
-        """
+        """Whether something else was read than the table's own file, or nothing where one was."""
         return bool(self.fault) and self.source in (Source.BACKUP, Source.NOTHING)
 
 
 class LateContent:
-    """
-    A file that is read when it is wanted, once.
-    """
+    """A file that is read when it is wanted, once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -190,9 +173,7 @@ class LateContent:
 
 @frozen(kw_only=True)
 class TableLook:
-    """
-    A table's two files, what is known of them, and which one is taken.
-    """
+    """A table's two files, what is known of them, and which one is taken."""
 
     path: Path
     known: Known | None
@@ -201,8 +182,7 @@ class TableLook:
     verdict: TableVerdict
 
     def check(self) -> None:
-        """
-        Go no further without knowing what is there.
+        """Go no further without knowing what is there.
 
         @raise FileUnreadable: If the system does not let a file be read by which it is decided
             what is taken.
@@ -213,8 +193,7 @@ class TableLook:
             raise unknown.unreadable
 
     def read(self) -> TableRead:
-        """
-        What is taken for the table.
+        """What is taken for the table.
 
         @raise FileUnreadable: As L{check} says.
         @raise TableUnreadable: If something is there and nothing of it makes sense.
@@ -238,9 +217,7 @@ class TableLook:
         return TableRead(table=table, source=source, fault=self.verdict.fault, journal=journal)
 
     def going_on(self) -> Known:
-        """
-        What is known when that was taken, and what was not is moved aside.
-        """
+        """What is known when that was taken, and what was not is moved aside."""
         source, generation = self.verdict.source, self.verdict.generation
         before = self.known.before if self.known is not None else _of(self.backup())
         if source is Source.BACKUP:
@@ -251,16 +228,12 @@ class TableLook:
         return Known(_of(self.present) if generation is None else (generation,), before)
 
     def accepted(self) -> Known:
-        """
-        What is known when the file is right as it is.
-        """
+        """What is known when the file is right as it is."""
         return Known(_of(self.present), _of(self.backup()))
 
 
 def content_of(path: Path) -> Content:
-    """
-    Read one file.
-    """
+    """Read one file."""
     try:
         data = json_table.read_file(path)
     except FileUnreadable as error:
@@ -280,9 +253,7 @@ def _of(content: Content) -> tuple[Fingerprint, ...]:
 
 
 def look_at(path: Path, known: Known | None) -> TableLook:
-    """
-    Read what is there.
-    """
+    """Read what is there."""
     backup = LateContent(path.with_name(path.name + BACKUP_SUFFIX))
     present = content_of(path)
     verdict = judge(present, backup, known)

@@ -1,3 +1,1 @@
-"""
-Many records at once, as numpy and Arrow columns, by kernels in two equal forms.
-"""
+"""Many records at once, as numpy and Arrow columns, by kernels in two equal forms."""

@@ -1,6 +1,5 @@
-"""
-What the loops of L{rmqha.wire.columnar._numba_kernels} and L{rmqha.wire.columnar._numba_rows} are
-made of.
+"""What the loops of L{rmqha.wire.columnar._numba_kernels} and L{rmqha.wire.columnar._numba_rows}
+are made of.
 
 Signatures are fixed, so nothing is ever compiled later than when a module is imported, and
 the loops run without the interpreter's lock.
@@ -29,9 +28,7 @@ WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
 
 
 def compiled(signature: Any) -> Callable[[_Loop], _Loop]:
-    """
-    Compile a function now, or load what an earlier run compiled.
-    """
+    """Compile a function now, or load what an earlier run compiled."""
 
     def compile_now(function: _Loop) -> _Loop:
         try:
@@ -49,33 +46,25 @@ store_extra = compiled(int64(int64))(layout.store_extra)
 
 @compiled(int64(BYTES, int64))
 def i16(data: Array, at: int) -> Any:
-    """
-    Read two bytes as a signed number, the highest first.
-    """
+    """Read two bytes as a signed number, the highest first."""
     return int64(np.int8(data[at])) << 8 | int64(data[at + 1])
 
 
 @compiled(int64(BYTES, int64))
 def i32(data: Array, at: int) -> Any:
-    """
-    Read four bytes as a signed number, the highest first.
-    """
+    """Read four bytes as a signed number, the highest first."""
     return i16(data, at) << 16 | int64(data[at + 2]) << 8 | int64(data[at + 3])
 
 
 @compiled(int64(BYTES, int64))
 def i64(data: Array, at: int) -> Any:
-    """
-    Read eight bytes as a signed number, the highest first.
-    """
+    """Read eight bytes as a signed number, the highest first."""
     return i32(data, at) << 32 | (i32(data, at + 4) & 0xFFFFFFFF)
 
 
 @compiled(uint32(BYTES, int64, int64, uint32))
 def java_hash(data: Array, start: int, end: int, value: Any) -> Any:
-    """
-    Java's hash of ASCII text that goes on from that of what stands before it.
-    """
+    """Java's hash of ASCII text that goes on from that of what stands before it."""
     for index in range(start, end):
         value = np.uint32(value * np.uint32(31) + np.uint32(data[index]))
     return value
@@ -83,9 +72,7 @@ def java_hash(data: Array, start: int, end: int, value: Any) -> Any:
 
 @compiled(boolean(BYTES, int64, int64, int64))
 def same_bytes(data: Array, one: int, other: int, length: int) -> bool:
-    """
-    Whether the same bytes stand at two places.
-    """
+    """Whether the same bytes stand at two places."""
     for index in range(length):  # noqa: SIM110 numba knows no generators
         if data[one + index] != data[other + index]:
             return False
@@ -94,8 +81,7 @@ def same_bytes(data: Array, one: int, other: int, length: int) -> bool:
 
 @compiled(int64(BYTES, int64, int64, int64, int64, int64[:, :]))
 def number_of(data: Array, start: int, length: int, last: int, count: int, topics: Array) -> Any:
-    """
-    The number of a topic.
+    """The number of a topic.
 
     @param last: The number of the row before: usually it is the same topic.
     @param count: How many topics there are; a new one gets this number.
@@ -118,14 +104,10 @@ def number_of(data: Array, start: int, length: int, last: int, count: int, topic
 
 
 def as_bytes(buf: memoryview) -> Array:
-    """
-    A buffer as the loops take it.
-    """
+    """A buffer as the loops take it."""
     return np.frombuffer(buf.toreadonly(), np.uint8)
 
 
 def words_of(data: Array) -> Array:
-    """
-    Eight bytes as one number, the lowest first, at every place that has so many behind it.
-    """
+    """Eight bytes as one number, the lowest first, at every place that has so many behind it."""
     return np.ndarray((max(0, len(data) - 7),), np.uint64, data, 0, (1,))

@@ -1,5 +1,4 @@
-"""
-One pass over records for numba: follow them, put all rules to them, check their bodies, and
+"""One pass over records for numba: follow them, put all rules to them, check their bodies, and
 read their fixed fields while their first bytes are at hand.
 
 It is linked to isal's CRC, so it is imported only where that was found
@@ -61,9 +60,7 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
 @compiled(uint64(WORDS, int64))
 def _w64(words: Array, at: int) -> Any:
-    """
-    Read eight bytes, the highest first.
-    """
+    """Read eight bytes, the highest first."""
     word = words[at]
     word = (word >> _8 & _PAIRS) | (word & _PAIRS) << _8
     word = (word >> _16 & _FOURS) | (word & _FOURS) << _16
@@ -72,9 +69,7 @@ def _w64(words: Array, at: int) -> Any:
 
 @compiled(int64(WORDS, int64))
 def _w32(words: Array, at: int) -> Any:
-    """
-    Read four bytes as a signed number, the highest first; four more have to be there.
-    """
+    """Read four bytes as a signed number, the highest first; four more have to be there."""
     return int64(np.int32(_w64(words, at) >> _32))
 
 
@@ -114,8 +109,7 @@ def _heads(
     ends: Array,
     bodies: Array,
 ) -> int:
-    """
-    @param topics: As for L{number_of}.
+    """@param topics: As for L{number_of}.
     @param odd: For each topic, whether it is more than ASCII.
     @param ends: Where each body ends in C{bodies}; empty if they are not copied.
     @return: How many records are good; -1 if there are too many topics.
@@ -200,8 +194,7 @@ def heads(
     nul_is_torn: bool,
     bodies: bool,
 ) -> kernels_numpy.FixedColumns:
-    """
-    Find the sound records at the front of a buffer, and read their fixed fields.
+    """Find the sound records at the front of a buffer, and read their fixed fields.
 
     What stands behind them is not sound, is not whole, or is the blank.
 
@@ -257,8 +250,6 @@ def heads(
 
 
 def _tight(letters: Array, size: int) -> Array:
-    """
-    The front of an array, alone if most of it is not used.
-    """
+    """The front of an array, alone if most of it is not used."""
     used = letters[:size]
     return used.copy() if 4 * size < 3 * len(letters) else used

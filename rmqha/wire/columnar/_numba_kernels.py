@@ -1,5 +1,4 @@
-"""
-The inner loops of L{rmqha.wire.columnar.kernels_numpy} for numba, from the extra C{fast}.
+"""The inner loops of L{rmqha.wire.columnar.kernels_numpy} for numba, from the extra C{fast}.
 
 Importing this module compiles them, or loads what an earlier run compiled; only
 L{rmqha.wire.columnar.kernels.warm_up} does so.  The signatures are fixed, so nothing is ever
@@ -118,9 +117,7 @@ def _positive(value: int) -> Any:
 
 @compiled(int64(BYTES, int64, int64))
 def _number(data: Array, start: int, end: int) -> Any:
-    """
-    Read up to 8 bytes as a big-endian number; 0 for more bytes.
-    """
+    """Read up to 8 bytes as a big-endian number; 0 for more bytes."""
     value = 0
     if end - start <= 8:
         for index in range(start, end):
@@ -152,8 +149,7 @@ def _columns(
     key_hash: Array,
     topics: Array,
 ) -> tuple[int, int]:
-    """
-    @param narrow: For topic, queue id and flags of each row.
+    """@param narrow: For topic, queue id and flags of each row.
     @param wide: For queue offset, store time and tags of each row.
     @param topics: For first byte, length and hash of each topic, and in its last row a
         table of twice as many places as there are rows, 0 or the topic's number plus one.
@@ -216,9 +212,7 @@ def _columns(
 
 
 def follow(buf: memoryview, stop: int) -> Array:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.follow}.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.follow}."""
     positions = np.empty(max(stop, 0) // MIN_RECORD + 1, np.int64)
     return positions[: _follow(as_bytes(buf), stop, positions)].copy()
 
@@ -226,9 +220,7 @@ def follow(buf: memoryview, stop: int) -> Array:
 def rules(
     buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool
 ) -> kernels_numpy.Bodies:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.rules}.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.rules}."""
     rows = len(chain) - 1
     starts, ends, crc = np.empty((3, rows), np.int64)
     odd = np.zeros(rows, np.bool_)
@@ -243,9 +235,7 @@ def rules(
 
 
 def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.columns}.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.columns}."""
     rows = len(starts)
     narrow, wide = np.empty((3, rows), np.int32), np.empty((3, rows), np.int64)
     is_ascii = np.empty(rows, np.bool_)
@@ -287,8 +277,7 @@ def _crcs(data: Array, starts: Array, ends: Array, found: Array) -> None:
 
 
 def _native_crcs() -> Callable[[memoryview, Array, Array], Array]:
-    """
-    Call the C function under isal's C{crc32} without an interpreter in between.
+    """Call the C function under isal's C{crc32} without an interpreter in between.
 
     ISA-L documents C{crc32_gzip_refl}; that isal's extension module lets others link
     to it is luck (measured: 35 ns instead of 400 for 760 bytes), so we ask for it and

@@ -1,6 +1,4 @@
-"""
-The loops of L{rmqha.wire.columnar.decoder} for numba.
-"""
+"""The loops of L{rmqha.wire.columnar.decoder} for numba."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def _number_topics(
 
 @compiled(uint64(BYTES, uint64))
 def _last_word(data: Array, place: Any) -> Any:
-    """
-    Fewer than eight bytes as one number, the first one lowest; the rest are ones.
-    """
+    """Fewer than eight bytes as one number, the first one lowest; the rest are ones."""
     value = ~np.uint64(0)
     last = np.uint64(len(data))
     while last > place:
@@ -96,8 +92,7 @@ def _properties(
     names_out: Array,
     values_out: Array,
 ) -> int:
-    """
-    Eight bytes are looked at together: one below 3 borrows from its highest bit, and so may
+    """Eight bytes are looked at together: one below 3 borrows from its highest bit, and so may
     a 3 behind it.
 
     @param words: The same bytes, eight at each place.
@@ -186,8 +181,8 @@ def _properties(
 
 @compiled(types.void(BYTES, int64[:], int64[:, :]))
 def _layout(data: Array, positions: Array, found: Array) -> None:
-    """
-    @param found: The columns of L{rmqha.wire.columnar.kernels_numpy.StringLayout}, one row each.
+    """@param found: The columns of L{rmqha.wire.columnar.kernels_numpy.StringLayout}, one row
+    each.
     """
     for row in range(len(positions)):
         position = positions[row]
@@ -204,9 +199,7 @@ def _layout(data: Array, positions: Array, found: Array) -> None:
 
 
 def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.number}.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.number}."""
     numbers = np.empty(len(starts), np.int32)
     topics = np.zeros((4, 2 * len(starts)), np.int64)
     count = _number_topics(as_bytes(buf), starts, lengths, numbers, topics)
@@ -220,9 +213,7 @@ def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], A
 def properties(
     buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
 ) -> kernels_numpy.Properties:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.properties}.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.properties}."""
     rows = len(starts)
     found_start, found_end = np.zeros((2, len(names), rows), np.int64)
     bounds = np.cumsum([0, *map(len, names)]).astype(np.uint64)
@@ -263,9 +254,7 @@ def properties(
 
 
 def layout(buf: memoryview, position: Array) -> kernels_numpy.StringLayout:
-    """
-    See L{rmqha.wire.columnar.kernels_numpy.layout}; the records have to be valid.
-    """
+    """See L{rmqha.wire.columnar.kernels_numpy.layout}; the records have to be valid."""
     found = np.empty((6, len(position)), np.int64)
     _layout(as_bytes(buf), position, found)
     return kernels_numpy.StringLayout(*found)

@@ -1,6 +1,4 @@
-"""
-Texts of many rows written one behind the other, for numba.
-"""
+"""Texts of many rows written one behind the other, for numba."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ def _gather(data: Array, starts: Array, ends: Array, out: Array) -> None:
 
 @compiled(int64(OUT, int64, int64))
 def _decimal(out: Array, place: int, value: int) -> Any:
-    """
-    Write a number.
+    """Write a number.
 
     @return: The place behind it.
     """
@@ -101,8 +98,7 @@ def _offset_ids(ips: Array, ports: Array, places: Array, out: Array, out_words: 
 
 
 def gather(buf: memoryview, starts: Array, ends: Array, out: Array) -> None:
-    """
-    Copy parts of a buffer, one behind the other.
+    """Copy parts of a buffer, one behind the other.
 
     @param out: As long as all of them together.
     """
@@ -110,8 +106,7 @@ def gather(buf: memoryview, starts: Array, ends: Array, out: Array) -> None:
 
 
 def hosts(ips: Array, ports: Array) -> tuple[Array, Array]:
-    """
-    Write IPv4 hosts and ports as C{1.2.3.4:5}.
+    """Write IPv4 hosts and ports as C{1.2.3.4:5}.
 
     @param ips: C{uint32}.
     @param ports: C{int32}.
@@ -124,8 +119,7 @@ def hosts(ips: Array, ports: Array) -> tuple[Array, Array]:
 
 
 def offset_ids(ips: Array, ports: Array, places: Array) -> Array:
-    """
-    Write ids of a store host and a physical offset, 32 letters each.
+    """Write ids of a store host and a physical offset, 32 letters each.
 
     @param places: The physical offsets.
     """

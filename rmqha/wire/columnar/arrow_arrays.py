@@ -1,5 +1,4 @@
-"""
-Arrow columns from the places of strings and numbers in a block of the log.
+"""Arrow columns from the places of strings and numbers in a block of the log.
 
 With numba strings are copied one behind the other.  Without it Arrow does so: the block is
 taken for one long column in which every second item is wanted.
@@ -38,8 +37,7 @@ def binaries(
     *,
     utf8: bool = False,
 ) -> Any:
-    """
-    Copy parts of a buffer into a column of bytes.
+    """Copy parts of a buffer into a column of bytes.
 
     @param start: Where each part starts.
     @param end: Where it ends; where it starts in rows that have none.
@@ -74,8 +72,7 @@ def binaries(
 
 
 def strung(ends: Array, letters: Array, kind: Any) -> Any:
-    """
-    A column of texts that stand one behind the other.
+    """A column of texts that stand one behind the other.
 
     @param ends: Where each begins, and where the last one ends, C{int32}.
     @param letters: The texts, C{uint8}.
@@ -85,9 +82,7 @@ def strung(ends: Array, letters: Array, kind: Any) -> Any:
 
 
 def as_text(column: Any) -> Any:
-    """
-    Take bytes for text: what is not UTF-8 becomes U+FFFD, as in RocketMQ.
-    """
+    """Take bytes for text: what is not UTF-8 becomes U+FFFD, as in RocketMQ."""
     try:
         return column.cast(pa.string())
     except pa.ArrowInvalid:
@@ -98,9 +93,7 @@ def as_text(column: Any) -> Any:
 
 
 def times(milliseconds: Array, present: Array | None = None) -> Any:
-    """
-    A column of times; one outside years 1 to 9999 is null: it is a producer's word.
-    """
+    """A column of times; one outside years 1 to 9999 is null: it is a producer's word."""
     good = (milliseconds >= EARLIEST) & (milliseconds <= LATEST)
     if present is not None:
         good &= present
@@ -125,8 +118,7 @@ def _address6(host: bytes) -> str:
 
 
 def hosts(heads: FixedFields, which: str) -> Any:
-    """
-    A column of addresses, C{1.2.3.4:5} or C{[::1]:5}.
+    """A column of addresses, C{1.2.3.4:5} or C{[::1]:5}.
 
     @param which: C{born} or C{store}.
     """
@@ -146,9 +138,7 @@ def hosts(heads: FixedFields, which: str) -> Any:
 
 
 def _longer(heads: FixedFields, which: str) -> Array:
-    """
-    The rows whose host is of IPv6.
-    """
+    """The rows whose host is of IPv6."""
     return np.flatnonzero(heads.sys_flag & (BORN_IP6 if which == "born" else STORE_IP6))
 
 
@@ -160,9 +150,7 @@ def _host6(heads: FixedFields, which: str, row: int) -> bytes:
 
 
 def _offset_ids(ip: Array, port: Array, places: Array) -> Array:
-    """
-    Ids of store host and physical offset, 32 letters each.
-    """
+    """Ids of store host and physical offset, 32 letters each."""
     ids = np.empty(len(ip), [("ip", ">u4"), ("port", ">i4"), ("offset", ">i8")])
     ids["ip"], ids["port"], ids["offset"] = ip, port, places
     halves = ids.view(np.uint8).reshape(-1, 16)
@@ -173,9 +161,7 @@ def _offset_ids(ip: Array, port: Array, places: Array) -> Array:
 
 
 def offset_ids(heads: FixedFields, base: int) -> Any:
-    """
-    A column of ids that tell where a record is: store host and physical offset.
-    """
+    """A column of ids that tell where a record is: store host and physical offset."""
     ip, port, places = heads.column("store_ip"), heads.column("store_port"), heads.start + base
     letters = (chosen().offset_ids or _offset_ids)(ip, port, places)
     short = strung(np.arange(0, 32 * len(heads) + 1, 32, dtype=np.int32), letters, pa.string())

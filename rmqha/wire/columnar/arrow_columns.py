@@ -1,5 +1,4 @@
-"""
-The columns of rows, each with its type and how it is made of records.
+"""The columns of rows, each with its type and how it is made of records.
 
 Importing this module needs pyarrow, from the extra C{pipeline}.
 """
@@ -91,8 +90,7 @@ _STORED = 1
 
 @frozen(eq=False)
 class ColumnSource:
-    """
-    What columns are made of.
+    """What columns are made of.
 
     @ivar heads: The records.
     @ivar base: Physical offset of their buffer's first byte.
@@ -109,14 +107,11 @@ class ColumnSource:
 
     @property
     def ascii(self) -> bool:
-        """
-        Whether it is sure that all properties are ASCII.
-        """
+        """Whether it is sure that all properties are ASCII."""
         return self.found is not None and self.found.ascii
 
     def value(self, name: bytes, utf8: bool = False) -> Any:
-        """
-        A property as a column of bytes, null where there is none.
+        """A property as a column of bytes, null where there is none.
 
         @param utf8: Whether it is a column of text, known to be UTF-8.
         """
@@ -126,9 +121,7 @@ class ColumnSource:
         return binaries(self.heads.buf, start, end, end > 0, utf8=utf8)
 
     def texts(self, name: bytes, rows: Array) -> list[bytes]:
-        """
-        A property of some rows, empty where there is none.
-        """
+        """A property of some rows, empty where there is none."""
         assert self.found is not None, "a wanted property is looked for"
         row = self.names.index(name)
         starts, ends = self.found.start[row][rows], self.found.end[row][rows]
@@ -165,8 +158,7 @@ def _topic(rows: ColumnSource) -> Any:
 
 
 def _pairs(rows: ColumnSource) -> tuple[Any, Any, Any]:
-    """
-    Where each row's pairs start, all names, all values: as bytes, or as text if that is
+    """Where each row's pairs start, all names, all values: as bytes, or as text if that is
     sure to be the same.
     """
     assert rows.found is not None, "pairs are looked for"
@@ -196,9 +188,7 @@ def _properties(rows: ColumnSource) -> Any:
 
 
 def _merged(offsets: Any, names: Any, values: Any) -> Any:
-    """
-    A map of pairs whose names may be equal now that they are text; the last one counts.
-    """
+    """A map of pairs whose names may be equal now that they are text; the last one counts."""
     places = offsets.to_pylist()
     pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
     maps = [dict(pairs[start:end]) for start, end in pairwise(places)]
@@ -233,9 +223,7 @@ def _real_queue_id(rows: ColumnSource) -> Any:
 
 
 def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
-    """
-    When a waiting message is due: by its level, or at the time it says.
-    """
+    """When a waiting message is due: by its level, or at the time it says."""
     heads = rows.heads
     topics, topic = heads.topics
     if SCHEDULE_TOPIC not in topics and TIMER_TOPIC not in topics:
@@ -295,16 +283,12 @@ MAKERS: dict[str, Callable[[ColumnSource], Any]] = {
 
 
 class BatchMaker:
-    """
-    Makes the batches of one selection of columns.
-    """
+    """Makes the batches of one selection of columns."""
 
     def __init__(
         self, columns: Sequence[str], broker_name: str | None, levels: DelayLevels
     ) -> None:
-        """
-        @param columns: Keys of L{TYPES}.
-        """
+        """@param columns: Keys of L{TYPES}."""
         name = pa.scalar(broker_name, pa.string())
         own: dict[str, Callable[[ColumnSource], Any]] = {
             "broker_name": lambda rows: pa.repeat(name, len(rows.heads)),
@@ -316,16 +300,13 @@ class BatchMaker:
         self._pairs = not {"properties", "headers"}.isdisjoint(columns)
 
     def schema(self, names: Sequence[str]) -> pa.Schema:
-        """
-        The columns under other names.
-        """
+        """The columns under other names."""
         return pa.schema(list(zip(names, self._types, strict=True)))
 
     def batch(
         self, schema: pa.Schema, heads: FixedFields, base: int, bodies: dict[int, bytes] | None
     ) -> pa.RecordBatch:
-        """
-        Make the columns of some records.
+        """Make the columns of some records.
 
         @param bodies: Bodies that were decompressed, by row.
         """

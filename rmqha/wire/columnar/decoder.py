@@ -1,5 +1,4 @@
-"""
-Rows of a log: a block of its bytes in, an Arrow batch of the columns asked for out.
+"""Rows of a log: a block of its bytes in, an Arrow batch of the columns asked for out.
 
 What is a record is decided by L{rmqha.wire.columnar.record_blocks.walk}, as for dispatch and
 recovery; odd properties are read as RocketMQ reads them.  Only what is asked for is computed.
@@ -100,15 +99,12 @@ STYLES: Mapping[str, Mapping[str, str]] = {
 
 
 def all_columns(style: str = "rmqha") -> tuple[str, ...]:
-    """
-    The columns of a style that come unasked, in order.
-    """
+    """The columns of a style that come unasked, in order."""
     return tuple(name for name, column in STYLES[style].items() if column not in MORE_COLUMNS)
 
 
 def columns_of(names: Sequence[str], style: str = "rmqha") -> dict[str, str]:
-    """
-    What each name means in a style.
+    """What each name means in a style.
 
     @raise ColumnUnknown: If a name means nothing there.
     """
@@ -122,8 +118,7 @@ def columns_of(names: Sequence[str], style: str = "rmqha") -> dict[str, str]:
 
 
 class Decoder:
-    """
-    Makes rows of blocks of a log.
+    """Makes rows of blocks of a log.
 
     @ivar schema: The schema of every batch.
     @ivar last: Where the last record starts that was passed, chosen or not; -1 if none was.
@@ -144,8 +139,7 @@ class Decoder:
         max_decompressed: int = DECOMPRESSED_MOST,
         keep: Callable[[FixedFields], Array] | None = None,
     ) -> None:
-        """
-        @param columns: Names of the style, in the order of the schema.
+        """@param columns: Names of the style, in the order of the schema.
         @param verify_crc: Whether bodies are checked.
         @param decompress: Whether compressed bodies are made whole; their other columns
             stay as they are stored.
@@ -178,8 +172,7 @@ class Decoder:
         file_end: int | None = None,
         nul_is_torn: bool = False,
     ) -> tuple[pa.RecordBatch, int]:
-        """
-        Make rows of the whole records at the front of a block.
+        """Make rows of the whole records at the front of a block.
 
         A blank that ends the file is passed over without its bytes being asked for, so
         that more may be consumed than the block has.  Rows before damage are given first;
@@ -238,8 +231,7 @@ class Decoder:
         return self._maker.batch(self.schema, heads, base, bodies), used
 
     def _inflated(self, heads: FixedFields, base: int) -> tuple[dict[int, bytes], int]:
-        """
-        Decompress bodies.
+        """Decompress bodies.
 
         @return: The bodies by row, and how many rows go with them: up to the first that
             cannot be decompressed, and no more than as many bytes as one body may have
@@ -266,9 +258,7 @@ class Decoder:
 
 
 def _blank(view: memoryview, position: int, base: int, file_end: int | None) -> int:
-    """
-    Size of the blank at a position, 0 if there is none.
-    """
+    """Size of the blank at a position, 0 if there is none."""
     if len(view) - position < MIN_BLANK or magic_at(view, position) != MAGIC_BLANK:
         return 0
     size = int.from_bytes(view[position : position + 4], "big", signed=True)
@@ -277,9 +267,7 @@ def _blank(view: memoryview, position: int, base: int, file_end: int | None) -> 
 
 
 def _damage(view: memoryview, found: Block) -> RecordDamaged:
-    """
-    What is wrong at the end of a block; where the next record is, if that is sure.
-    """
+    """What is wrong at the end of a block; where the next record is, if that is sure."""
     assert found.fault is not None, "there is damage"
     position = found.end - found.base
     announced = int.from_bytes(view[position : position + 4], "big", signed=True)

@@ -1,5 +1,4 @@
-"""
-What dispatch needs from many records at once.
+"""What dispatch needs from many records at once.
 
 The results are those of L{rmqha.wire.log.record.dispatch_fields}, row by row.  Rows that
 are unusual go through it: properties that are not ASCII (Java hashes UTF-16 units,
@@ -25,8 +24,7 @@ from rmqha.wire.names import SCHEDULE_TOPIC
 
 @frozen(kw_only=True, eq=False)
 class DispatchRows:
-    """
-    The dispatch fields of a block's records, one row a record.
+    """The dispatch fields of a block's records, one row a record.
 
     @ivar topics: The topics that occur, each once.
     @ivar topic: Index into C{topics}, C{int32}.
@@ -57,8 +55,7 @@ class DispatchRows:
 
 
 def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
-    """
-    Read the dispatch fields of a block's records.
+    """Read the dispatch fields of a block's records.
 
     @param buf: The buffer that was given to L{walk<rmqha.wire.columnar.record_blocks.walk>}.
     @param levels: The broker's delay levels.
@@ -107,9 +104,7 @@ def _scalar(
 
 
 def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
-    """
-    Row and hash of each key of the rows.
-    """
+    """Row and hash of each key of the rows."""
     pairs = [
         (row, key_hash(record.topic, key))
         for row, record in zip(rows.tolist(), fields, strict=True)
@@ -120,9 +115,7 @@ def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
 
 
 def _few(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
-    """
-    Do with the scalar codec what would not repay numpy's fixed cost.
-    """
+    """Do with the scalar codec what would not repay numpy's fixed cost."""
     rows = np.arange(len(block.start))
     slow = _scalar(buf, block, rows, levels)
     numbers = {name: number for number, name in enumerate({row.topic: None for row in slow})}

@@ -1,5 +1,4 @@
-"""
-The fixed fields of many records as numpy columns.
+"""The fixed fields of many records as numpy columns.
 
 One gather copies the first 88 bytes of every record side by side, as a record with two
 IPv4 hosts lays them out; records with a longer host are read again where their fields
@@ -29,8 +28,7 @@ _MOVED = [name for name, field in FIELDS.items() if field.moved_by]
 
 @define(eq=False, slots=False)
 class FixedFields:
-    """
-    What stands in the headers of valid records, one row a record.
+    """What stands in the headers of valid records, one row a record.
 
     @ivar buf: The bytes of the log.
     @ivar start: Where in C{buf} each record starts, C{int64}.
@@ -44,8 +42,7 @@ class FixedFields:
     fields: FixedColumns | None = field(default=None, repr=False)
 
     def only(self, rows: Array) -> FixedFields:
-        """
-        Some of the rows.
+        """Some of the rows.
 
         @param rows: Their numbers, ascending, or a truth value each.
         """
@@ -56,9 +53,7 @@ class FixedFields:
         return len(self.start)
 
     def column(self, name: str) -> Array:
-        """
-        One field of L{HEAD}, in the machine's byte order.
-        """
+        """One field of L{HEAD}, in the machine's byte order."""
         if self.fields is not None and (read := _read(self.fields, name)) is not None:
             return read
         found: Array = self._head[name]
@@ -79,32 +74,24 @@ class FixedFields:
 
     @cached_property
     def sys_flag(self) -> Array:
-        """
-        Each record's flag bits, C{int32}.
-        """
+        """Each record's flag bits, C{int32}."""
         return self.column("sys_flag")
 
     @cached_property
     def store_timestamp(self) -> Array:
-        """
-        When each record was stored, in milliseconds since 1970, C{int64}.
-        """
+        """When each record was stored, in milliseconds since 1970, C{int64}."""
         return self.column("store_timestamp")
 
     @cached_property
     def has_unit(self) -> Array:
-        """
-        Whether the record gets a queue unit: halves and rollbacks do not.
-        """
+        """Whether the record gets a queue unit: halves and rollbacks do not."""
         return has_unit(self.sys_flag)
 
     # --- where the strings are ------------------------------------------------
 
     @cached_property
     def layout(self) -> StringLayout:
-        """
-        Where body, topic and properties are.
-        """
+        """Where body, topic and properties are."""
         if not len(self):
             return StringLayout(*np.empty((6, 0), np.int64))
         if self.fields is not None:
@@ -113,37 +100,27 @@ class FixedFields:
 
     @property
     def body(self) -> Array:
-        """
-        Position of the body's first byte.
-        """
+        """Position of the body's first byte."""
         return self.layout.body
 
     @cached_property
     def body_end(self) -> Array:
-        """
-        Position just past the body.
-        """
+        """Position just past the body."""
         return self.layout.body + self.layout.body_length
 
     @property
     def properties_start(self) -> Array:
-        """
-        Position of the first byte of the properties.
-        """
+        """Position of the first byte of the properties."""
         return self.layout.properties
 
     @cached_property
     def end(self) -> Array:
-        """
-        Position just past the record, and its properties.
-        """
+        """Position just past the record, and its properties."""
         return self.start + self.size
 
     @cached_property
     def topics(self) -> tuple[list[str], Array]:
-        """
-        The topics that occur, and the number of each row's.
-        """
+        """The topics that occur, and the number of each row's."""
         if not len(self):
             return [], np.empty(0, np.int32)
         if self.fields is not None:
@@ -152,9 +129,7 @@ class FixedFields:
 
 
 def _read(fields: FixedColumns, name: str) -> Array | None:
-    """
-    A field that was read before.
-    """
+    """A field that was read before."""
     found: Array
     if name in WIDE:
         found = fields.wide[WIDE.index(name)]

@@ -1,5 +1,4 @@
-"""
-The choice who runs the inner loops of L{rmqha.wire.columnar.record_blocks},
+"""The choice who runs the inner loops of L{rmqha.wire.columnar.record_blocks},
 L{rmqha.wire.columnar.dispatch_fields} and L{rmqha.wire.columnar.decoder}.
 
 L{rmqha.wire.columnar.kernels_numpy} has them in numpy, L{rmqha.wire.columnar._numba_kernels}
@@ -29,8 +28,7 @@ Heads = Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.Fi
 
 
 class Kernels(NamedTuple):
-    """
-    One implementation of the inner loops.
+    """One implementation of the inner loops.
 
     @ivar name: C{numpy}, C{compiled} or C{numba}.
     @ivar few: Up to so many records the scalar codec is faster.
@@ -71,8 +69,7 @@ class Kernels(NamedTuple):
 def sound(
     buf: memoryview, base: int, stop: int, crc: bool, max_size: int, nul_is_torn: bool
 ) -> Array:
-    """
-    Follow records from position 0 on while they break no rule; compiled.
+    """Follow records from position 0 on while they break no rule; compiled.
 
     @param base: Physical offset of C{buf[0]}.
     @param stop: Position of the first byte that may not be read.
@@ -103,15 +100,12 @@ _chosen = COMPILED_CHECK if COMPILED else NUMPY
 
 
 def chosen() -> Kernels:
-    """
-    The loops in use now.
-    """
+    """The loops in use now."""
     return _chosen
 
 
 def warm_up() -> Kernels:
-    """
-    Compile numba's loops, when there is numba, and use them from now on.
+    """Compile numba's loops, when there is numba, and use them from now on.
 
     Call it once, when the process starts and before it serves: numba needs
     one third of a second to load and, when it finds no cache of an earlier run, two

@@ -1,7 +1,6 @@
-"""
-The inner loops of L{rmqha.wire.columnar.record_blocks} and L{rmqha.wire.columnar.dispatch_fields}
-as every installation has them: Python, numpy and isal.  L{rmqha.wire.columnar._numba_kernels} has
-the same for numba.
+"""The inner loops of L{rmqha.wire.columnar.record_blocks} and
+L{rmqha.wire.columnar.dispatch_fields} as every installation has them: Python, numpy and isal.
+L{rmqha.wire.columnar._numba_kernels} has the same for numba.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ ALIKE = 64
 
 
 class Bodies(NamedTuple):
-    """
-    The bodies of records that break no rule, as far as their CRC is not asked.
+    """The bodies of records that break no rule, as far as their CRC is not asked.
 
     @ivar start: Positions of their first bytes, one a record.
     @ivar end: Positions just past them.
@@ -72,8 +70,7 @@ class Bodies(NamedTuple):
 
 
 class DispatchColumns(NamedTuple):
-    """
-    What stands in the header and the properties of many records, one row a record.
+    """What stands in the header and the properties of many records, one row a record.
 
     @ivar topics: The topics that occur, each once.
     @ivar topic: Index into C{topics}, C{int32}.
@@ -102,8 +99,7 @@ class DispatchColumns(NamedTuple):
 
 
 class PropertyScan(NamedTuple):
-    """
-    What dispatch needs from the properties of many records.
+    """What dispatch needs from the properties of many records.
 
     @ivar tags: Java hash of TAGS of each row, not yet signed; 0 without TAGS.
     @ivar ascii: Whether all the row's properties are ASCII; if not, its other
@@ -122,8 +118,7 @@ class PropertyScan(NamedTuple):
 
 
 class StringLayout(NamedTuple):
-    """
-    Where the strings of records lie, as positions in the buffer and lengths.
+    """Where the strings of records lie, as positions in the buffer and lengths.
 
     @ivar body: First byte of the body.
     @ivar topic: First byte of the topic.
@@ -140,8 +135,7 @@ class StringLayout(NamedTuple):
 
 
 class FixedColumns(NamedTuple):
-    """
-    The fixed fields of sound records, in the machine's byte order.
+    """The fixed fields of sound records, in the machine's byte order.
 
     @ivar chain: Where the records start in the buffer, and where the last one ends.
     @ivar narrow: The fields of L{NARROW}, C{int32}, one row a field; then each record's index
@@ -161,9 +155,7 @@ class FixedColumns(NamedTuple):
     bodies: tuple[Array, Array] | None = None
 
     def only(self, rows: Array) -> FixedColumns:
-        """
-        Those of some records; C{chain} and C{topics} stay, C{bodies} go.
-        """
+        """Those of some records; C{chain} and C{topics} stay, C{bodies} go."""
         return FixedColumns(
             self.chain,
             self.narrow[:, rows],
@@ -194,8 +186,7 @@ WIDE = (
 
 
 def heads(buf: memoryview, position: Array) -> Array:
-    """
-    Copy the fixed fields of records at once: each place in a mapped log that is looked at alone
+    """Copy the fixed fields of records at once: each place in a mapped log that is looked at alone
     costs as much.
 
     @param position: Where the records start in the buffer; each has L{MIN_RECORD} bytes at least.
@@ -207,8 +198,7 @@ def heads(buf: memoryview, position: Array) -> Array:
 
 
 def layout(buf: memoryview, position: Array, head: Array | None = None) -> StringLayout:
-    """
-    Read the lengths in records, as they stand there: nothing is checked.
+    """Read the lengths in records, as they stand there: nothing is checked.
 
     @param position: Where the records start in the buffer.
     @param head: Their L{heads}, if there are some already.
@@ -236,8 +226,7 @@ def layout(buf: memoryview, position: Array, head: Array | None = None) -> Strin
 
 
 def follow(buf: memoryview, stop: int) -> Array:
-    """
-    Follow the chain of TOTALSIZE fields from position 0.
+    """Follow the chain of TOTALSIZE fields from position 0.
 
     @param stop: Position of the first byte that may not be read.
     @return: The positions of everything that could be a record by its size alone,
@@ -261,8 +250,7 @@ def _slices(buf: memoryview, starts: Array, ends: Array) -> Iterable[memoryview]
 
 
 def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
-    """
-    Compute the CRC-32 of many parts of a buffer.
+    """Compute the CRC-32 of many parts of a buffer.
 
     @return: One C{uint32} a part, not yet masked.
     """
@@ -270,8 +258,7 @@ def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
 
 
 class _Text(NamedTuple):
-    """
-    Property strings one behind the other, each closed with the byte that ends a pair, so
+    """Property strings one behind the other, each closed with the byte that ends a pair, so
     that no pair reaches into the next row; and all segments between such bytes.
 
     @ivar row_ends: Where each row's string ends in C{text}.
@@ -287,9 +274,7 @@ class _Text(NamedTuple):
     closes: Array
 
     def rows(self, opens: Array) -> Array:
-        """
-        The rows of segments, by where they start.
-        """
+        """The rows of segments, by where they start."""
         return np.searchsorted(self.row_ends, opens, side="right")
 
 
@@ -307,8 +292,7 @@ def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
 
 
 def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
-    """
-    Find TAGS and the index keys in the property strings of many records.
+    """Find TAGS and the index keys in the property strings of many records.
 
     As a rule one producer's messages have the same names at the same places, and such rows are
     columns of letters already; the others are taken apart pair by pair.
@@ -348,8 +332,7 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
 
 
 def _alike(letters: Array) -> tuple[slice, list[slice]] | None:
-    """
-    Find TAGS and the words of UNIQ_KEY and KEYS in property strings that are alike: ASCII, and
+    """Find TAGS and the words of UNIQ_KEY and KEYS in property strings that are alike: ASCII, and
     all names, marks and blanks between words at the same places.
 
     @param letters: One string a row.
@@ -386,9 +369,7 @@ def _alike(letters: Array) -> tuple[slice, list[slice]] | None:
 
 
 def _keys_alike(letters: Array, rows: Array, words: list[slice]) -> tuple[Array, Array, Array]:
-    """
-    Row, hash and length of each key of strings that are alike, as L{PropertyScan} has them.
-    """
+    """Row, hash and length of each key of strings that are alike, as L{PropertyScan} has them."""
     hashes = np.empty((len(rows), len(words)), np.uint32)
     for number, word in enumerate(words):
         hashes[:, number] = _hash_span(letters, word)
@@ -397,16 +378,13 @@ def _keys_alike(letters: Array, rows: Array, words: list[slice]) -> tuple[Array,
 
 
 def _hash_span(letters: Array, span: slice) -> Array:
-    """
-    Java's hash of the same columns of each row, not yet signed; 0 for none.
-    """
+    """Java's hash of the same columns of each row, not yet signed; 0 for none."""
     chosen = letters[:, span]
     return chosen.astype(np.uint32) @ POWERS[: chosen.shape[1]][::-1]
 
 
 def _scan_pairs(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
-    """
-    The same for rows of any kind: all pairs of all rows are looked at together.
+    """The same for rows of any kind: all pairs of all rows are looked at together.
 
     @param starts: Where each row's properties start.
     @param ends: Where they end.
@@ -421,8 +399,7 @@ def _scan_pairs(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
     rows = found_text.rows(opens)
 
     def values(name: bytes) -> tuple[Array, Array]:
-        """
-        Start and end of the property's value in each row; where it is written
+        """Start and end of the property's value in each row; where it is written
         twice the last one, as numpy assigns in order; equal where it is absent.
         """
         found = np.flatnonzero(lengths == len(name))
@@ -453,8 +430,7 @@ def _scan_pairs(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
 
 
 class Properties(NamedTuple):
-    """
-    The properties of many records as positions in the buffer, read as
+    """The properties of many records as positions in the buffer, read as
     L{rmqha.wire.log.properties.parse} does.
 
     @ivar start: Where the value of each wanted name starts, one row a name, one column a
@@ -479,8 +455,7 @@ class Properties(NamedTuple):
 def properties(
     buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
 ) -> Properties:
-    """
-    Find properties by name in many records, and all pairs if asked.
+    """Find properties by name in many records, and all pairs if asked.
 
     @param starts: Where each row's properties start.
     @param ends: Where they end.
@@ -517,8 +492,7 @@ def properties(
 
 
 def _last_of_each(text: bytearray, rows: Array, opens: Array, lengths: Array) -> Array:
-    """
-    Which pairs are the last of their name in their row.
+    """Which pairs are the last of their name in their row.
 
     @param lengths: Lengths of the names.
     """
@@ -543,8 +517,7 @@ def _last_of_each(text: bytearray, rows: Array, opens: Array, lengths: Array) ->
 
 
 def _words(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array]:
-    """
-    Cut the KEYS values at blanks.
+    """Cut the KEYS values at blanks.
 
     @param starts: Where each row's value starts in C{data}; ascending where present.
     @param ends: Where it ends, 0 in rows without KEYS.
@@ -565,8 +538,7 @@ def _words(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array
 
 
 def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool) -> Bodies:
-    """
-    Find the records before the first that breaks a rule other than that of the CRC.
+    """Find the records before the first that breaks a rule other than that of the CRC.
 
     @param chain: What L{follow} returned.
     """
@@ -602,16 +574,12 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
 
 
 def leading(good: Array) -> int:
-    """
-    Count what is true before the first that is not.
-    """
+    """Count what is true before the first that is not."""
     return len(good) if good.all() else int(good.argmin())
 
 
 def is_utf8(name: bytes) -> bool:
-    """
-    Whether a topic can be read as text.
-    """
+    """Whether a topic can be read as text."""
     try:
         name.decode()
     except UnicodeDecodeError:
@@ -620,8 +588,7 @@ def is_utf8(name: bytes) -> bool:
 
 
 def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
-    """
-    Read what dispatch needs of valid records.
+    """Read what dispatch needs of valid records.
 
     @param starts: Where they start in the buffer.
     @param ends: Where they end.
@@ -652,8 +619,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
 
 
 def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
-    """
-    Give every topic a number.
+    """Give every topic a number.
 
     @param starts: Where each record's topic starts.
     @return: The topics in the order of their numbers, and each row's number.
@@ -671,9 +637,7 @@ def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], A
 
 
 def _positive(hashes: Array) -> Array:
-    """
-    Turn signed Java hashes into an index's key hashes.
-    """
+    """Turn signed Java hashes into an index's key hashes."""
     wide = np.abs(hashes.astype(np.int64))
     wide[wide == 1 << 31] = 0
     return wide

@@ -1,5 +1,4 @@
-"""
-Units of a consume queue: 20 bytes that say where a message lies in the log.
+"""Units of a consume queue: 20 bytes that say where a message lies in the log.
 
 Physical offset (i64), size (i32), tags code (i64).  A pre-blank unit stands where a
 queue has no message.
@@ -37,9 +36,7 @@ _NAME_MAX = 255
 
 
 def fileable(topic: str, queue_id: int) -> bool:
-    """
-    Whether a queue can have a folder: any text can stand in a record.
-    """
+    """Whether a queue can have a folder: any text can stand in a record."""
     return (
         queue_id >= 0
         and topic not in ("", ".", "..")
@@ -50,8 +47,7 @@ def fileable(topic: str, queue_id: int) -> bool:
 
 
 def grouped_units(block: Block, rows: DispatchRows) -> list[QueueRun]:
-    """
-    Sort a block's units by queue.
+    """Sort a block's units by queue.
 
     @return: Topic and queue id, queue offset of the first unit, and the raw units of
         one run of consecutive queue offsets, in the order of the log for each queue.

@@ -1,5 +1,4 @@
-"""
-Checking many records at once: the fast path of verify, recovery and dispatch.
+"""Checking many records at once: the fast path of verify, recovery and dispatch.
 
 L{walk} gives the verdicts of L{rmqha.wire.log.record.check}, record by record, at the
 speed of the CRC.  The chain of sizes is followed in a tight loop, then one rule at a
@@ -22,8 +21,7 @@ from rmqha.wire.log.record import Fault, check
 
 @frozen(kw_only=True, eq=False)
 class Block:
-    """
-    A run of whole, valid records.
+    """A run of whole, valid records.
 
     @ivar base: Physical offset of the first byte of the buffer, and of the first record.
     @ivar end: Physical offset just past the last whole valid record or blank.
@@ -43,9 +41,7 @@ class Block:
 
 
 def join(blocks: Sequence[Block]) -> Block:
-    """
-    Make one block of blocks that follow each other.
-    """
+    """Make one block of blocks that follow each other."""
     return Block(
         base=blocks[0].base,
         end=blocks[-1].end,
@@ -67,8 +63,7 @@ def walk(
     nul_is_torn: bool = False,
     sound: Array | None = None,
 ) -> Block:
-    """
-    Find the whole, valid records at the front of a buffer.
+    """Find the whole, valid records at the front of a buffer.
 
     @param base: Physical offset of C{buf[0]}, where a record starts.
     @param limit: Physical offset of the first byte that may not be read.
@@ -128,8 +123,7 @@ def walk(
 def _good(
     buf: memoryview, base: int, chain: Array, crc: bool, max_size: int, nul_is_torn: bool
 ) -> int:
-    """
-    Count the records before the first that breaks a rule.
+    """Count the records before the first that breaks a rule.
 
     @param chain: What L{follow<rmqha.wire.columnar.kernels_numpy.follow>} returned.
     """

@@ -1,5 +1,5 @@
-"""
-Reading many places of one buffer at once: the numpy half of L{rmqha.wire.columnar.record_blocks}.
+"""Reading many places of one buffer at once: the numpy half of
+L{rmqha.wire.columnar.record_blocks}.
 
 Records have no alignment, so each reader lays an array of overlapping items over
 the whole buffer (one item starts at every byte, nothing is copied) and picks the
@@ -25,8 +25,7 @@ POWERS = np.concatenate(
 
 
 def overlapping(buf: memoryview | bytes | bytearray, dtype: str) -> Array:
-    """
-    View a buffer as items that start at every byte.
+    """View a buffer as items that start at every byte.
 
     @param buf: At least one item long.
     """
@@ -35,8 +34,7 @@ def overlapping(buf: memoryview | bytes | bytearray, dtype: str) -> Array:
 
 
 def pick(buf: memoryview | bytes, dtype: str, positions: Array) -> Array:
-    """
-    Read one number at each position, in the machine's byte order.
+    """Read one number at each position, in the machine's byte order.
 
     @param positions: Where to read; a place outside the buffer reads the nearest
         number inside, so that a caller may check all its lengths afterwards.
@@ -49,8 +47,7 @@ def pick(buf: memoryview | bytes, dtype: str, positions: Array) -> Array:
 def by_length(
     buf: memoryview | bytes | bytearray, starts: Array, lengths: Array
 ) -> Iterator[tuple[Array, Array]]:
-    """
-    Cut strings out of a buffer, those of one length together.
+    """Cut strings out of a buffer, those of one length together.
 
     @param lengths: Lengths in bytes, none below 0; strings of length 0 are left out.
     @return: Pairs of the strings' row numbers and their bytes, an array of C{V} items.
@@ -62,8 +59,7 @@ def by_length(
 
 
 def java_hashes(buf: memoryview | bytes | bytearray, starts: Array, lengths: Array) -> Array:
-    """
-    Hash ASCII strings as C{String.hashCode} does, before the sign is read.
+    """Hash ASCII strings as C{String.hashCode} does, before the sign is read.
 
     @param starts: Where the strings start in C{buf}.
     @param lengths: Their lengths in bytes.

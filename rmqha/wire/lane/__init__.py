@@ -1,3 +1,1 @@
-"""
-Codecs for what comes in masses, a run of frames a call.
-"""
+"""Codecs for what comes in masses, a run of frames a call."""

@@ -1,5 +1,4 @@
-"""
-What all answers to a stored message have in common, so that only the numbers are written anew.
+"""What all answers to a stored message have in common, so that only the numbers are written anew.
 
 It is cut from an answer that the codec in Python wrote: nothing about an answer is said twice.
 
@@ -28,8 +27,7 @@ _LENGTH = 4
 
 @frozen
 class AnswerForm:
-    """
-    The bytes between the numbers.
+    """The bytes between the numbers.
 
     @ivar pieces: In JSON what stands before number, id, queue and queue offset, and behind; in
         binary the same without the lengths of the last two, with what is between the number and
@@ -40,8 +38,7 @@ class AnswerForm:
 
     @classmethod
     def of(cls, kind: SerializeType, always: dict[str, str]) -> Self:
-        """
-        The form of a kind of header.
+        """The form of a kind of header.
 
         @param always: Fields that every answer has.
         """

@@ -1,5 +1,4 @@
-"""
-A client's batch: its messages measured in one pass, and written into the log in another.
+"""A client's batch: its messages measured in one pass, and written into the log in another.
 
 This module is compiled (C{setup.py}), and of use only so.  What it does not understand it leaves to
 L{encode_batch<rmqha.wire.log.encode.encode_batch>}, which knows what is wrong with it: so nothing
@@ -73,8 +72,7 @@ _Common = cython.struct(
 
 @cython.cclass
 class BatchRun:
-    """
-    A batch that is stored whole or not at all.
+    """A batch that is stored whole or not at all.
 
     @ivar count: Its messages.
     @ivar queue_offset: Of the first one, once they are written.
@@ -107,9 +105,7 @@ class BatchRun:
         free(self._rows)
 
     def __init__(self, form: BatchForm, key: object) -> None:
-        """
-        @param key: What the queue is known by, where its next offset is kept.
-        """
+        """@param key: What the queue is known by, where its next offset is kept."""
         record = form.record
         empty: bytes = bytes(record.fill(0, b"", b"", 0))
         self._topic = record.topic
@@ -124,8 +120,7 @@ class BatchRun:
     # --- reading --------------------------------------------------------------------
 
     def read(self, body: bytes) -> bool:
-        """
-        Find the messages, and how long their records will be.
+        """Find the messages, and how long their records will be.
 
         @param body: The client's encoding of them.
         @return: Whether all of it was understood.
@@ -162,9 +157,7 @@ class BatchRun:
 
     @cython.cfunc
     def _commons(self) -> cython.bint:
-        """
-        Lay out what all messages get.
-        """
+        """Lay out what all messages get."""
         i: cython.Py_ssize_t = 0
         name: bytes
         pair: bytes
@@ -189,9 +182,7 @@ class BatchRun:
 
     @cython.cfunc
     def _measured(self, row: cython.pointer[_Row]) -> cython.bint:
-        """
-        Find which common properties a message lacks, and how long its record will be.
-        """
+        """Find which common properties a message lacks, and how long its record will be."""
         size: cython.Py_ssize_t = row.properties_size
         i: cython.Py_ssize_t
         row.lacking = self._lacking(row)
@@ -211,8 +202,7 @@ class BatchRun:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _lacking(self, row: cython.pointer[_Row]) -> cython.uint:
-        """
-        A bit for each common property that a message does not have: that no pair of its own
+        """A bit for each common property that a message does not have: that no pair of its own
         begins with the name of.
         """
         at = cython.cast(cython.p_const_char, self._body) + row.properties
@@ -234,8 +224,7 @@ class BatchRun:
     # --- writing --------------------------------------------------------------------------
 
     def fitting(self, room: cython.Py_ssize_t) -> tuple:
-        """
-        How many messages fit into so many bytes: all or none.
+        """How many messages fit into so many bytes: all or none.
 
         @return: That, and the bytes of all their records.
         """
@@ -252,8 +241,7 @@ class BatchRun:
         born_host: bytes,
         next_offsets: dict,
     ) -> int:
-        """
-        Write all records.
+        """Write all records.
 
         @param file: A log file, with room for them.
         @param position: Where in it.
@@ -290,8 +278,7 @@ class BatchRun:
         offset: cython.longlong,
         queue_offset: cython.longlong,
     ) -> cython.p_uchar:
-        """
-        Write a record, all but its store time.
+        """Write a record, all but its store time.
 
         @return: Just past it.
         """
@@ -314,8 +301,7 @@ class BatchRun:
 
     @cython.cfunc
     def _properties(self, to: cython.p_uchar, row: cython.pointer[_Row]) -> cython.p_uchar:
-        """
-        Write a message's own properties, and the common ones it lacks, behind their length.
+        """Write a message's own properties, and the common ones it lacks, behind their length.
 
         @return: Just past them.
         """
@@ -340,9 +326,7 @@ class BatchRun:
     # --- answering ------------------------------------------------------------------------
 
     def ids(self) -> str:
-        """
-        What tells a producer where each message is, with commas between.
-        """
+        """What tells a producer where each message is, with commas between."""
         head: cython.Py_ssize_t = len(self._host_text)
         out = cython.cast(cython.p_uchar, malloc(self.count * (head + 17) + 1))
         if not out:

@@ -1,5 +1,4 @@
-"""
-A run of records of a log checked in one pass: the rules of
+"""A run of records of a log checked in one pass: the rules of
 L{check<rmqha.wire.log.record.check>}, record after record, at the speed of the CRC.
 
 This module is compiled (C{setup.py}), and of use only so.  It says how far records are sound, and
@@ -56,8 +55,7 @@ def sound_records(
     nul_is_torn: cython.bint,
     ends: cython.longlong[::1],
 ) -> int:
-    """
-    Follow records from position 0 on, up to the first that is not sound or not whole.
+    """Follow records from position 0 on, up to the first that is not sound or not whole.
 
     @param base: Physical offset of C{data[0]}.
     @param stop: The first position that may not be read.
@@ -84,8 +82,7 @@ def sound_stretch(
     crc: cython.bint,
     max_size: cython.longlong,
 ) -> tuple:
-    """
-    Follow records from a position on, as L{sound_records} does, where only the end is asked for.
+    """Follow records from a position on, as L{sound_records} does, where only the end is asked for.
 
     @return: The position of the last one, -1 for none, and the position just past it.
     """
@@ -108,9 +105,7 @@ def _end(
     max_size: cython.longlong,
     nul_is_torn: cython.bint,
 ) -> cython.Py_ssize_t:
-    """
-    The position just past the record at C{at}; 0 if it is not sound or not whole.
-    """
+    """The position just past the record at C{at}; 0 if it is not sound or not whole."""
     if stop - at < _LEAST:
         return 0
     size: cython.longlong = int4(data, at)
@@ -131,8 +126,7 @@ def _sound(
     crc: cython.bint,
     nul_is_torn: cython.bint,
 ) -> cython.int:
-    """
-    Judge one record by all but its size.
+    """Judge one record by all but its size.
 
     @param end: Where it ends, by its size: at least L{_LEAST} bytes behind C{at}.
     """
@@ -182,9 +176,7 @@ def _sound(
 def _is_text(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.int:
-    """
-    Whether a topic is UTF-8.
-    """
+    """Whether a topic is UTF-8."""
     seen: cython.uchar = 0
     place: cython.Py_ssize_t
     for place in range(at, end):

@@ -1,5 +1,4 @@
-"""
-Checksums of a run of whole records, L{rmqha.wire.log.checksum_entry}, taken in one pass.
+"""Checksums of a run of whole records, L{rmqha.wire.log.checksum_entry}, taken in one pass.
 
 This module is compiled (C{setup.py}), and of use only so.  Tests compare it with the form in
 Python.
@@ -25,8 +24,7 @@ _SEED = cython.declare(cython.uint, SEED)
 def run_entries(
     data: cython.const[cython.uchar][::1], base: cython.longlong, stop: cython.Py_ssize_t
 ) -> bytes:
-    """
-    The entries of records that follow each other from position 0 on.
+    """The entries of records that follow each other from position 0 on.
 
     @param base: Physical offset of C{data[0]}.
     @param stop: Where the last ends.

@@ -1,6 +1,5 @@
-"""
-Which modules were compiled when rmqha was built, the lane's codecs first of all.  Where no compiler
-was there everything works in the usual way, and slower.
+"""Which modules were compiled when rmqha was built, the lane's codecs first of all.  Where no
+compiler was there everything works in the usual way, and slower.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from pathlib import Path
 
 
 def built(module: Path) -> bool:
-    """
-    Whether a module was compiled.
+    """Whether a module was compiled.
 
     @param module: Its file, without a suffix.
     """

@@ -1,5 +1,4 @@
-"""
-A run of records for dispatch: read in one pass, and their index entries written in another.
+"""A run of records for dispatch: read in one pass, and their index entries written in another.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what is usual and nothing
 else: a record with anything unusual about it ends the run and is left to the codec in Python,
@@ -57,8 +56,7 @@ _INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
 @cython.cclass
 class DispatchReader:
-    """
-    What one run brings to queues and index.
+    """What one run brings to queues and index.
 
     @ivar records: How many records were read.
     @ivar end: The position just past the last of them.
@@ -92,8 +90,7 @@ class DispatchReader:
         most: cython.int,
         max_size: cython.longlong,
     ) -> None:
-        """
-        Read up to the first record that is unusual.
+        """Read up to the first record that is unusual.
 
         @param base: Physical offset of C{data[0]}, where a record starts.
         @param stop: The first position that may not be read.
@@ -114,8 +111,7 @@ class DispatchReader:
             self.records += 1
 
     def units(self) -> list:
-        """
-        Topic and queue id, queue offset of the first unit, and raw units of consecutive queue
+        """Topic and queue id, queue offset of the first unit, and raw units of consecutive queue
         offsets, in the order of the log for each queue.
         """
         return [(queue, first, bytes(units)) for queue, first, units in self._runs]
@@ -124,8 +120,7 @@ class DispatchReader:
     def _record(
         self, at: cython.Py_ssize_t, size: cython.longlong, offset: cython.longlong
     ) -> cython.bint:
-        """
-        Read one record.
+        """Read one record.
 
         @return: Whether it is whole, valid and usual; if not it was not read.
         """
@@ -186,8 +181,8 @@ class DispatchReader:
 
     @cython.cfunc
     def _properties(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
-        """
-        Find the tags, and where unique key and keys are; of a name written twice the last counts.
+        """Find the tags, and where unique key and keys are; of a name written twice the last
+        counts.
         """
         data: cython.const[cython.uchar][::1] = self._data
         split: cython.Py_ssize_t = -1
@@ -219,9 +214,7 @@ class DispatchReader:
         offset: cython.longlong,
         size: cython.longlong,
     ) -> cython.void:
-        """
-        Put a unit to those of its queue.
-        """
+        """Put a unit to those of its queue."""
         unit: cython.p_uchar = self._unit
         number: cython.int
         for number in range(8):
@@ -243,8 +236,7 @@ class DispatchReader:
 
     @cython.cfunc
     def _keys(self, begun: cython.uint, offset: cython.longlong) -> cython.void:
-        """
-        Add an index entry for the unique key, then one for each word of the keys.
+        """Add an index entry for the unique key, then one for each word of the keys.
 
         @param begun: Java's hash of what a key begins with.
         """
@@ -274,9 +266,7 @@ class DispatchReader:
     def _hash(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
     ) -> cython.uint:
-        """
-        Java's hash of ASCII text that goes on from that of what stands before it.
-        """
+        """Java's hash of ASCII text that goes on from that of what stands before it."""
         place: cython.Py_ssize_t
         for place in range(at, end):
             value = value * 31 + self._data[place]
@@ -309,9 +299,7 @@ class DispatchReader:
 def _put(
     area: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.void:
-    """
-    Write a number of so many bytes, the highest first.
-    """
+    """Write a number of so many bytes, the highest first."""
     number: cython.int
     for number in range(size):
         area[at + number] = cython.cast(cython.uchar, value >> 8 * (size - 1 - number))
@@ -328,8 +316,7 @@ def put_entries(
     offsets: list,
     timestamps: list,
 ) -> int:
-    """
-    Add entries to an index file: each entry, then its slot.
+    """Add entries to an index file: each entry, then its slot.
 
     @param area: The whole file, with blocks behind what is written.
     @param slots_at: Where its slots begin.

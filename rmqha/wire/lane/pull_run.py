@@ -1,5 +1,4 @@
-"""
-What a pull gets: chosen from a queue's units and held against the log in one pass.
+"""What a pull gets: chosen from a queue's units and held against the log in one pass.
 
 This module is compiled (C{setup.py}), and of use only so.  It understands what is sound and lies in
 one log file; of all else it says nothing, and it is done again in Python
@@ -48,8 +47,7 @@ def sound_runs(
     log: cython.const[cython.uchar][::1],
     base: cython.longlong,
 ) -> tuple | None:
-    """
-    Choose records from a queue's units, if each is what its unit says.
+    """Choose records from a queue's units, if each is what its unit says.
 
     @param units: Whole units.
     @param number: Queue offset of the first.
@@ -108,9 +106,7 @@ def _is_record(
     offset: cython.longlong,
     number: cython.longlong,
 ) -> cython.int:
-    """
-    Whether there is a record of that size, offset and queue offset.
-    """
+    """Whether there is a record of that size, offset and queue offset."""
     magic: cython.longlong = int4(log, at + _AT_MAGIC)
     return (
         int4(log, at + _AT_SIZE) == size

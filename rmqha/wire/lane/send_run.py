@@ -1,5 +1,4 @@
-"""
-A run of requests to store a message: read, written into the log, answered, each in one pass.
+"""A run of requests to store a message: read, written into the log, answered, each in one pass.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -97,8 +96,7 @@ _Row = cython.struct(
 
 @cython.cclass
 class Route:
-    """
-    A topic that may be written to.
+    """A topic that may be written to.
 
     @ivar topic: Its name, in UTF-8.
     @ivar keys: What its queues are known by, where their next offsets are kept.
@@ -111,17 +109,14 @@ class Route:
     sys_flag = cython.declare(cython.longlong)
 
     def __init__(self, topic: bytes, keys: list, sys_flag: int) -> None:
-        """
-        @param keys: One for each queue.
-        """
+        """@param keys: One for each queue."""
         self.topic, self.keys = topic, keys
         self.queues, self.sys_flag = len(keys), sys_flag
 
 
 @cython.cclass
 class SendRun:
-    """
-    Room for a run, used again and again.
+    """Room for a run, used again and again.
 
     @ivar count: Messages understood.
     @ivar end: Just past the last frame that was understood.
@@ -172,8 +167,7 @@ class SendRun:
         most_body: int,
         most_frame: int,
     ) -> None:
-        """
-        @param cluster: The property that every message gets, with its ends.
+        """@param cluster: The property that every message gets, with its ends.
         @param store_host: IPv4 address and port, as a record has them.
         @param clients_flags: The bits of a client's system flag that are stored.
         @param most_body: C{maxMessageSize}.
@@ -190,8 +184,7 @@ class SendRun:
     def read(
         self, data: bytes, at: cython.Py_ssize_t, stop: cython.Py_ssize_t, routes: dict
     ) -> int:
-        """
-        Read the frames from a position on, up to the first that is not understood.
+        """Read the frames from a position on, up to the first that is not understood.
 
         @param stop: No frame is read that begins here or later.
         @param routes: L{Route} by topic; C{None} for a topic that is never understood.
@@ -249,9 +242,7 @@ class SendRun:
 
     @cython.cfunc
     def _take(self, row: cython.pointer[_Row], routes: dict) -> cython.bint:
-        """
-        Find where a message goes, and how long its record will be.
-        """
+        """Find where a message goes, and how long its record will be."""
         if self._seen & _MANDATORY != _MANDATORY:
             return False
         topic: bytes = self._data[row.topic : row.topic + row.topic_size]
@@ -279,8 +270,7 @@ class SendRun:
     def _json(
         self, row: cython.pointer[_Row], at: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.bint:
-        """
-        Read a JSON header.  Each member may be there once, none may be unknown, and nothing may
+        """Read a JSON header.  Each member may be there once, none may be unknown, and nothing may
         stand between them.
         """
         view = self._view
@@ -334,9 +324,7 @@ class SendRun:
 
     @cython.cfunc
     def _member(self, key: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.uint:
-        """
-        A bit for a member of the header; 0 for one that is not known.
-        """
+        """A bit for a member of the header; 0 for one that is not known."""
         name = cython.cast(cython.p_const_char, cython.address(self._view[key]))
         if size == 4:
             return 2 if memcmp(name, b"code", 4) == 0 else 4 if memcmp(name, b"flag", 4) == 0 else 0
@@ -358,9 +346,7 @@ class SendRun:
     def _json_fields(
         self, row: cython.pointer[_Row], at: cython.Py_ssize_t, q: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """
-        @return: Just past the closing brace; -1 if this is not understood.
-        """
+        """@return: Just past the closing brace; -1 if this is not understood."""
         view = self._view
         letter: cython.int
         start: cython.Py_ssize_t
@@ -402,9 +388,7 @@ class SendRun:
 
     @cython.cfunc
     def _text(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """
-        @return: Where a text of plain ASCII ends that begins at C{at}; -1 if it is not one.
-        """
+        """@return: Where a text of plain ASCII ends that begins at C{at}; -1 if it is not one."""
         view = self._view
         while at < q:
             if view[at] == 34:
@@ -416,8 +400,7 @@ class SendRun:
 
     @cython.cfunc
     def _number(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """
-        A whole number without quotes, as JSON has it.
+        """A whole number without quotes, as JSON has it.
 
         @return: Just past it; -1 if it is not one.
         """
@@ -426,8 +409,8 @@ class SendRun:
 
     @cython.cfunc
     def _bare(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """
-        @return: Just past a number, C{true} or C{false} without quotes; -1 if it is none of them.
+        """@return: Just past a number, C{true} or C{false} without quotes; -1 if it is none of
+        them.
         """
         view = self._view
         start: cython.Py_ssize_t = at
@@ -448,9 +431,7 @@ class SendRun:
 
     @cython.cfunc
     def _passed(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """
-        @return: Just past a text or C{null} that does not matter; -1 if it is neither.
-        """
+        """@return: Just past a text or C{null} that does not matter; -1 if it is neither."""
         view = self._view
         if at < q and view[at] == 34:
             at = self._text(at + 1, q)
@@ -463,8 +444,7 @@ class SendRun:
     def _unescaped(
         self, row: cython.pointer[_Row], at: cython.Py_ssize_t, q: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """
-        Copy the properties without JSON's escapes.
+        """Copy the properties without JSON's escapes.
 
         @return: Where the closing quote is; -1 if it is not plain ASCII.
         """
@@ -507,9 +487,7 @@ class SendRun:
 
     @cython.cfunc
     def _hex(self, c: cython.uint) -> cython.uint:
-        """
-        A digit's value; a large one for what is none.
-        """
+        """A digit's value; a large one for what is none."""
         if 48 <= c <= 57:
             return c - 48
         c |= 32
@@ -521,9 +499,7 @@ class SendRun:
     def _binary(
         self, row: cython.pointer[_Row], at: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.bint:
-        """
-        Read a binary header: code, language, version, number, flag, remark, fields.
-        """
+        """Read a binary header: code, language, version, number, flag, remark, fields."""
         view = self._view
         q: cython.Py_ssize_t = at + size
         length: cython.Py_ssize_t
@@ -563,9 +539,7 @@ class SendRun:
 
     @cython.cfunc
     def _plain(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
-        """
-        Whether it is ASCII.
-        """
+        """Whether it is ASCII."""
         view = self._view
         while at < stop:
             if view[at] > 126:
@@ -577,8 +551,8 @@ class SendRun:
 
     @cython.cfunc
     def _letter(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-        """
-        @return: The letter of a field's name, be it long or short; 0 for one that is not known.
+        """@return: The letter of a field's name, be it long or short; 0 for one that is not
+        known.
         """
         if size == 1:
             self._short = True
@@ -595,9 +569,7 @@ class SendRun:
         start: cython.Py_ssize_t,
         stop: cython.Py_ssize_t,
     ) -> cython.bint:
-        """
-        Take a field of the request, all but the properties.
-        """
+        """Take a field of the request, all but the properties."""
         if not 97 <= letter <= 110 or stop <= start:
             return False
         bit: cython.uint = 1 << (letter - 97)
@@ -642,9 +614,7 @@ class SendRun:
 
     @cython.cfunc
     def _whole(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
-        """
-        Whether it is a whole number, which is L{_value} then.
-        """
+        """Whether it is a whole number, which is L{_value} then."""
         view = self._view
         value: cython.longlong = 0
         minus: cython.bint = at < stop and view[at] == 45
@@ -664,8 +634,7 @@ class SendRun:
 
     @cython.cfunc
     def _kept(self, row: cython.pointer[_Row]) -> cython.bint:
-        """
-        Make a record's properties of a request's: without C{WAIT}, and with the cluster's name.
+        """Make a record's properties of a request's: without C{WAIT}, and with the cluster's name.
         Each has a name and a value, and none is there twice.
         """
         scratch = self._scratch
@@ -729,16 +698,12 @@ class SendRun:
 
     @cython.cfunc
     def _waits(self, at: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.bint:
-        """
-        Whether C{WAIT} says what is so without it.
-        """
+        """Whether C{WAIT} says what is so without it."""
         return stop - at == 4 and memcmp(self._scratch + at, b"true", 4) == 0
 
     @cython.cfunc
     def _special(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
-        """
-        Whether a property of such a name changes what becomes of the message.
-        """
+        """Whether a property of such a name changes what becomes of the message."""
         first: cython.uchar = self._scratch[at]
         # C, D or T: few others are looked at longer.
         if first != 67 and first != 68 and first != 84:
@@ -749,8 +714,7 @@ class SendRun:
     # --- writing --------------------------------------------------------------------------
 
     def fitting(self, room: cython.Py_ssize_t) -> tuple:
-        """
-        How many messages from the first on fit into so many bytes.
+        """How many messages from the first on fit into so many bytes.
 
         @return: That, and the bytes of their records.
         """
@@ -772,8 +736,7 @@ class SendRun:
         born_host: bytes,
         next_offsets: dict,
     ) -> int:
-        """
-        Write the first records.
+        """Write the first records.
 
         @param file: A log file, with room for them.
         @param position: Where in it.
@@ -837,8 +800,7 @@ class SendRun:
     # --- answering ------------------------------------------------------------------------
 
     def answers(self, forms: tuple) -> bytes:
-        """
-        The answers that say where each message is, all with code 0.
+        """The answers that say where each message is, all with code 0.
 
         @param forms: An L{AnswerForm} for each kind of header.
         """
@@ -862,8 +824,7 @@ class SendRun:
     def _answer(
         self, to: cython.p_uchar, row: cython.pointer[_Row], pieces: tuple
     ) -> cython.p_uchar:
-        """
-        Write a frame.
+        """Write a frame.
 
         @return: Just past it.
         """
@@ -902,9 +863,7 @@ class SendRun:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _decimal(self, to: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-        """
-        Write a number that is not negative.
-        """
+        """Write a number that is not negative."""
         rest: cython.longlong = value // 10
         size: cython.int = 1
         i: cython.int
@@ -919,9 +878,7 @@ class SendRun:
     @cython.cfunc
     @cython.exceptval(check=False)
     def _counted(self, to: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-        """
-        The same behind the number of its digits.
-        """
+        """The same behind the number of its digits."""
         end: cython.p_uchar = self._decimal(to + 4, value)
         put4(to, end - to - 4)
         return end

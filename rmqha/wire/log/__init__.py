@@ -1,3 +1,1 @@
-"""
-Records of the commit log, one at a time: their layout, and bytes to values and back.
-"""
+"""Records of the commit log, one at a time: their layout, and bytes to values and back."""

@@ -1,6 +1,5 @@
-"""
-Entries of the checksums of records: where a record begins, the CRC-32 of all its bytes, and a check
-of these two.
+"""Entries of the checksums of records: where a record begins, the CRC-32 of all its bytes, and a
+check of these two.
 
 Source: docs/protocol/store.rst, Checksums of records.
 """
@@ -26,8 +25,7 @@ def _checks(place: NDArray[np.uint32], crc: NDArray[np.uint32]) -> NDArray[np.ui
 
 
 def render_entries(base: int, places: Sequence[int], crcs: Sequence[int]) -> bytes:
-    """
-    What is kept of some records.
+    """What is kept of some records.
 
     @param base: A physical offset.
     @param places: Where each begins, counted from there; of its physical offset the lowest four
@@ -42,8 +40,7 @@ def render_entries(base: int, places: Sequence[int], crcs: Sequence[int]) -> byt
 
 
 def parse_entries(raw: bytes) -> tuple[Numbers, Numbers, NDArray[np.bool_]]:
-    """
-    Read entries, without what is less than one at the end.
+    """Read entries, without what is less than one at the end.
 
     @return: The lowest four bytes of each record's physical offset, its CRC-32, and whether the
         entry is what was written.

@@ -1,5 +1,4 @@
-"""
-Records of a log that were damaged on the master already when they were copied from it.
+"""Records of a log that were damaged on the master already when they were copied from it.
 
 A replica's log has the master's bytes, so such a record is right where it stands, though its body
 is not what its CRC says.  Who checks the log has to know: recovery would cut it there, and with
@@ -28,8 +27,7 @@ SHOWN = 10
 
 @frozen(kw_only=True)
 class CopiedRecord:
-    """
-    A record that is as the master has it, and damaged.
+    """A record that is as the master has it, and damaged.
 
     @ivar offset: Physical offset.
     @ivar size: Its size, in bytes.
@@ -46,35 +44,25 @@ class CopiedRecord:
 
 
 class Readable(Protocol):
-    """
-    A log whose records are looked at.
-    """
+    """A log whose records are looked at."""
 
     @property
     def end(self) -> int:
-        """
-        Physical offset just past its last byte.
-        """
+        """Physical offset just past its last byte."""
 
     def read(self, offset: int, size: int) -> memoryview:
-        """
-        Bytes of one file.
-        """
+        """Bytes of one file."""
 
 
 @define(eq=False)
 class CopiedDamage:
-    """
-    Those of one log.
-    """
+    """Those of one log."""
 
     _records: dict[int, CopiedRecord] = field(factory=dict, init=False)
 
     @classmethod
     def of_table(cls, table: Mapping[Any, Any]) -> Self:
-        """
-        @raise ValueError: If it is no such table.
-        """
+        """@raise ValueError: If it is no such table."""
         made = cls()
         try:
             for each in table.get("records", ()):
@@ -84,9 +72,7 @@ class CopiedDamage:
         return made
 
     def as_table(self) -> dict[str | int, Any]:
-        """
-        What L{of_table} reads.
-        """
+        """What L{of_table} reads."""
         return {"records": [asdict(record) for record in self]}
 
     def __iter__(self) -> Iterator[CopiedRecord]:
@@ -98,14 +84,11 @@ class CopiedDamage:
         return len(self._records)
 
     def add(self, record: CopiedRecord) -> None:
-        """
-        Let a record pass from now on.
-        """
+        """Let a record pass from now on."""
         self._records[record.offset] = record
 
     def forget(self, ranges: Sequence[tuple[int, int]]) -> bool:
-        """
-        Some bytes were written anew: records that have any of them are others now.
+        """Some bytes were written anew: records that have any of them are others now.
 
         @return: Whether there was one.
         """
@@ -122,8 +105,7 @@ class CopiedDamage:
         return bool(gone)
 
     def keep_within(self, start: int, stop: int) -> bool:
-        """
-        The log holds C{[start, stop)} now.
+        """The log holds C{[start, stop)} now.
 
         @return: Whether a record has gone.
         """
@@ -133,8 +115,7 @@ class CopiedDamage:
         return bool(gone)
 
     def size_at(self, log: Readable, offset: int, fault: Fault | None) -> int:
-        """
-        How long the damaged record at a place is, if it is one of these; 0 if it is not.
+        """How long the damaged record at a place is, if it is one of these; 0 if it is not.
 
         @param fault: Which check failed there: with another one the chain would be broken.
         """
@@ -145,9 +126,7 @@ class CopiedDamage:
         return record.size if len(data) == record.size and crc32(data) == record.crc else 0
 
     def status(self) -> dict[str, Any]:
-        """
-        C{faultsFromMaster} of C{/status}.
-        """
+        """C{faultsFromMaster} of C{/status}."""
         shown = list(self)[:SHOWN]
         return {
             "count": len(self),
@@ -164,7 +143,5 @@ class CopiedDamage:
 
 
 def crc_of(data: memoryview) -> int:
-    """
-    What tells one damaged record from another: CRC-32 of all its bytes.
-    """
+    """What tells one damaged record from another: CRC-32 of all its bytes."""
     return crc32(data)

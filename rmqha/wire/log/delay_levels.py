@@ -1,5 +1,4 @@
-"""
-Delay levels: C{messageDelayLevel} and when a delayed message is due.
+"""Delay levels: C{messageDelayLevel} and when a delayed message is due.
 
 Source: docs/protocol/store.rst, Delayed messages.
 """
@@ -27,8 +26,7 @@ UNKNOWN_DELAY = 1000
 
 @frozen
 class DelayLevels:
-    """
-    The configured delays.
+    """The configured delays.
 
     @ivar delays: Milliseconds of level 1, 2, ...
     """
@@ -37,8 +35,7 @@ class DelayLevels:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """
-        Read RocketMQ's form: numbers with a unit, separated by single blanks.
+        """Read RocketMQ's form: numbers with a unit, separated by single blanks.
 
         @raise BadValue: If a part is not a number with a unit of s, m, h or d.
         """
@@ -52,20 +49,15 @@ class DelayLevels:
 
     @property
     def count(self) -> int:
-        """
-        The highest level; they begin at 1.
-        """
+        """The highest level; they begin at 1."""
         return len(self.delays)
 
     def level(self, text: bytes | None) -> int:
-        """
-        The level a record's DELAY property asks for: at most the highest one, 0 for none.
-        """
+        """The level a record's DELAY property asks for: at most the highest one, 0 for none."""
         return max(0, min(delay_level(text), len(self.delays)))
 
     def deliver_time(self, level: int, store_timestamp: int) -> int:
-        """
-        When a message is due, in milliseconds since 1970.
+        """When a message is due, in milliseconds since 1970.
 
         @param level: As in the message; above the highest one it is the highest.
         @param store_timestamp: When it was stored, in milliseconds since 1970.
@@ -75,9 +67,7 @@ class DelayLevels:
 
 
 def delay_level(text: bytes | None) -> int:
-    """
-    The number in a DELAY property; 0 if there is none.
-    """
+    """The number in a DELAY property; 0 if there is none."""
     if text is None or not _NUMBER.fullmatch(text):
         return 0
     return int(text)

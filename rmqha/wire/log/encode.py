@@ -1,5 +1,4 @@
-"""
-Write records, as a master does.
+"""Write records, as a master does.
 
 Sizes are checked where a stock broker casts: properties and batches that do not fit
 their length fields are refused before anything is written, and the address bits of a
@@ -72,8 +71,7 @@ def _packed(host: Host) -> bytes:
 
 
 def encode(message: Message, *, max_message_size: int) -> bytearray:
-    """
-    Write a record with its queue offset, physical offset and store time left zero.
+    """Write a record with its queue offset, physical offset and store time left zero.
 
     @param max_message_size: Most bytes of the body.
     @raise MessageIllegal: If topic, properties, body or record are too long, or the
@@ -86,8 +84,7 @@ def encode(message: Message, *, max_message_size: int) -> bytearray:
 
 @define
 class RecordForm:
-    """
-    What the records of one batch have in common.
+    """What the records of one batch have in common.
 
     @ivar born: The hosts as a record has them, ports included.
     @ivar topic: Behind its length.
@@ -106,8 +103,7 @@ class RecordForm:
 
     @classmethod
     def of(cls, message: Message, most: int) -> Self:
-        """
-        What all records of a message's batch have in common.
+        """What all records of a message's batch have in common.
 
         @param most: Most bytes of a body.
         @raise MessageIllegal: If the topic is empty or too long.
@@ -135,8 +131,7 @@ class RecordForm:
         )
 
     def fill(self, flag: int, body: bytes, properties: bytes, prepared: int) -> bytearray:
-        """
-        A record of its own, whose offsets and store time are not known yet.
+        """A record of its own, whose offsets and store time are not known yet.
 
         @param flag: The message's, for clients.
         @param properties: As they are stored.
@@ -179,8 +174,7 @@ class RecordForm:
 
 
 def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp: int) -> None:
-    """
-    Fill in what is known only when the record is appended.
+    """Fill in what is known only when the record is appended.
 
     @param offset: Its physical offset.
     @param store_timestamp: Milliseconds since 1970.
@@ -192,8 +186,7 @@ def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp:
 
 @frozen
 class BatchForm:
-    """
-    What a client says once for all messages of a batch.
+    """What a client says once for all messages of a batch.
 
     @ivar common: Properties that each message gets unless it has them already, by their names
         with the 0x01 behind.
@@ -204,8 +197,7 @@ class BatchForm:
 
     @classmethod
     def of(cls, message: Message, max_message_size: int) -> Self:
-        """
-        @param message: As for L{encode_batch}.
+        """@param message: As for L{encode_batch}.
         @raise MessageIllegal: If there can be no such batch, whatever its messages are.
         """
         if message.sys_flag & TRANSACTION:
@@ -222,8 +214,7 @@ class BatchForm:
 
 
 def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
-    """
-    Write the records of a client's batch.
+    """Write the records of a client's batch.
 
     @param message: What all have in common; its body is the client's encoding of the
         messages, its properties are added to each one's own unless they are there already.
@@ -250,9 +241,7 @@ def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
 
 
 def _entry(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
-    """
-    Read one message of a batch: flag, body, properties, and where the next begins.
-    """
+    """Read one message of a batch: flag, body, properties, and where the next begins."""
     left = len(body) - at
     if left < _BATCH.size + 2:
         raise MessageIllegal("batch entry", left, _BATCH.size + 2)
@@ -269,8 +258,7 @@ def _entry(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
 
 
 def blank(size: int) -> bytes:
-    """
-    The header of the blank that closes a file.
+    """The header of the blank that closes a file.
 
     @param size: Bytes from there to the file's end.
     """

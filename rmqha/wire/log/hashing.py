@@ -1,5 +1,4 @@
-"""
-The hashes RocketMQ puts on disk: Java's C{String.hashCode} and CRC-32.
+"""The hashes RocketMQ puts on disk: Java's C{String.hashCode} and CRC-32.
 
 Source: docs/protocol/store.rst, Hashes.
 """
@@ -25,9 +24,7 @@ _POWERS = tuple(pow(31, power, 1 << 32) for power in reversed(range(256)))
 
 
 def java_hash(text: str) -> int:
-    """
-    Java's hash of a string, over UTF-16 units, as a signed 32-bit number.
-    """
+    """Java's hash of a string, over UTF-16 units, as a signed 32-bit number."""
     units: Sequence[int]
     if text.isascii():
         units = text.encode("ascii")
@@ -46,15 +43,12 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str) -> int:
-    """
-    What a queue unit keeps of a message's tags: the hash of the whole text, 0 for none.
-    """
+    """What a queue unit keeps of a message's tags: the hash of the whole text, 0 for none."""
     return java_hash(tags) if tags else 0
 
 
 def key_hash(topic: str, key: str) -> int:
-    """
-    What an index entry keeps of a key: never negative; the one hash that has no
+    """What an index entry keeps of a key: never negative; the one hash that has no
     positive counterpart is 0.
     """
     value = abs(java_hash(f"{topic}#{key}"))
@@ -62,7 +56,5 @@ def key_hash(topic: str, key: str) -> int:
 
 
 def body_crc(body: Buffer) -> int:
-    """
-    A record's checksum of its body: CRC-32 without its highest bit.
-    """
+    """A record's checksum of its body: CRC-32 without its highest bit."""
     return crc32(body) & MASK

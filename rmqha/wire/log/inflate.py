@@ -1,5 +1,4 @@
-"""
-Bodies that their producer compressed.
+"""Bodies that their producer compressed.
 
 The system flag says that a body is compressed and how; brokers store it as it came.  What
 a body becomes may be thousands of times as long, so there is a limit, and no more than it
@@ -24,8 +23,7 @@ _FIRST = 64 << 10
 
 
 def inflate(sys_flag: int, body: memoryview, limit: int) -> bytes:
-    """
-    Decompress a body whose system flag has L{COMPRESSED} set.
+    """Decompress a body whose system flag has L{COMPRESSED} set.
 
     @param limit: The most bytes it may become.
     @raise ValueError: If it is not what the flag says, ends early, or becomes longer.
@@ -56,9 +54,7 @@ def _zlib(body: memoryview, limit: int) -> bytes:
 
 
 def _stream(body: memoryview, codec: str, limit: int) -> bytes:
-    """
-    One frame of LZ4 or Zstandard, or several.
-    """
+    """One frame of LZ4 or Zstandard, or several."""
     if not body:
         raise ValueError(f"an empty body is not a {codec} frame")
     parts, total, wanted = [], 0, _FIRST

@@ -1,5 +1,4 @@
-"""
-The layout of a record, once: where each fixed field stands, and the numbers that follow.
+"""The layout of a record, once: where each fixed field stands, and the numbers that follow.
 
 Offsets below are those of a record with two IPv4 hosts.  A host of IPv6 is L{IP6_EXTRA} bytes
 longer, which moves every field behind it; two bits of the system flag say so.  Kernels take
@@ -62,23 +61,18 @@ _Flags = TypeVar("_Flags", int, "np.ndarray[Any, Any]")
 
 
 def born_extra(sys_flag: _Flags) -> _Flags:
-    """
-    How many bytes longer the born host is; for one system flag or an array of them.
-    """
+    """How many bytes longer the born host is; for one system flag or an array of them."""
     return IP6_EXTRA * (sys_flag >> _BORN_SHIFT & 1)
 
 
 def store_extra(sys_flag: _Flags) -> _Flags:
-    """
-    How many bytes longer the store host is.
-    """
+    """How many bytes longer the store host is."""
     return IP6_EXTRA * (sys_flag >> _STORE_SHIFT & 1)
 
 
 @frozen
 class Field:
-    """
-    One fixed field.
+    """One fixed field.
 
     @ivar kind: C{i4}, C{i8} or C{u4}: signed or not, and how many bytes.  Big-endian.
     @ivar at: Its offset in a record with two IPv4 hosts.
@@ -92,22 +86,16 @@ class Field:
 
     @property
     def size(self) -> int:
-        """
-        In bytes, with an IPv4 host.
-        """
+        """In bytes, with an IPv4 host."""
         return int(self.kind[1:])
 
     @property
     def place(self) -> slice:
-        """
-        Its bytes in a record with two IPv4 hosts.
-        """
+        """Its bytes in a record with two IPv4 hosts."""
         return slice(self.at, self.at + self.size)
 
     def offset(self, sys_flag: _Flags) -> _Flags:
-        """
-        Its offset in records with such system flags.
-        """
+        """Its offset in records with such system flags."""
         hosts = sys_flag & self.moved_by
         found: _Flags = self.at + born_extra(hosts) + store_extra(hosts)
         return found
@@ -127,8 +115,7 @@ FIELDS = _placed()
 
 
 def struct_of(*names: str, start: int = 0) -> Struct:
-    """
-    What reads some fixed fields at once, and passes over those between them.
+    """What reads some fixed fields at once, and passes over those between them.
 
     @param names: In the order of the record.
     @param start: The offset in the record where the struct begins.

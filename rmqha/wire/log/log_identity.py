@@ -1,5 +1,4 @@
-"""
-Whose log it is.
+"""Whose log it is.
 
 All logs have the same offsets, and names are given twice.  So with the names goes the first record
 that is there, by its fingerprint: every copy of a log has those bytes, and a log that was begun
@@ -19,8 +18,7 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class LogIdentity:
-    """
-    What is known of whose log it is.
+    """What is known of whose log it is.
 
     @ivar cluster: C{brokerClusterName} of its node, C{""} if unknown.
     @ivar broker: C{brokerName}, the same.
@@ -35,23 +33,17 @@ class LogIdentity:
 
     @property
     def name(self) -> str:
-        """
-        Its names, for people.
-        """
+        """Its names, for people."""
         where = f" of cluster {self.cluster}" if self.cluster else ""
         return f"{self.broker or '?'}{where}"
 
     def is_named_as(self, other: LogIdentity) -> bool:
-        """
-        Whether no name is another one, as far as both are known.
-        """
+        """Whether no name is another one, as far as both are known."""
         pairs = ((self.cluster, other.cluster), (self.broker, other.broker))
         return all(one == two or not (one and two) for one, two in pairs)
 
     def to_json(self) -> dict[str, Any]:
-        """
-        As a value of JSON, with its keys sorted: Spark compares positions as text.
-        """
+        """As a value of JSON, with its keys sorted: Spark compares positions as text."""
         return {
             "broker": self.broker,
             "cluster": self.cluster,
@@ -61,8 +53,7 @@ class LogIdentity:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """
-        Read what L{to_json} made; nothing is known of whose log it is where nobody said it.
+        """Read what L{to_json} made; nothing is known of whose log it is where nobody said it.
 
         @raise ValueError: If it is something else.
         """

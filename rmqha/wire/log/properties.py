@@ -1,5 +1,4 @@
-"""
-A record's property string: names and values between 0x01 and 0x02.
+"""A record's property string: names and values between 0x01 and 0x02.
 
 Stock versions differ in whether a 0x02 follows the last pair; both are read, and ours
 always has one, so that a record torn in its properties can be told from a whole one.
@@ -17,9 +16,7 @@ PAIR_END = b"\x02"
 
 
 def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
-    """
-    The pairs RocketMQ would read: named, and with a value.
-    """
+    """The pairs RocketMQ would read: named, and with a value."""
     found = []
     for segment in raw.split(PAIR_END):
         name, separator, value = segment.partition(NAME_END)
@@ -29,8 +26,7 @@ def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:
 
 
 def parse(raw: bytes) -> dict[str, str]:
-    """
-    Read a property string as RocketMQ does.
+    """Read a property string as RocketMQ does.
 
     Pairs without a name or with an empty value are lost, the last of equal names
     wins, and bytes that are not UTF-8 become U+FFFD.
@@ -42,15 +38,12 @@ def parse(raw: bytes) -> dict[str, str]:
 
 
 def encode(pairs: Mapping[str, str]) -> bytes:
-    """
-    Write a property string, with a 0x02 behind every pair.
-    """
+    """Write a property string, with a 0x02 behind every pair."""
     return "".join([f"{name}\x01{value}\x02" for name, value in pairs.items()]).encode()
 
 
 def find(raw: bytes, name: bytes) -> bytes | None:
-    """
-    One property, read as L{parse} does but without reading the others.
+    """One property, read as L{parse} does but without reading the others.
 
     @param name: The name, in UTF-8.
     """

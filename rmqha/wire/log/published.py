@@ -1,5 +1,4 @@
-"""
-What a node publishes beside its log for readers: how far it may be read, where it was cut
+"""What a node publishes beside its log for readers: how far it may be read, where it was cut
 back, and where records begin.
 
 The point is one small JSON object that is always replaced whole.  The split index is a row
@@ -35,9 +34,7 @@ SPAN = 16 << 20
 
 
 class Why(StrEnum):
-    """
-    Why bytes that readers may have seen are gone.
-    """
+    """Why bytes that readers may have seen are gone."""
 
     CUT = "cut"
     COPY = "copy"
@@ -47,8 +44,7 @@ class Why(StrEnum):
 
 @frozen
 class Cut:
-    """
-    The log was cut back below what had been published.
+    """The log was cut back below what had been published.
 
     @ivar at: To which physical offset.
     @ivar time: When, in milliseconds since 1970.
@@ -62,8 +58,7 @@ class Cut:
 
 @frozen(kw_only=True)
 class Point:
-    """
-    What is published.
+    """What is published.
 
     @ivar confirm: Physical offset below which the log is final, as far as this node can
         know: on its disk, and acknowledged where writes wait for replicas.  A record's end.
@@ -91,15 +86,11 @@ class Point:
     time: int = 0
 
     def reaches_above(self, at: int) -> bool:
-        """
-        Whether something published is gone when the log is cut back so far.
-        """
+        """Whether something published is gone when the log is cut back so far."""
         return at < max(self.confirm, self.durable)
 
     def cut_at(self, at: int, time: int, why: Why = Why.CUT) -> Point:
-        """
-        The point after the log was cut back.
-        """
+        """The point after the log was cut back."""
         return evolve(
             self,
             confirm=min(self.confirm, at),
@@ -113,15 +104,12 @@ class Point:
 
 
 def render_point(point: Point) -> bytes:
-    """
-    The file of a point.
-    """
+    """The file of a point."""
     return json.dumps({"version": VERSION, **asdict(point)}, indent=1).encode() + b"\n"
 
 
 def parse_point(raw: bytes) -> Point:
-    """
-    Read the file of a point.
+    """Read the file of a point.
 
     @raise PointInvalid: If it is none.
     """
@@ -161,8 +149,7 @@ def _offset(value: Any) -> int:
 
 @frozen
 class Span:
-    """
-    A run of whole records in one log file.
+    """A run of whole records in one log file.
 
     @ivar start: Physical offset of its first record.
     @ivar end: Just past its last, or past the blank that ends the file.
@@ -187,24 +174,18 @@ SPAN_SIZE = _SPAN.size + _CRC.size
 
 
 def render_span(span: Span) -> bytes:
-    """
-    A span as it stands in the file.
-    """
+    """A span as it stands in the file."""
     raw = _SPAN.pack(span.start, span.end, span.ordinal, span.count, span.earliest, span.latest)
     return raw + _CRC.pack(crc32(raw))
 
 
 def render_spans(spans: Iterable[Span]) -> bytes:
-    """
-    Render a whole split index, ready to be written.
-    """
+    """Render a whole split index, ready to be written."""
     return b"".join(map(render_span, spans))
 
 
 def parse_spans(raw: bytes | memoryview) -> list[Span]:
-    """
-    Read a split index as far as it is whole and its spans follow each other.
-    """
+    """Read a split index as far as it is whole and its spans follow each other."""
     spans: list[Span] = []
     for place in range(0, len(raw) - SPAN_SIZE + 1, SPAN_SIZE):
         part = raw[place : place + _SPAN.size]

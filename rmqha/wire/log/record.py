@@ -1,5 +1,4 @@
-"""
-Commit log records: what they hold, and whether bytes are one.
+"""Commit log records: what they hold, and whether bytes are one.
 
 L{check} is the judge: every rule that decides where a log ends is in it, and
 L{rmqha.wire.columnar.record_blocks.walk} is its fast twin.  Source of layouts, magics and masks:
@@ -58,9 +57,7 @@ _TAGS, _UNIQUE_KEY, _KEYS, _DELAY = (name.encode() for name in (TAGS, UNIQUE_KEY
 
 
 class Fault(StrEnum):
-    """
-    Why bytes are not a whole, valid record.
-    """
+    """Why bytes are not a whole, valid record."""
 
     NOTHING = "nothing written"
     INCOMPLETE = "incomplete"
@@ -86,8 +83,7 @@ def check(
     max_size: int,
     nul_is_torn: bool = False,
 ) -> int | Fault:
-    """
-    Judge the bytes at one place of a log.
+    """Judge the bytes at one place of a log.
 
     @param pos: Where in C{buf} they start.
     @param limit: The first position that may not be read.
@@ -143,8 +139,7 @@ def check(
 
 
 def _not_a_record(size: int, magic: int, readable: int, left: int) -> int | Fault:
-    """
-    Judge a place whose magic is no record's.
+    """Judge a place whose magic is no record's.
 
     @param readable: Bytes that may be read from there.
     @param left: Bytes to the end of the file.
@@ -165,24 +160,19 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def magic_at(buf: memoryview | bytes, pos: int) -> int:
-    """
-    The magic of what starts at C{pos}; eight bytes must be readable.
-    """
+    """The magic of what starts at C{pos}; eight bytes must be readable."""
     return int(_HEAD.unpack_from(buf, pos)[1])
 
 
 def stored_at(buf: memoryview | bytes, pos: int) -> int:
-    """
-    Store time of the valid record at C{pos}, in milliseconds since 1970.
-    """
+    """Store time of the valid record at C{pos}, in milliseconds since 1970."""
     born = born_extra(buf[pos + HOSTS_BYTE_AT])
     return int(_LONG.unpack_from(buf, pos + STORE_TIMESTAMP_AT + born)[0])
 
 
 @frozen(kw_only=True)
 class Message:
-    """
-    What a master is asked to store.
+    """What a master is asked to store.
 
     @ivar body: The body; for a batch, the client's own encoding of its messages.
     @ivar properties: Already encoded.
@@ -204,16 +194,13 @@ class Message:
 
     @property
     def has_unit(self) -> bool:
-        """
-        Whether it gets a place in its queue: halves and rollbacks do not.
-        """
+        """Whether it gets a place in its queue: halves and rollbacks do not."""
         return has_unit(self.sys_flag)
 
 
 @frozen(kw_only=True, slots=False)
 class Record:
-    """
-    One stored record, every field of it.
+    """One stored record, every field of it.
 
     @ivar offset: Where it is, physical; L{stored_offset} is what it says itself.
     @ivar version: 1 or 2.
@@ -242,44 +229,32 @@ class Record:
 
     @cached_property
     def properties(self) -> dict[str, str]:
-        """
-        The properties as RocketMQ reads them.
-        """
+        """The properties as RocketMQ reads them."""
         return parse(self.raw_properties)
 
     @property
     def offset_msg_id(self) -> str:
-        """
-        The id that tells where the record is.
-        """
+        """The id that tells where the record is."""
         return offset_msg_id(self.store_host, self.offset)
 
     @property
     def body_holds(self) -> bool:
-        """
-        Whether the body is what its checksum says.
-        """
+        """Whether the body is what its checksum says."""
         return not self.body or body_crc(self.body) == self.body_crc
 
     @property
     def has_unit(self) -> bool:
-        """
-        Whether it gets a queue unit.
-        """
+        """Whether it gets a queue unit."""
         return has_unit(self.sys_flag)
 
     @property
     def indexable(self) -> bool:
-        """
-        Whether its keys are indexed.
-        """
+        """Whether its keys are indexed."""
         return indexable(self.sys_flag)
 
 
 def offset_msg_id(store_host: Host, offset: int) -> str:
-    """
-    The id of the record a broker stored at C{offset}.
-    """
+    """The id of the record a broker stored at C{offset}."""
     return _msg_id_head(store_host) + f"{offset:016X}"
 
 
@@ -290,8 +265,7 @@ def _msg_id_head(store_host: Host) -> str:
 
 
 def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
-    """
-    Read a record that L{check} found whole.
+    """Read a record that L{check} found whole.
 
     @raise RecordFault: If its lengths do not lie within C{buf} after all.
     """
@@ -348,8 +322,7 @@ def _string(view: memoryview, at: int, length: Struct) -> tuple[bytes, int]:
 
 @define
 class DispatchFields:
-    """
-    What queues and index need of one record.
+    """What queues and index need of one record.
 
     @ivar store_timestamp: Milliseconds since 1970.
     @ivar tags_code: Hash of the tags, or when a delayed message is due.
@@ -370,8 +343,7 @@ class DispatchFields:
 def dispatch_fields(
     buf: memoryview | bytes, pos: int, size: int, offset: int, levels: DelayLevels
 ) -> DispatchFields:
-    """
-    Read what dispatch needs of a record that L{check} found whole.
+    """Read what dispatch needs of a record that L{check} found whole.
 
     @param size: Its size.
     @param offset: Its physical offset.
@@ -417,8 +389,7 @@ def dispatch_fields(
 
 
 def body_range(buf: memoryview | bytes, pos: int) -> tuple[int, int]:
-    """
-    Where the body is of a record that L{check} found whole, but for its CRC.
+    """Where the body is of a record that L{check} found whole, but for its CRC.
 
     @return: Its first position in C{buf}, and the one just past it.
     """
@@ -428,8 +399,7 @@ def body_range(buf: memoryview | bytes, pos: int) -> tuple[int, int]:
 
 
 def raw_properties(buf: memoryview | bytes, pos: int, size: int) -> bytes | None:
-    """
-    The property string of a record, which nobody has looked at yet.
+    """The property string of a record, which nobody has looked at yet.
 
     @param size: The record's, as its queue unit says.
     @return: C{None} if it does not lie within the record.
@@ -452,8 +422,6 @@ def raw_properties(buf: memoryview | bytes, pos: int, size: int) -> bytes | None
 
 
 def _due(raw: bytes, stored: int, levels: DelayLevels, code: int) -> int:
-    """
-    A delayed message's tags code: when it is due, if its level makes sense.
-    """
+    """A delayed message's tags code: when it is due, if its level makes sense."""
     level = levels.level(find(raw, _DELAY))
     return levels.deliver_time(level, stored) if level else code

@@ -1,5 +1,4 @@
-"""
-The CRC of a whole record, where there is one.
+"""The CRC of a whole record, where there is one.
 
 The field for the body's CRC says nothing about the rest of a record: a bit that turns over in its
 topic, its properties or its times passes every check.  A 5.x broker with
@@ -23,8 +22,7 @@ _SIZE = len(MARK) + _DIGITS + len(PAIR_END)
 
 
 def whole_crc_holds(record: bytes | memoryview) -> bool | None:
-    """
-    Compare a record with the CRC at its end.
+    """Compare a record with the CRC at its end.
 
     @param record: All of it.
     @return: C{None} if it has no such property.
@@ -37,8 +35,7 @@ def whole_crc_holds(record: bytes | memoryview) -> bool | None:
 
 
 def crc_property(record: bytes | memoryview) -> bytes:
-    """
-    The property that belongs behind a record.
+    """The property that belongs behind a record.
 
     @param record: What is before it, with all fields filled in.
     @return: Name and value; the digits stand the other way round, filled up with zeros.

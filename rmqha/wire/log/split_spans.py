@@ -1,5 +1,4 @@
-"""
-Making the spans of a split index of records that follow each other.
+"""Making the spans of a split index of records that follow each other.
 
 Source: docs/protocol/store.rst, The split index.
 """
@@ -17,8 +16,7 @@ _NONE = 1 << 62
 
 @define(eq=False)
 class SpanMaker:
-    """
-    The span that is being made.
+    """The span that is being made.
 
     @ivar start: Physical offset where it begins.
     @ivar ordinal: How many records lie in the spans before it.
@@ -31,8 +29,7 @@ class SpanMaker:
     _latest: int = field(default=-_NONE, init=False)
 
     def add(self, ends: NDArray[np.int64], times: NDArray[np.int64]) -> list[Span]:
-        """
-        Take records.
+        """Take records.
 
         @param ends: Physical offset just past each.
         @param times: Store time of each, in milliseconds since 1970.
@@ -52,8 +49,7 @@ class SpanMaker:
         return done
 
     def close(self, end: int) -> Span:
-        """
-        End the span; the next one begins.
+        """End the span; the next one begins.
 
         @param end: Physical offset.
         """

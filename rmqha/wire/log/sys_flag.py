@@ -1,5 +1,4 @@
-"""
-The bits of a record's system flag: RocketMQ's C{MessageSysFlag}.
+"""The bits of a record's system flag: RocketMQ's C{MessageSysFlag}.
 
 Source: docs/protocol/store.rst, Records.
 """
@@ -35,8 +34,7 @@ def has_unit(sys_flag: int) -> bool: ...
 @overload
 def has_unit(sys_flag: NDArray[Any]) -> NDArray[Any]: ...
 def has_unit(sys_flag: Any) -> Any:
-    """
-    Whether a record gets a queue unit: half messages and rollbacks do not.
+    """Whether a record gets a queue unit: half messages and rollbacks do not.
 
     @param sys_flag: One system flag, or an array of them.
     @return: A truth value for each.
@@ -50,7 +48,5 @@ def indexable(sys_flag: int) -> bool: ...
 @overload
 def indexable(sys_flag: NDArray[Any]) -> NDArray[Any]: ...
 def indexable(sys_flag: Any) -> Any:
-    """
-    Whether a record's keys are indexed: rollbacks' are not.
-    """
+    """Whether a record's keys are indexed: rollbacks' are not."""
     return sys_flag & TRANSACTION != ROLLBACK

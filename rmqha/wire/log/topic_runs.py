@@ -1,5 +1,4 @@
-"""
-The topic index: which topics the records of a span have, and where.
+"""The topic index: which topics the records of a span have, and where.
 
 A span of 16 MiB of a busy broker has all of its topics, so their names alone would let a reader
 skip nothing.  What is kept is the order in which they come: runs of neighbours of one topic, as
@@ -38,8 +37,7 @@ Numbers = NDArray[np.int64]
 
 @frozen(kw_only=True)
 class TopicSpan:
-    """
-    An entry without its runs.
+    """An entry without its runs.
 
     @ivar start: Physical offset of the span's first record.
     @ivar end: Just past the span.
@@ -63,8 +61,7 @@ class TopicSpan:
     crc: int
 
     def runs(self, raw: bytes, takes: Callable[[str], bool]) -> list[tuple[int, int]] | None:
-        """
-        Where records of some topics are.
+        """Where records of some topics are.
 
         @param raw: The bytes at L{place}.
         @param takes: Whether a topic is wanted.
@@ -81,8 +78,7 @@ class TopicSpan:
 
 
 def parse_topic_spans(read: Callable[[int, int], bytes]) -> Iterator[TopicSpan]:
-    """
-    The entries of a file, as far as they are whole.
+    """The entries of a file, as far as they are whole.
 
     @param read: Reads some bytes at a place; fewer where the file ends.
     """
@@ -113,9 +109,7 @@ def parse_topic_spans(read: Callable[[int, int], bytes]) -> Iterator[TopicSpan]:
 
 @define(eq=False)
 class TopicRunsMaker:
-    """
-    Makes the entries of spans of records that follow each other.
-    """
+    """Makes the entries of spans of records that follow each other."""
 
     _numbers: dict[str, int] = field(factory=dict, init=False)
     _topics: list[Numbers] = field(factory=list, init=False)
@@ -129,8 +123,7 @@ class TopicRunsMaker:
         topics: tuple[Sequence[str], NDArray[np.int32]],
         done: Collection[Span],
     ) -> bytes:
-        """
-        Take records.
+        """Take records.
 
         @param start: Physical offset of each.
         @param size: Its bytes.
@@ -160,9 +153,7 @@ class TopicRunsMaker:
         self._last = int(start[-1])
 
     def _entry(self, span: Span) -> bytes:
-        """
-        The entry of a span that is complete; the next one begins.
-        """
+        """The entry of a span that is complete; the next one begins."""
         empty = np.empty(0, np.int64)
         topic = np.concatenate((empty, *self._topics))
         size = np.concatenate((empty, *self._sizes))

@@ -1,3 +1,1 @@
-"""
-The remoting protocol of clients, brokers and name servers, sans-IO.
-"""
+"""The remoting protocol of clients, brokers and name servers, sans-IO."""

@@ -1,5 +1,5 @@
-"""
-JSON headers of pulls that differ in three numbers only: those that a consumer sends for one queue.
+"""JSON headers of pulls that differ in three numbers only: those that a consumer sends for one
+queue.
 
 A header is split around its numbers: the request's own, the queue offset and the committed offset.
 What is left is compared byte for byte with headers that were read in the usual way before; where it
@@ -38,8 +38,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 @frozen
 class _Known:
-    """
-    A header that was read.
+    """A header that was read.
 
     @ivar header: The custom header of all that are alike, once somebody has read it.
     @ivar opaque: Which part is the request's number.
@@ -55,16 +54,13 @@ class _Known:
 
 
 class AlikePulls:
-    """
-    What was read, to read what is alike sooner.
-    """
+    """What was read, to read what is alike sooner."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], _Known] = {}
 
     def read(self, header: bytes) -> Command | None:
-        """
-        Read a header.
+        """Read a header.
 
         @return: A command; C{None} if none that is alike was learned.
         """
@@ -95,8 +91,7 @@ class AlikePulls:
         )
 
     def learn(self, header: bytes, command: Command) -> None:
-        """
-        Remember a header that was read in the usual way, if it is a pull's as clients write it:
+        """Remember a header that was read in the usual way, if it is a pull's as clients write it:
         each of the three names is there once, in plain standard JSON.
 
         @param command: What it was read as; a copy is kept.

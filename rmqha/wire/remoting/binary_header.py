@@ -1,5 +1,4 @@
-"""
-The binary ("ROCKETMQ") header of a remoting command.
+"""The binary ("ROCKETMQ") header of a remoting command.
 
 Source: docs/protocol/remoting.md, Binary header.
 """
@@ -23,8 +22,7 @@ _BY_NUMBER = {language.value: language for language in LanguageCode}
 
 
 def decode(header: bytes) -> Command:
-    """
-    Read a header.  Text that is not UTF-8 becomes U+FFFD, as in Java.
+    """Read a header.  Text that is not UTF-8 becomes U+FFFD, as in Java.
 
     @raise HeaderUndecodable: If a length in it is negative or leads out of it.
     @raise HeaderTooCostly: If it has more than
@@ -59,9 +57,7 @@ def decode(header: bytes) -> Command:
 
 
 def encode(command: Command) -> bytes:
-    """
-    Write a header.  Code and version must fit into 16 bits; those of ours do.
-    """
+    """Write a header.  Code and version must fit into 16 bits; those of ours do."""
     pairs: list[bytes] = []
     pack = _INT32.pack
     for name, value in command.ext.items():
@@ -82,17 +78,13 @@ def encode(command: Command) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _key(name: str) -> bytes:
-    """
-    A field's name behind its length.
-    """
+    """A field's name behind its length."""
     raw = name.encode("utf-8", "replace")
     return _INT16.pack(len(raw)) + raw
 
 
 def _pairs(header: bytes, at: int) -> dict[str, str]:
-    """
-    The fields from a position to the end.
-    """
+    """The fields from a position to the end."""
     ext: dict[str, str] = {}
     end = len(header)
     # Nearly all of it is ASCII, and a slice of a text is cheaper than a decoded slice.

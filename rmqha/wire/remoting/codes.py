@@ -1,5 +1,4 @@
-"""
-The numbers of the remoting protocol: requests, answers, languages, versions.
+"""The numbers of the remoting protocol: requests, answers, languages, versions.
 
 Source: docs/protocol/remoting.md, Request codes, Answer codes and Versions.
 """
@@ -28,9 +27,7 @@ V4_9_4 = 401
 
 
 class RequestCode(IntEnum):
-    """
-    What a request asks for.  Only those marked in the documentation's table are handled.
-    """
+    """What a request asks for.  Only those marked in the documentation's table are handled."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -159,9 +156,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """
-    How a request went; the code of its answer.
-    """
+    """How a request went; the code of its answer."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -205,8 +200,7 @@ class ResponseCode(IntEnum):
 
 
 class ControllerRequestCode(IntEnum):
-    """
-    What members, administrators and controllers of a set in controller mode ask each other.
+    """What members, administrators and controllers of a set in controller mode ask each other.
     Source: docs/protocol/controller.rst, Requests.
     """
 
@@ -226,9 +220,7 @@ class ControllerRequestCode(IntEnum):
 
 
 class ControllerResponseCode(IntEnum):
-    """
-    What controllers answer besides L{ResponseCode.SUCCESS}.
-    """
+    """What controllers answer besides L{ResponseCode.SUCCESS}."""
 
     FENCED_MASTER_EPOCH = 2000
     FENCED_SYNC_STATE_SET_EPOCH = 2001
@@ -248,9 +240,7 @@ class ControllerResponseCode(IntEnum):
 
 
 class LanguageCode(IntEnum):
-    """
-    What a peer is written in.  Only JSON headers carry the name, binary ones the number.
-    """
+    """What a peer is written in.  Only JSON headers carry the name, binary ones the number."""
 
     JAVA = 0
     CPP = 1

@@ -1,5 +1,4 @@
-"""
-One remoting command: a request or an answer, whatever its header looked like.
+"""One remoting command: a request or an answer, whatever its header looked like.
 
 Source: docs/protocol/remoting.md, Commands.
 """
@@ -22,9 +21,7 @@ ONEWAY = 2
 
 
 class SerializeType(IntEnum):
-    """
-    How a frame's header is written; the number is the byte in the frame.
-    """
+    """How a frame's header is written; the number is the byte in the frame."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -36,8 +33,7 @@ MOST_FIELDS = 1024
 
 @define
 class AlikeHeader:
-    """
-    The custom header of commands that differ in some of its values only.
+    """The custom header of commands that differ in some of its values only.
 
     @ivar first: That of the first one which was read; C{None} before.
     """
@@ -47,8 +43,7 @@ class AlikeHeader:
 
 @define(kw_only=True)
 class Command:
-    """
-    A request or an answer.
+    """A request or an answer.
 
     @ivar code: A L{RequestCode<rmqha.wire.remoting.codes.RequestCode>}, or in an answer a
         L{ResponseCode<rmqha.wire.remoting.codes.ResponseCode>}; any number may come.
@@ -78,8 +73,7 @@ class Command:
     other: dict[str, int] | None = field(default=None, eq=False, repr=False)
 
     def custom(self, cls: type[H]) -> H:
-        """
-        The custom header.
+        """The custom header.
 
         @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
         """
@@ -93,16 +87,12 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """
-        Whether this answers a request.
-        """
+        """Whether this answers a request."""
         return self.flag & RESPONSE != 0
 
     @property
     def is_oneway(self) -> bool:
-        """
-        Whether no answer is wanted.
-        """
+        """Whether no answer is wanted."""
         return self.flag & ONEWAY != 0
 
     @classmethod
@@ -114,9 +104,7 @@ class Command:
         *,
         oneway: bool = False,
     ) -> Command:
-        """
-        A request of ours; the connection that sends it numbers it.
-        """
+        """A request of ours; the connection that sends it numbers it."""
         ext = {} if header is None else to_ext(header)
         return cls(code=code, flag=ONEWAY if oneway else 0, ext=ext, body=body)
 
@@ -127,9 +115,7 @@ class Command:
         header: AttrsInstance | None = None,
         body: bytes | memoryview = b"",
     ) -> Command:
-        """
-        The answer to this request, with the same number and kind of header.
-        """
+        """The answer to this request, with the same number and kind of header."""
         return Command(
             code=code,
             opaque=self.opaque,

@@ -1,5 +1,4 @@
-"""
-JSON as RocketMQ's Java writes and reads it, with fastjson's habits.
+"""JSON as RocketMQ's Java writes and reads it, with fastjson's habits.
 
 Java writes the keys of a map as JSON values of their own type: whole numbers without
 quotes, objects as objects.  It reads that, single quotes, names without quotes, commas
@@ -27,8 +26,7 @@ SLOW_LIMIT = 256 * 1024
 
 @define
 class SlowlyRead:
-    """
-    How much went through the slow door, for who has to see that it does not take all the time.
+    """How much went through the slow door, for who has to see that it does not take all the time.
 
     @ivar size: Bytes, of all texts so far.
     """
@@ -60,16 +58,13 @@ _WORDS = {
 
 
 class ObjectKey(str):
-    """
-    A key that is an object: its JSON text, which is written without quotes.
-    """
+    """A key that is an object: its JSON text, which is written without quotes."""
 
     __slots__ = ()
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """
-    Read JSON.
+    """Read JSON.
 
     @return: What C{json.loads} would give.  Keys are texts: numbers without quotes become
         their digits, objects an L{ObjectKey}.
@@ -90,8 +85,7 @@ def loads(data: bytes | memoryview) -> Any:
 
 
 def dumps(value: object, *, numeric_keys: Literal["bare", "quoted"] = "quoted") -> bytes:
-    """
-    Write JSON, without blanks.
+    """Write JSON, without blanks.
 
     @param numeric_keys: How keys that are whole numbers are written.  An L{ObjectKey} never
         has quotes.
@@ -123,8 +117,7 @@ def _written_key(key: object, bare: bool) -> str:
 
 @define
 class _Reader:
-    """
-    The slow door.
+    """The slow door.
 
     @ivar text: All of it.
     @ivar at: How far it is read.
@@ -134,9 +127,7 @@ class _Reader:
     at: int = 0
 
     def whole(self) -> Any:
-        """
-        The only value of the text.
-        """
+        """The only value of the text."""
         value = self._value(0)
         self._blanks()
         if self.at < len(self.text):
@@ -152,9 +143,7 @@ class _Reader:
             self.at = found.end()
 
     def _peek(self) -> str:
-        """
-        The next character that means something; C{""} at the end.
-        """
+        """The next character that means something; C{""} at the end."""
         self._blanks()
         return self.text[self.at : self.at + 1]
 
@@ -198,9 +187,7 @@ class _Reader:
         self.at += 1
 
     def _more(self, closing: str) -> bool:
-        """
-        Pass commas, and the closing bracket if it comes.
-        """
+        """Pass commas, and the closing bracket if it comes."""
         while self._peek() == ",":
             self.at += 1
         if self._peek() != closing:

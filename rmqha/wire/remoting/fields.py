@@ -1,5 +1,4 @@
-"""
-Custom headers: typed values that travel as strings.
+"""Custom headers: typed values that travel as strings.
 
 A header is a frozen attrs class.  Its attribute C{queue_id} is the field C{queueId} on
 the wire, unless L{ext} names it otherwise; an attribute without a default is mandatory.
@@ -28,8 +27,7 @@ _NAME = "rmqha.ext"
 
 
 def ext(name: str, default: Any = NOTHING) -> Any:
-    """
-    Declare a field whose name on the wire is not its attribute's in camel case.
+    """Declare a field whose name on the wire is not its attribute's in camel case.
 
     @param name: The name on the wire.
     @param default: What an absent field means; without one it is mandatory.
@@ -38,9 +36,7 @@ def ext(name: str, default: Any = NOTHING) -> Any:
 
 
 def to_ext(header: AttrsInstance) -> dict[str, str]:
-    """
-    What a header says, as it goes on the wire: fields that are C{None} are left out.
-    """
+    """What a header says, as it goes on the wire: fields that are C{None} are left out."""
     found = {}
     for attribute, name in _names(type(header)):
         value = getattr(header, attribute)
@@ -56,8 +52,7 @@ def to_ext(header: AttrsInstance) -> dict[str, str]:
 
 
 def from_ext(cls: type[H], ext: Mapping[str, str]) -> H:
-    """
-    Read a header.  Fields the class does not know are ignored.
+    """Read a header.  Fields the class does not know are ignored.
 
     @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
     """
@@ -81,8 +76,7 @@ def from_ext(cls: type[H], ext: Mapping[str, str]) -> H:
 
 
 def changed(header: H, other: Mapping[str, Any]) -> H:
-    """
-    A header like another, but for some attributes; a quarter of what C{attrs.evolve} takes.
+    """A header like another, but for some attributes; a quarter of what C{attrs.evolve} takes.
 
     @param other: These, by name; their values are not checked.
     """
@@ -133,8 +127,7 @@ _Parser = Callable[[str], Any] | None
 
 @cache
 def _slots(cls: type[AttrsInstance]) -> tuple[tuple[str, str, _Parser, bool], ...]:
-    """
-    For each field: attribute name, wire name, parser (C{None} for a string), and whether it
+    """For each field: attribute name, wire name, parser (C{None} for a string), and whether it
     is mandatory.
     """
     return tuple(
@@ -149,9 +142,7 @@ def _slots(cls: type[AttrsInstance]) -> tuple[tuple[str, str, _Parser, bool], ..
 
 
 def _invalid(cls: type[AttrsInstance], name: str, text: str | None) -> HeaderFieldInvalid:
-    """
-    The error for a field with such a text.
-    """
+    """The error for a field with such a text."""
     (attribute,) = (found for found in fields(cls) if wire_name(found) == name)
     expected = _PARSERS[_kind(cls, attribute.name)][1]
     return HeaderFieldInvalid(cls.__name__, name, text, expected)
@@ -163,9 +154,7 @@ def _names(cls: type[AttrsInstance]) -> tuple[tuple[str, str], ...]:
 
 
 def wire_name(attribute: Attribute[Any]) -> str:
-    """
-    What an attribute is called on the wire.
-    """
+    """What an attribute is called on the wire."""
     given = attribute.metadata.get(_NAME)
     if given is not None:
         return str(given)
@@ -174,9 +163,7 @@ def wire_name(attribute: Attribute[Any]) -> str:
 
 
 def _kind(cls: type[AttrsInstance], attribute: str) -> Any:
-    """
-    The type of an attribute's values that are not C{None}.
-    """
+    """The type of an attribute's values that are not C{None}."""
     hint = _hints(cls)[attribute]
     if hint in _PARSERS:
         return hint

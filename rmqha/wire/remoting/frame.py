@@ -1,5 +1,4 @@
-"""
-Frames of the remoting protocol: a length, a header of one of two kinds, a body.
+"""Frames of the remoting protocol: a length, a header of one of two kinds, a body.
 
 Source: docs/protocol/remoting.md, Frames.
 """
@@ -36,8 +35,7 @@ _ENCODERS = {
 
 
 def encode_head(command: Command, body_size: int) -> bytes:
-    """
-    A frame up to its body.
+    """A frame up to its body.
 
     @param body_size: Bytes of the body that will follow.
     @raise RemotingFrameError: If no peer would take such a frame.
@@ -51,8 +49,7 @@ def encode_head(command: Command, body_size: int) -> bytes:
 
 
 def encode(command: Command) -> bytes:
-    """
-    A whole frame.
+    """A whole frame.
 
     @raise RemotingFrameError: If no peer would take such a frame.
     """
@@ -62,8 +59,7 @@ def encode(command: Command) -> bytes:
 
 @define
 class FrameDecoder:
-    """
-    Decode a stream of frames, however it is cut.
+    """Decode a stream of frames, however it is cut.
 
     Nothing is kept for a frame beyond the bytes that came, and nothing of it before its
     lengths were found good.
@@ -83,15 +79,12 @@ class FrameDecoder:
 
     @property
     def unread(self) -> bool:
-        """
-        Whether bytes were left for the next call.
-        """
+        """Whether bytes were left for the next call."""
         return self._unread is not None
 
     def next_frame(self, data: bytes) -> tuple[bytes, int] | None:
-        """
-        Where the next frame begins, for who reads frames in masses by itself; it says by L{leave}
-        how far it came.
+        """Where the next frame begins, for who reads frames in masses by itself; it says by
+        L{leave} how far it came.
 
         @param data: What came, and was not given to L{receive}.
         @return: Bytes, and the position in them; C{None} within a frame, or after a broken one:
@@ -105,14 +98,11 @@ class FrameDecoder:
         return (kept[at:] + data, 0) if data else (kept, at)
 
     def leave(self, data: bytes, at: int) -> None:
-        """
-        Have the next call of L{receive} go on at a frame that begins at C{at}.
-        """
+        """Have the next call of L{receive} go on at a frame that begins at C{at}."""
         self._unread = (data, at) if at < len(data) else None
 
     def receive(self, data: bytes, most: int | None = None) -> list[Command]:
-        """
-        @param most: Leave what begins behind so many bytes for the next call, which may bring
+        """@param most: Leave what begins behind so many bytes for the next call, which may bring
             nothing new; C{None} is to leave nothing.
         @return: The commands completed by C{data}, in order; their bodies are C{bytes}.
         @raise RemotingFrameError: If a frame cannot be read.  Where the next one starts is
@@ -152,9 +142,7 @@ class FrameDecoder:
         return commands
 
     def _scan(self, data: bytes, at: int, stop: int, commands: list[Command]) -> None:
-        """
-        Decode what lies whole in C{data} and begins before C{stop}, and keep the rest.
-        """
+        """Decode what lies whole in C{data} and begins before C{stop}, and keep the rest."""
         end = len(data)
         while at < end:
             if at >= stop:
@@ -180,9 +168,7 @@ class FrameDecoder:
             commands.append(command)
 
     def _check(self, total: int, word: int) -> tuple[int, int, int]:
-        """
-        @return: Bytes of the header, its kind, bytes of the body.
-        """
+        """@return: Bytes of the header, its kind, bytes of the body."""
         kind, size = word >> 24, word & 0xFFFFFF
         if not 4 <= total <= self.limit - 4:
             raise FrameLengthOutOfRange(total + 4, self.limit)
@@ -194,9 +180,7 @@ class FrameDecoder:
         return size, kind, total - 4 - size
 
     def _collect(self, data: bytes | memoryview, size: int) -> None:
-        """
-        Keep the first bytes of C{data} for the open command's body.
-        """
+        """Keep the first bytes of C{data} for the open command's body."""
         self._missing -= size
         piece = memoryview(data)[:size]
         if size >= _PIECE:

@@ -1,5 +1,4 @@
-"""
-Bodies: frozen attrs classes from and to RocketMQ's JSON.
+"""Bodies: frozen attrs classes from and to RocketMQ's JSON.
 
 A class is read by its annotations: C{str}, C{int} (64 bits), C{float}, C{bool}, enums,
 C{tuple[X, ...]}, C{dict[K, X]}, other such classes, C{X | None} and C{Any}.  Members are
@@ -41,8 +40,7 @@ one, which asks it to make an object of a class."""
 
 
 class _Misfit(Exception):
-    """
-    A value is not of its kind.
+    """A value is not of its kind.
 
     @ivar place: The way to it, from the inside out.
     """
@@ -53,8 +51,7 @@ class _Misfit(Exception):
 
 
 def read(cls: type[B], body: bytes | memoryview) -> B:
-    """
-    Read a body.
+    """Read a body.
 
     @raise BodyInvalid: If it is no JSON, lacks something or is of another shape.
     """
@@ -65,8 +62,7 @@ def read(cls: type[B], body: bytes | memoryview) -> B:
 
 
 def from_json(cls: type[B], value: Any, *, table: bool = False) -> B:
-    """
-    The same for what L{fastjson.loads} gave.
+    """The same for what L{fastjson.loads} gave.
 
     @param table: Whether it is a table, which is read without what is L{SPARE} and misshapen.
     """
@@ -80,8 +76,7 @@ def from_json(cls: type[B], value: Any, *, table: bool = False) -> B:
 
 
 def write(value: AttrsInstance, *, numeric_keys: Literal["bare", "quoted"] = "quoted") -> bytes:
-    """
-    Write a body.
+    """Write a body.
 
     @param numeric_keys: How keys that are numbers are written.
     """
@@ -89,9 +84,7 @@ def write(value: AttrsInstance, *, numeric_keys: Literal["bare", "quoted"] = "qu
 
 
 def to_json(value: Any) -> Any:
-    """
-    Turn a value into what L{fastjson.dumps} can write.
-    """
+    """Turn a value into what L{fastjson.dumps} can write."""
     if isinstance(value, str | bool | float | NoneType) or type(value) is int:
         return value
     if isinstance(value, Enum):
@@ -124,9 +117,7 @@ def _members(cls: type[AttrsInstance]) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _reader(hint: Any, table: bool = False) -> Reader:
-    """
-    What reads values of an annotated type.
-    """
+    """What reads values of an annotated type."""
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, arguments = get_origin(hint), get_args(hint)
@@ -233,9 +224,7 @@ def _bool(value: Any) -> bool:
 
 
 def _any(value: Any, depth: int = 0) -> Any:
-    """
-    Anything that can be written again: in a table it may have to be for years.
-    """
+    """Anything that can be written again: in a table it may have to be for years."""
     if depth > fastjson.MAX_DEPTH:
         raise _Misfit(f"values nested more than {depth - 1} deep")
     if type(value) is float and not isfinite(value):
@@ -257,9 +246,7 @@ _KEYS: dict[Any, Reader] = {str: _name, int: _whole}
 
 
 def _object_key(cls: type[AttrsInstance], key: str) -> Any:
-    """
-    A key that is an object, as such or inside a text.
-    """
+    """A key that is an object, as such or inside a text."""
     try:
         return _reader(cast(Any, cls))(fastjson.loads(key.encode()))
     except JsonInvalid:

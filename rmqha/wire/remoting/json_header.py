@@ -1,5 +1,4 @@
-"""
-The JSON header of a remoting command.
+"""The JSON header of a remoting command.
 
 Java writes standard JSON here, and reads a good deal more; what the fast reader refuses
 goes to the lenient one before it is called broken.  Source: docs/protocol/remoting.md,
@@ -29,8 +28,7 @@ _pulls = AlikePulls()
 
 
 def decode(header: bytes) -> Command:
-    """
-    Read a header.
+    """Read a header.
 
     @raise HeaderUndecodable: If it is no JSON object, or a member is of the wrong kind.
     @raise HeaderTooCostly: If it is not standard and longer than L{LOOSE_LIMIT}, or has more
@@ -75,9 +73,7 @@ def _decode(header: bytes) -> Command:
 
 
 def encode(command: Command) -> bytes:
-    """
-    Write a command's header as JSON, with RocketMQ's names.
-    """
+    """Write a command's header as JSON, with RocketMQ's names."""
     members: dict[str, Any] = {
         "code": command.code,
         "flag": command.flag,
@@ -108,9 +104,7 @@ def _int32(value: object) -> int:
 
 
 def _language(value: object) -> LanguageCode:
-    """
-    A language by name or by number; one that is not known is no fault.
-    """
+    """A language by name or by number; one that is not known is no fault."""
     known = _BY_NAME.get(value) if type(value) is str else None
     if known is None and type(value) is int:
         known = _BY_NUMBER.get(value)

@@ -1,5 +1,4 @@
-"""
-How requests are signed where brokers have access control.
+"""How requests are signed where brokers have access control.
 
 A signature covers the values of all fields, in the order of their names, and the body.  Code,
 number and names of fields are not covered, and there is no time in it: who has read a request can
@@ -25,8 +24,7 @@ ACCESS_KEY, SIGNATURE, SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken
 
 @frozen
 class Credentials:
-    """
-    Who signs.
+    """Who signs.
 
     @ivar access_key: The account's name; it goes with each request.
     @ivar secret_key: What the account and the broker know; it is never sent.
@@ -38,9 +36,7 @@ class Credentials:
     security_token: str = field(default="", repr=False)
 
     def sign(self, command: Command) -> None:
-        """
-        Add to a request who sends it.  Signing twice is the same as once.
-        """
+        """Add to a request who sends it.  Signing twice is the same as once."""
         ext = command.ext
         ext[ACCESS_KEY] = self.access_key
         if self.security_token:
@@ -54,8 +50,7 @@ def signature(
     secret_key: str,
     without: Collection[str] = (),
 ) -> str:
-    """
-    The signature of a request: HMAC with SHA-1, in Base64.
+    """The signature of a request: HMAC with SHA-1, in Base64.
 
     @param ext: Its fields; a signature among them does not count.
     @param without: Names of further fields that do not count.

@@ -1,3 +1,1 @@
-"""
-Filters over the properties of messages, in the SQL92 of RocketMQ's consumers.
-"""
+"""Filters over the properties of messages, in the SQL92 of RocketMQ's consumers."""

@@ -1,5 +1,4 @@
-"""
-A filter that is ready to be asked about messages.
+"""A filter that is ready to be asked about messages.
 
 Source: docs/protocol/remoting.md, Filters.
 """
@@ -25,8 +24,7 @@ each, and 4 ms to read again; those of usual length 3 KiB and 0.1 ms."""
 
 @frozen(eq=False)
 class Filter:
-    """
-    Says of a message's properties whether a consumer wants it.
+    """Says of a message's properties whether a consumer wants it.
 
     @ivar text: As the consumer wrote it.
     @ivar steps: How much work one message is, at most, in parts of the filter.
@@ -37,8 +35,7 @@ class Filter:
     _evaluate: Evaluate
 
     def matches(self, properties: Properties) -> bool:
-        """
-        Whether a message is wanted: it is not where something is unknown, or a property is not
+        """Whether a message is wanted: it is not where something is unknown, or a property is not
         of the kind that it is compared as.
         """
         try:
@@ -48,8 +45,7 @@ class Filter:
 
 
 def read_filter(text: str) -> Filter:
-    """
-    Read a filter.
+    """Read a filter.
 
     @raise ExpressionInvalid: If it is none, or too large.
     """

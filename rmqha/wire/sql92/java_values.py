@@ -1,5 +1,4 @@
-"""
-How two values of a filter compare: as Java's do, of which the stock filters are made.
+"""How two values of a filter compare: as Java's do, of which the stock filters are made.
 
 A property is a text, and is read as whatever it is compared with: C{a = 5} reads an C{int}, as
 which neither C{5.0} nor C{3000000000} can be read.  That is no answer but an end: the message does
@@ -32,20 +31,15 @@ _TRIMMED = "".join(map(chr, range(33)))
 
 
 class Incomparable(Exception):
-    """
-    Two values have nothing to do with each other: the message does not match.
-    """
+    """Two values have nothing to do with each other: the message does not match."""
 
 
 class Long(int):
-    """
-    A whole number that a text is read as with 64 bits, not 32.
-    """
+    """A whole number that a text is read as with 64 bits, not 32."""
 
 
 def whole(text: str, bounds: range) -> int:
-    """
-    A text as a number of Java's that is one of C{bounds}.
+    """A text as a number of Java's that is one of C{bounds}.
 
     @raise Incomparable: If it is none.
     """
@@ -56,8 +50,7 @@ def whole(text: str, bounds: range) -> int:
 
 
 def real(text: str) -> float:
-    """
-    A text as Java's C{double}.
+    """A text as Java's C{double}.
 
     @raise Incomparable: If it is none.
     """
@@ -77,8 +70,7 @@ def real(text: str) -> float:
 
 
 def equal(left: Value, right: Value) -> bool | None:
-    """
-    Whether two values are equal; null if only the left one is.
+    """Whether two values are equal; null if only the left one is.
 
     @raise Incomparable: If they cannot be compared.
     """
@@ -92,8 +84,7 @@ def equal(left: Value, right: Value) -> bool | None:
 
 
 def ordered(left: Value, right: Value) -> int | None:
-    """
-    How two values stand, as L{compared} says it; null if one is.  Two texts have to be numbers.
+    """How two values stand, as L{compared} says it; null if one is.  Two texts have to be numbers.
 
     @raise Incomparable: If they cannot be compared.
     """
@@ -105,8 +96,7 @@ def ordered(left: Value, right: Value) -> int | None:
 
 
 def compared(left: str | float, right: str | float) -> int:
-    """
-    Below 0, 0 or above, as the left value is less, equal or greater.  What is no number, or no
+    """Below 0, 0 or above, as the left value is less, equal or greater.  What is no number, or no
     truth beside one, is less.
 
     @raise Incomparable: If a text is not what it has to be, or is right of a truth.
@@ -127,9 +117,7 @@ def compared(left: str | float, right: str | float) -> int:
 
 
 def _read(text: str, like: str | float) -> float:
-    """
-    A text as a value of another's kind.
-    """
+    """A text as a value of another's kind."""
     if type(like) is bool:
         return text.lower() == "true"
     if type(like) is float:
@@ -138,9 +126,7 @@ def _read(text: str, like: str | float) -> float:
 
 
 def _of_reals(left: float, right: float) -> int:
-    """
-    Java's order: NaN is equal to itself and above all, -0.0 is below 0.0.
-    """
+    """Java's order: NaN is equal to itself and above all, -0.0 is below 0.0."""
     if left == right:
         return int(copysign(1, left) - copysign(1, right))
     if isnan(left) or isnan(right):

@@ -1,5 +1,4 @@
-"""
-Reads a filter: a climber of precedences over one table of operators.
+"""Reads a filter: a climber of precedences over one table of operators.
 
 The grammar is that of stock filters of 5.x, which have C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}
 besides those of 4.9.  In it C{NOT} and the signs bind closest: C{NOT a = b} is C{(NOT a) = b}.
@@ -63,8 +62,7 @@ _BLANK = re.compile(_SKIPPED)
 
 @frozen
 class _Token:
-    """
-    @ivar kind: What it is: a group of the pattern.
+    """@ivar kind: What it is: a group of the pattern.
     @ivar what: A reserved word in capitals, a sign, or the kind.
     @ivar at: The character it begins at, from 0.
     """
@@ -77,9 +75,7 @@ class _Token:
 
 @define(eq=False)
 class Parser:
-    """
-    Reads one filter.
-    """
+    """Reads one filter."""
 
     text: str
     _token: _Token = field(init=False)
@@ -87,8 +83,7 @@ class Parser:
     _within: int = field(init=False, default=0)
 
     def parse(self) -> Part:
-        """
-        The whole filter.
+        """The whole filter.
 
         @raise ExpressionInvalid: If it is none.
         """
@@ -106,8 +101,7 @@ class Parser:
     # --- precedences ------------------------------------------------------------------
 
     def _expression(self, least: int) -> Part:
-        """
-        A left side, and all that binds at least so close to it, but no closer than what came
+        """A left side, and all that binds at least so close to it, but no closer than what came
         before: behind C{a IS NULL} there is no C{>}.
         """
         left, most = self._unary(), COMPARISON
@@ -130,9 +124,7 @@ class Parser:
                 )
 
     def _operator(self) -> str:
-        """
-        What comes as an operator, which may be two words.
-        """
+        """What comes as an operator, which may be two words."""
         what = self._token.what
         return f"NOT {self._peek().what}" if what == "NOT" else what
 
@@ -176,9 +168,7 @@ class Parser:
     # --- behind an operator -----------------------------------------------------------
 
     def joined(self, left: Part, word: str, binds: int) -> Part:
-        """
-        A chain of C{OR} or C{AND}, which is one part however long it is.
-        """
+        """A chain of C{OR} or C{AND}, which is one part however long it is."""
         chain = [left, self._expression(binds + 1)]
         while self._token.what == word:
             self._advance()
@@ -186,15 +176,11 @@ class Parser:
         return parts.joined(chain, decisive=word == "OR")
 
     def equal(self, left: Part) -> Part:
-        """
-        Behind C{=} and C{<>}.
-        """
+        """Behind C{=} and C{<>}."""
         return parts.same(left, self._expression(COMPARISON))
 
     def missing(self, left: Part) -> Part:
-        """
-        Behind C{IS}.
-        """
+        """Behind C{IS}."""
         negated = self._token.what == "NOT"
         if negated:
             self._advance()
@@ -205,17 +191,14 @@ class Parser:
         return parts.opposite(found) if negated else found
 
     def compared(self, left: Part, holds: Callable[[int, int], bool]) -> Part:
-        """
-        Behind C{<}, C{<=}, C{>} and C{>=}.
+        """Behind C{<}, C{<=}, C{>} and C{>=}.
 
         @param holds: What is asked of both sides.
         """
         return parts.compared(left, self._unary(), holds)
 
     def between(self, left: Part, *, negated: bool) -> Part:
-        """
-        Behind C{BETWEEN} and C{NOT BETWEEN}: both bounds belong to it.
-        """
+        """Behind C{BETWEEN} and C{NOT BETWEEN}: both bounds belong to it."""
         low = self._unary()
         if self._token.what != "AND":
             raise self._unexpected("AND")
@@ -229,9 +212,7 @@ class Parser:
         return parts.joined(sides, decisive=negated)
 
     def one_of(self, left: Part) -> Part:
-        """
-        Behind C{IN}.
-        """
+        """Behind C{IN}."""
         texts: list[str] = []
         expected = "("
         while not texts or self._token.what != ")":
@@ -244,8 +225,7 @@ class Parser:
         return parts.one_of(left, frozenset(texts))
 
     def texted(self, left: Part, has: Callable[[str, str], bool], *, negated: bool) -> Part:
-        """
-        Behind C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}.
+        """Behind C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}.
 
         @param has: What is asked of the value and the text.
         """
@@ -277,9 +257,7 @@ class Parser:
         self._end = token.at + len(token.text)
 
     def _peek(self) -> _Token:
-        """
-        The token behind the present one.
-        """
+        """The token behind the present one."""
         found = _TOKEN.match(self.text, self._end)
         if found is None or found.lastgroup is None:
             blank = _BLANK.match(self.text, self._end)
@@ -307,9 +285,7 @@ _Make: TypeAlias = Callable[[Parser, Part], Part]
 
 
 def _either(make: _Make) -> tuple[_Make, _Make]:
-    """
-    What an operator makes, and what it makes behind C{NOT}.
-    """
+    """What an operator makes, and what it makes behind C{NOT}."""
     return make, lambda parser, left: parts.opposite(make(parser, left))
 
 
@@ -321,9 +297,7 @@ def _texted(has: Callable[[str, str], bool]) -> tuple[_Make, _Make]:
 
 
 def _operators() -> Iterator[tuple[str, int, _Make]]:
-    """
-    All of them, with how close they bind.
-    """
+    """All of them, with how close they bind."""
     yield "OR", OR, partial(Parser.joined, word="OR", binds=OR)
     yield "AND", AND, partial(Parser.joined, word="AND", binds=AND)
     for name, make in zip(("=", "<>"), _either(Parser.equal), strict=True):

@@ -1,5 +1,4 @@
-"""
-What a filter is made of: each part is a function of a message's properties.
+"""What a filter is made of: each part is a function of a message's properties.
 
 A part is a text, a number, a truth or null; truths have three values, as in SQL.  What makes no
 sense whatever the properties are is refused when it is put together, by the rules of stock filters.
@@ -24,15 +23,11 @@ Evaluate: TypeAlias = Callable[[Properties], Any]
 
 
 class Senseless(Exception):
-    """
-    Parts that cannot be put together; the text says why.
-    """
+    """Parts that cannot be put together; the text says why."""
 
 
 class PartKind(Enum):
-    """
-    What a part is known to be before there are properties.
-    """
+    """What a part is known to be before there are properties."""
 
     CONSTANT = "a constant"
     PROPERTY = "a property"
@@ -42,8 +37,7 @@ class PartKind(Enum):
 
 @frozen(eq=False)
 class Part:
-    """
-    A part.
+    """A part.
 
     @ivar value: Of a constant.
     @ivar steps: How much work it is at most, in parts.
@@ -58,17 +52,13 @@ class Part:
 
     @property
     def is_truth(self) -> bool:
-        """
-        Whether it can only be true, false or null.
-        """
+        """Whether it can only be true, false or null."""
         constant = self.kind is PartKind.CONSTANT
         return self.kind is PartKind.TRUTH or (constant and type(self.value) in (bool, type(None)))
 
 
 def _over(kind: PartKind, evaluate: Evaluate, *parts: Part) -> Part:
-    """
-    A part of others.
-    """
+    """A part of others."""
     return Part(
         kind,
         evaluate,
@@ -78,22 +68,17 @@ def _over(kind: PartKind, evaluate: Evaluate, *parts: Part) -> Part:
 
 
 def constant(value: Value) -> Part:
-    """
-    A value that stands in the filter.
-    """
+    """A value that stands in the filter."""
     return Part(PartKind.CONSTANT, lambda properties: value, value)
 
 
 def named(name: str) -> Part:
-    """
-    A property; null where the message has none of that name.
-    """
+    """A property; null where the message has none of that name."""
     return Part(PartKind.PROPERTY, lambda properties: properties.get(name))
 
 
 def truth(part: Part) -> Part:
-    """
-    A part as a truth.  A property is a text and so is never true, whatever it says.
+    """A part as a truth.  A property is a text and so is never true, whatever it says.
 
     @raise Senseless: If it cannot be one.
     """
@@ -108,9 +93,7 @@ def truth(part: Part) -> Part:
 
 
 def negative(part: Part) -> Part:
-    """
-    The negative of a number that stands in the filter; of anything else null.
-    """
+    """The negative of a number that stands in the filter; of anything else null."""
     evaluate = part.evaluate
 
     def negated(properties: Properties) -> Value:
@@ -123,9 +106,7 @@ def negative(part: Part) -> Part:
 
 
 def opposite(part: Part) -> Part:
-    """
-    C{NOT}.
-    """
+    """C{NOT}."""
     part = truth(part)
     evaluate = part.evaluate
 
@@ -137,8 +118,7 @@ def opposite(part: Part) -> Part:
 
 
 def joined(parts: list[Part], *, decisive: bool) -> Part:
-    """
-    C{OR} and C{AND} of two or more.
+    """C{OR} and C{AND} of two or more.
 
     @param decisive: What one of them has to be for the whole to be it: true for C{OR}.
     """
@@ -158,9 +138,7 @@ def joined(parts: list[Part], *, decisive: bool) -> Part:
 
 
 def same(left: Part, right: Part) -> Part:
-    """
-    C{=}.
-    """
+    """C{=}."""
     for part in (left, right):
         if part.kind is PartKind.CONSTANT and part.value is None:
             raise Senseless("nothing is equal to NULL: IS NULL asks for it")
@@ -173,16 +151,13 @@ def same(left: Part, right: Part) -> Part:
 
 
 def missing(part: Part) -> Part:
-    """
-    C{IS NULL}.
-    """
+    """C{IS NULL}."""
     evaluate = part.evaluate
     return _over(PartKind.TRUTH, lambda properties: evaluate(properties) is None, part)
 
 
 def compared(left: Part, right: Part, holds: Callable[[int, int], bool]) -> Part:
-    """
-    One of C{<}, C{<=}, C{>} and C{>=}.
+    """One of C{<}, C{<=}, C{>} and C{>=}.
 
     @param holds: Whether it is so, of a number that is below 0, 0 or above, and 0.
     """
@@ -201,8 +176,7 @@ def compared(left: Part, right: Part, holds: Callable[[int, int], bool]) -> Part
 
 
 def check_bounds(low: Part, high: Part) -> None:
-    """
-    See whether anything can lie between two parts.
+    """See whether anything can lie between two parts.
 
     @raise Senseless: If both stand in the filter and nothing can.
     """
@@ -214,9 +188,7 @@ def check_bounds(low: Part, high: Part) -> None:
 
 
 def one_of(part: Part, texts: frozenset[str]) -> Part:
-    """
-    C{IN}.
-    """
+    """C{IN}."""
     if part.kind is not PartKind.PROPERTY:
         raise Senseless("only a property is IN something")
     evaluate = part.evaluate
@@ -229,8 +201,7 @@ def one_of(part: Part, texts: frozenset[str]) -> Part:
 
 
 def texted(part: Part, text: str, has: Callable[[str, str], bool], *, negated: bool) -> Part:
-    """
-    C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}: false, with C{NOT} too, of an empty text, and of
+    """C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}: false, with C{NOT} too, of an empty text, and of
     what is none.
 
     @param has: Whether a value has the text in it, at the right place.

@@ -1,6 +1,4 @@
-"""
-A broker with access control, and clients that sign or do not.
-"""
+"""A broker with access control, and clients that sign or do not."""
 
 from __future__ import annotations
 
@@ -16,8 +14,7 @@ from tests.support.logs import now
 
 @define
 class Signing:
-    """
-    A client that signs, or does not.
+    """A client that signs, or does not.
 
     @ivar account: Its account; empty for none.
     """
@@ -26,9 +23,7 @@ class Signing:
     account: str = ""
 
     def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """
-        One request and its answer.
-        """
+        """One request and its answer."""
         command = Command(code=code, ext=ext, body=body)
         if self.account:
             credentials(self.account).sign(command)
@@ -38,14 +33,10 @@ class Signing:
 
 
 class AccessTestCase(BrokerTestCase):
-    """
-    Tests with accounts.
-    """
+    """Tests with accounts."""
 
     def begin(self, *, slave: bool = False, more: tuple[RequestHandler, ...] = ()) -> None:
-        """
-        Serve, with the accounts of the table.
-        """
+        """Serve, with the accounts of the table."""
         self.path = self.folder() / "plain_acl.yml"
         self.path.write_bytes(PLAIN_ACL.read_bytes())
         self.accounts = AclFile(path=self.path, clock=self.clock, in_thread=now)
@@ -53,23 +44,17 @@ class AccessTestCase(BrokerTestCase):
         self.broker(slave=slave, accounts=self.accounts, more=more)
 
     def by(self, account: str = "") -> Signing:
-        """
-        A client of an account.
-        """
+        """A client of an account."""
         return Signing(self.client(), account)
 
     def client_of(self, host: str) -> Client:
-        """
-        A client at an address.
-        """
+        """A client at an address."""
         client = self.client()
         client.connection.host = host
         client.connection.peer = (host, PEER.port)
         return client
 
     def assert_denied(self, answer: Command) -> None:
-        """
-        It was access control that refused.
-        """
+        """It was access control that refused."""
         self.assertEqual(answer.code, 1)
         self.assertIn("AclException", str(answer.remark))

@@ -1,6 +1,4 @@
-"""
-Verdicts about requests.
-"""
+"""Verdicts about requests."""
 
 from __future__ import annotations
 
@@ -24,30 +22,22 @@ WHITE, OTHER = "10.10.103.9", "127.0.0.1"
 
 
 def table(content: Any = None) -> AccessTable:
-    """
-    The accounts of the table of requests, or others.
-    """
+    """The accounts of the table of requests, or others."""
     return read_accounts(PLAIN_ACL) if content is None else AccessTable.read(content)
 
 
 class AccessControlTests(BrokerTestCase):
-    """
-    L{AccessControl}.
-    """
+    """L{AccessControl}."""
 
     def setUp(self) -> None:
-        """
-        Accounts, and what a broker's requests need.
-        """
+        """Accounts, and what a broker's requests need."""
         super().setUp()
         self.needs = self.broker().needs
         accounts = table()
         self.access = AccessControl(table=lambda: accounts)
 
     def verdict(self, command: Command, host: str = OTHER) -> str:
-        """
-        What is said of a request.
-        """
+        """What is said of a request."""
         try:
             self.access.check(host, command, self.needs[command.code])
         except AccessDenied as error:
@@ -58,9 +48,7 @@ class AccessControlTests(BrokerTestCase):
         return "allowed"
 
     def test_table(self) -> None:
-        """
-        Each request of the table is allowed or denied as it stands there.
-        """
+        """Each request of the table is allowed or denied as it stands there."""
         rows = access_rows()
         self.assertGreaterEqual(len(rows), 100)
         self.assertEqual(
@@ -69,16 +57,12 @@ class AccessControlTests(BrokerTestCase):
         self.assertEqual(self.access.refused, sum(row.verdict == "denied" for row in rows))
 
     def test_white(self) -> None:
-        """
-        From an address that is white for all everything is allowed, signed or not.
-        """
+        """From an address that is white for all everything is allowed, signed or not."""
         for row in access_rows():
             self.assertEqual("allowed", self.verdict(row.request(), WHITE), row.what)
 
     def test_nothing_stated(self) -> None:
-        """
-        A request of which nothing is stated passes for nobody, an administrator neither.
-        """
+        """A request of which nothing is stated passes for nobody, an administrator neither."""
         command = Command(code=28)
         credentials("operator").sign(command)
         need = AccountNeed(said="nothing")
@@ -86,9 +70,7 @@ class AccessControlTests(BrokerTestCase):
         self.assertEqual(error.reason, "nothing is stated of what it needs")
 
     def test_unknown(self) -> None:
-        """
-        Who asks does not learn whether there is an account; who reads the log does.
-        """
+        """Who asks does not learn whether there is an account; who reads the log does."""
         told = []
         for account in ("producer", "stranger"):
             command = evolve(access_rows()[0], account=account, signed="wrongly").request()
@@ -100,9 +82,7 @@ class AccessControlTests(BrokerTestCase):
         self.assertNotEqual(told[0][1], told[1][1])
 
     def test_unique_key(self) -> None:
-        """
-        A query by unique key may be signed with the field that says so, or without it.
-        """
+        """A query by unique key may be signed with the field that says so, or without it."""
         ext = {
             "topic": "Orders",
             "key": "K",
@@ -120,9 +100,7 @@ class AccessControlTests(BrokerTestCase):
             self.assertEqual("allowed", self.verdict(command))
 
     def test_odd(self) -> None:
-        """
-        What nobody sends is refused as well as anything else.
-        """
+        """What nobody sends is refused as well as anything else."""
         for ext in (
             {"AccessKey": "producer", "Signature": "\u00e4\ud800"},
             {"AccessKey": "\ud800", "Signature": ""},
@@ -132,22 +110,16 @@ class AccessControlTests(BrokerTestCase):
 
 
 class AccessTableTests(SynchronousTestCase):
-    """
-    L{AccessTable}.
-    """
+    """L{AccessTable}."""
 
     def test_written(self) -> None:
-        """
-        What is read and written says the same.
-        """
+        """What is read and written says the same."""
         before = table()
         again = AccessTable.read(yaml.safe_load(yaml.safe_dump(before.content())))
         self.assertEqual(before, again)
 
     def test_wrong(self) -> None:
-        """
-        What is not understood is refused with its place, and never with a secret.
-        """
+        """What is not understood is refused with its place, and never with a secret."""
         account = {"accessKey": "producer", "secretKey": "s3cret-key"}
         for content, said in (
             (None, "mapping"),
@@ -171,8 +143,7 @@ class AccessTableTests(SynchronousTestCase):
         self.assertNotIn("12345678", repr(table()))
 
     def test_changes(self) -> None:
-        """
-        An account is made, changed where something is said of it, and removed; each is another
+        """An account is made, changed where something is said of it, and removed; each is another
         version.
         """
         before = table()

@@ -1,6 +1,4 @@
-"""
-The file of accounts, on the disk.
-"""
+"""The file of accounts, on the disk."""
 
 from __future__ import annotations
 
@@ -19,14 +17,10 @@ from tests.support.logs import Held, LogTestCase, now
 
 
 class AclFileTests(LogTestCase):
-    """
-    L{AclFile}.
-    """
+    """L{AclFile}."""
 
     def setUp(self) -> None:
-        """
-        A file of accounts.
-        """
+        """A file of accounts."""
         self.clock = Clock()
         self.path = self.folder() / "plain_acl.yml"
         self.path.write_bytes(PLAIN_ACL.read_bytes())
@@ -34,35 +28,25 @@ class AclFileTests(LogTestCase):
         self.file = AclFile(path=self.path, clock=self.clock, in_thread=now)
 
     def write(self, text: str) -> None:
-        """
-        Somebody edits the file.
-        """
+        """Somebody edits the file."""
         self.path.write_text(text, encoding="utf-8")
 
     def edit(self, old: str, new: str) -> None:
-        """
-        The same, in one place.
-        """
+        """The same, in one place."""
         text = self.path.read_text(encoding="utf-8")
         self.assertIn(old, text)
         self.write(text.replace(old, new))
 
     def wait(self) -> None:
-        """
-        Let it look.
-        """
+        """Let it look."""
         self.clock.advance(LOOK_EVERY)
 
     def faults(self) -> list[str]:
-        """
-        Why the node is not well.
-        """
+        """Why the node is not well."""
         return [reason.text for reason in self.file.health()]
 
     def test_reload(self) -> None:
-        """
-        What is changed in the file is in force a second later.
-        """
+        """What is changed in the file is in force a second later."""
         self.file.start()
         self.assertIn("producer", self.file.table.accounts)
         self.edit("accessKey: producer", "accessKey: newcomer")
@@ -71,8 +55,7 @@ class AclFileTests(LogTestCase):
         self.assertIn("newcomer", self.file.table.accounts)
 
     def test_broken(self) -> None:
-        """
-        A file that cannot be used any more changes nothing, and the node says so until it is
+        """A file that cannot be used any more changes nothing, and the node says so until it is
         mended; the line with the secret is not told.
         """
         self.file.start()
@@ -94,9 +77,8 @@ class AclFileTests(LogTestCase):
         self.assertIn("producer", self.file.table.accounts)
 
     def test_unforeseen(self) -> None:
-        """
-        So does one that cannot be read in a way that nobody thought of: an account that is not in
-        it any more is not taken for one that is, in silence.
+        """So does one that cannot be read in a way that nobody thought of: an account that is not
+        in it any more is not taken for one that is, in silence.
         """
         self.file.start()
         for value in ("!!float 'x'", "!!timestamp '2026-13-45'", "!!int 'x'", "[" * 3000):
@@ -111,9 +93,7 @@ class AclFileTests(LogTestCase):
         self.assertNotIn("producer", self.file.table.accounts)
 
     def test_as_written(self) -> None:
-        """
-        A secret is what stands there, whatever else YAML would take it for.
-        """
+        """A secret is what stands there, whatever else YAML would take it for."""
         secrets = ("2026-13-45", "0123456789", "1_000_000", "12:30:45", "0x1234567", "9" * 5000)
         rows = "".join(
             f"- accessKey: account-{number}\n  secretKey: {secret}\n  admin: yes\n"
@@ -130,9 +110,7 @@ class AclFileTests(LogTestCase):
         self.assertEqual((written.version.counter, written.version.timestamp), (8, 9))
 
     def test_no_file(self) -> None:
-        """
-        What is no file of a disk, such as a pipe that nobody writes to, is not waited for.
-        """
+        """What is no file of a disk, such as a pipe that nobody writes to, is not waited for."""
         self.file.start()
         good = self.path.read_bytes()
         self.path.unlink()
@@ -151,8 +129,7 @@ class AclFileTests(LogTestCase):
         self.assertEqual([], self.faults())
 
     def test_read_that_hangs(self) -> None:
-        """
-        A read that does not return makes the node unhealthy after ten seconds, and changes are
+        """A read that does not return makes the node unhealthy after ten seconds, and changes are
         refused; a stop does not wait for it.
         """
         held = Held()
@@ -169,9 +146,7 @@ class AclFileTests(LogTestCase):
         self.assertEqual([], self.faults())
 
     def test_no_thread(self) -> None:
-        """
-        A look for which there is no thread is a fault too, until there is one again.
-        """
+        """A look for which there is no thread is a fault too, until there is one again."""
         self.file.start()
         self.file.in_thread = lambda look: fail(ThreadNotStarted("accounts", "no room"))
         self.wait()
@@ -182,9 +157,7 @@ class AclFileTests(LogTestCase):
         self.flushLoggedErrors(ThreadNotStarted)
 
     def test_mended(self) -> None:
-        """
-        A file that is put back as it was is well again.
-        """
+        """A file that is put back as it was is well again."""
         self.file.start()
         aside = self.path.with_suffix(".aside")
         os.rename(self.path, aside)
@@ -194,9 +167,8 @@ class AclFileTests(LogTestCase):
         self.assertEqual([], self.faults())
 
     def test_folder(self) -> None:
-        """
-        More files in a folder C{acl}, which a stock broker reads, keep a node from its start, and
-        one that runs as it was; a folder without any is none.
+        """More files in a folder C{acl}, which a stock broker reads, keep a node from its start,
+        and one that runs as it was; a folder without any is none.
         """
         folder = self.path.parent / "acl"
         folder.mkdir()
@@ -220,8 +192,7 @@ class AclFileTests(LogTestCase):
         self.flushLoggedErrors()
 
     def test_folders_below(self) -> None:
-        """
-        So do files in the folders below it, also where a link leads there; a link back does not
+        """So do files in the folders below it, also where a link leads there; a link back does not
         go on for ever.
         """
         folder, elsewhere = self.path.parent / "acl", self.folder()
@@ -239,18 +210,14 @@ class AclFileTests(LogTestCase):
         self.flushLoggedErrors()
 
     def test_folder_not_listed(self) -> None:
-        """
-        A folder that cannot be listed is not taken for an empty one.
-        """
+        """A folder that cannot be listed is not taken for an empty one."""
         folder = self.path.parent / "acl"
         folder.symlink_to(folder)
         error = self.assertRaises(KeyFileInvalid, self.file.start)
         self.assertIn(f"{folder}: Too many levels", str(error))
 
     def test_start(self) -> None:
-        """
-        Without a file that can be used there is no start.
-        """
+        """Without a file that can be used there is no start."""
         self.path.unlink()
         self.assertRaises(KeyFileInvalid, self.file.start)
         self.write("accounts: [{}]")
@@ -258,8 +225,7 @@ class AclFileTests(LogTestCase):
         self.assertIn(str(self.path), str(error))
 
     def test_change(self) -> None:
-        """
-        A change is on the disk and in force, with the file's own permissions, and it is made to
+        """A change is on the disk and in force, with the file's own permissions, and it is made to
         what stands there now.
         """
         self.file.start()
@@ -278,9 +244,7 @@ class AclFileTests(LogTestCase):
         self.assertEqual(written, self.file.table)
 
     def test_impossible(self) -> None:
-        """
-        A change that cannot be made leaves the file as it is.
-        """
+        """A change that cannot be made leaves the file as it is."""
         self.file.start()
         before = self.path.read_bytes()
         failed = self.file.change(lambda table: table.without_account("nobody", 1))
@@ -288,9 +252,7 @@ class AclFileTests(LogTestCase):
         self.assertEqual(before, self.path.read_bytes())
 
     def test_readable(self) -> None:
-        """
-        A file that others may read is warned of.
-        """
+        """A file that others may read is warned of."""
         events: list[dict[str, object]] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)

@@ -1,6 +1,4 @@
-"""
-A broker with access control, asked by clients that sign, and by some that do not.
-"""
+"""A broker with access control, asked by clients that sign, and by some that do not."""
 
 from __future__ import annotations
 
@@ -23,14 +21,10 @@ from tests.support.access_table import access_rows
 
 
 class AccessTests(AccessTestCase):
-    """
-    What is let pass.
-    """
+    """What is let pass."""
 
     def test_table(self) -> None:
-        """
-        What the table denies is refused before it is worked at, by master and slave.
-        """
+        """What the table denies is refused before it is worked at, by master and slave."""
         for slave in (False, True):
             self.root = self.folder() / "store"
             self.begin(slave=slave)
@@ -42,8 +36,7 @@ class AccessTests(AccessTestCase):
                 self.assertEqual(row.verdict, "denied" if denied else "allowed", row.what)
 
     def test_all_codes(self) -> None:
-        """
-        There is nothing that a broker answers without an account, and what administers it needs
+        """There is nothing that a broker answers without an account, and what administers it needs
         an administrator's.
         """
         self.begin()
@@ -57,9 +50,7 @@ class AccessTests(AccessTestCase):
                 self.assertFalse(need.listed, code)
 
     def test_stored(self) -> None:
-        """
-        A message that is allowed is stored, and one that is not leaves nothing.
-        """
+        """A message that is allowed is stored, and one that is not leaves nothing."""
         self.begin()
         ext = sending("Payments")
         self.assertEqual(self.by("producer").ask(SEND_V2, b"x", **ext).code, 0)
@@ -69,9 +60,7 @@ class AccessTests(AccessTestCase):
         self.assertEqual(self.serving.store.log.end, end)
 
     def test_oneway(self) -> None:
-        """
-        A refused one-way request is not answered, and leaves nothing.
-        """
+        """A refused one-way request is not answered, and leaves nothing."""
         self.begin()
         end = self.serving.store.log.end
         self.assertIsNone(self.client().ask(SEND_V2, sending("Payments"), b"x", oneway=True))
@@ -79,8 +68,7 @@ class AccessTests(AccessTestCase):
 
     @skipUnless(COMPILED, "the write lane is not compiled here")
     def test_lane(self) -> None:
-        """
-        The short way of messages lets nothing pass that is not signed; from white addresses it
+        """The short way of messages lets nothing pass that is not signed; from white addresses it
         takes what it takes.
         """
         self.begin()
@@ -130,13 +118,10 @@ MADE = to_ext(
 
 
 class AclRequestsTests(AccessTestCase):
-    """
-    Requests about accounts.
-    """
+    """Requests about accounts."""
 
     def test_account(self) -> None:
-        """
-        An administrator makes an account, changes it and removes it; each is in force at once,
+        """An administrator makes an account, changes it and removes it; each is in force at once,
         and a line of the log that has no secret.
         """
         self.begin()
@@ -183,9 +168,7 @@ class AclRequestsTests(AccessTestCase):
             self.assertNotIn(secret, "\n".join(said))
 
     def audited(self) -> list[str]:
-        """
-        The audit lines from now on.
-        """
+        """The audit lines from now on."""
         lines: list[str] = []
 
         def hear(event: LogEvent) -> None:
@@ -197,9 +180,7 @@ class AclRequestsTests(AccessTestCase):
         return lines
 
     def test_wrong(self) -> None:
-        """
-        What makes no account is answered why, with the code that mqadmin knows.
-        """
+        """What makes no account is answered why, with the code that mqadmin knows."""
         self.begin()
         admin = self.by("operator")
         before = self.path.read_bytes()
@@ -214,9 +195,7 @@ class AclRequestsTests(AccessTestCase):
         self.assertEqual(before, self.path.read_bytes())
 
     def test_white(self) -> None:
-        """
-        White addresses are set anew.
-        """
+        """White addresses are set anew."""
         self.begin()
         self.assert_denied(self.by().ask(28))
         answer = self.by("operator").ask(53, globalWhiteAddrs="10.1.2.{3,4},10.2.*.*")
@@ -225,9 +204,7 @@ class AclRequestsTests(AccessTestCase):
         self.assertEqual(self.by().ask(28).code, 0)
 
     def test_version(self) -> None:
-        """
-        The version grows with each change, and is told with the file's name.
-        """
+        """The version grows with each change, and is told with the file's name."""
         self.begin()
         admin = self.by("operator")
         counters = []
@@ -241,9 +218,7 @@ class AclRequestsTests(AccessTestCase):
         self.assertEqual(counters, [0, 1])
 
     def test_shown(self) -> None:
-        """
-        Accounts are shown without their secrets.
-        """
+        """Accounts are shown without their secrets."""
         self.begin()
         body = bytes(self.by("operator").ask(54).body)
         shown = json.loads(body)
@@ -255,9 +230,7 @@ class AclRequestsTests(AccessTestCase):
         self.assertNotIn(b"12345678", body)
 
     def test_reload(self) -> None:
-        """
-        An account that is taken out of the file is refused a second later.
-        """
+        """An account that is taken out of the file is refused a second later."""
         self.begin()
         self.assertEqual(self.by("nothing").ask(28).code, 0)
         text = self.path.read_text(encoding="utf-8")
@@ -266,8 +239,7 @@ class AclRequestsTests(AccessTestCase):
         self.assert_denied(self.by("nothing").ask(28))
 
     def test_off(self) -> None:
-        """
-        Without access control signed requests are taken as all others are, and those about
+        """Without access control signed requests are taken as all others are, and those about
         accounts are told that it is off.
         """
         self.broker()
@@ -283,9 +255,7 @@ class AclRequestsTests(AccessTestCase):
             self.assertIn("aclEnable", str(answer.remark))
 
     def test_of_5(self) -> None:
-        """
-        Requests about users and ACLs of RocketMQ 5 are told what there is instead.
-        """
+        """Requests about users and ACLs of RocketMQ 5 are told what there is instead."""
         self.begin()
         for code in range(3001, 3011):
             answer = self.by("operator").ask(code)

@@ -1,6 +1,4 @@
-"""
-Every request code, sent by somebody who may do nothing.
-"""
+"""Every request code, sent by somebody who may do nothing."""
 
 from __future__ import annotations
 
@@ -94,13 +92,11 @@ half message is ended already, a field is missing, or there is nothing like it h
 
 
 class NobodyTests(AccessTestCase):
-    """
-    No data, and no change.
-    """
+    """No data, and no change."""
 
     def serve(self, *, slave: bool = False) -> None:
-        """
-        Serve on both ports; there are messages, a half one, a group that is online, and offsets.
+        """Serve on both ports; there are messages, a half one, a group that is online, and
+        offsets.
         """
         labels = EpochCache(cluster_name="C", broker_name="broker-a", broker_id=1, max_offset=0)
         self.begin(slave=slave, more=(SetRequests(lambda: labels, lambda told: None),))
@@ -124,9 +120,7 @@ class NobodyTests(AccessTestCase):
             self.ports.append(Connections(self.clock, port, ConnectionLimits()))
 
     def fill(self) -> None:
-        """
-        Messages, of which one is a half one.
-        """
+        """Messages, of which one is a half one."""
         properties = {"UNIQ_KEY": "U1", "KEYS": KEY, "PGROUP": GROUP}
         told = self.keeper.ask(SEND_V2, BODY, **sending(TOPIC, properties=properties))
         self.assertEqual(told.code, 0)
@@ -141,9 +135,7 @@ class NobodyTests(AccessTestCase):
         }
 
     def request(self, code: int) -> Command:
-        """
-        What would have an answer or do something, were it permitted.
-        """
+        """What would have an answer or do something, were it permitted."""
         known = {
             "topic": TOPIC,
             "group": GROUP,
@@ -189,9 +181,7 @@ class NobodyTests(AccessTestCase):
         )
 
     def state(self) -> object:
-        """
-        What nobody may change.
-        """
+        """What nobody may change."""
         serving = self.serving
         return (
             serving.store.log.end,
@@ -207,17 +197,13 @@ class NobodyTests(AccessTestCase):
         )
 
     def nobodies(self) -> Iterator[tuple[str, Credentials | None]]:
-        """
-        Who sends them, in words.
-        """
+        """Who sends them, in words."""
         yield "unsigned", None
         yield "wrongly signed", Credentials("operator", "not-its-secret")
         yield "an account that may do nothing", credentials("nothing")
 
     def each(self) -> None:
-        """
-        Send all, each in all ways.
-        """
+        """Send all, each in all ways."""
         before = self.state()
         needs = self.serving.needs
         ways = [
@@ -252,24 +238,20 @@ class NobodyTests(AccessTestCase):
         self.assertEqual(before, self.state())
 
     def test_master(self) -> None:
-        """
-        At a master, on the client port and the VIP port: by each code nobody learns or changes
+        """At a master, on the client port and the VIP port: by each code nobody learns or changes
         anything, whichever header it has and whether it wants an answer.
         """
         self.serve()
         self.each()
 
     def test_slave(self) -> None:
-        """
-        At a slave the same.
-        """
+        """At a slave the same."""
         self.serve(slave=True)
         self.each()
 
     def test_could(self) -> None:
-        """
-        It is permission that they lack: an administrator's are done, but for the few that a client
-        is asked about, or that name what is not there.
+        """It is permission that they lack: an administrator's are done, but for the few that a
+        client is asked about, or that name what is not there.
         """
         self.serve()
         client = Client(self.ports[0])

@@ -1,6 +1,5 @@
-"""
-Doors to messages that an account may neither read nor send: replies, messages that are given back,
-transactions.
+"""Doors to messages that an account may neither read nor send: replies, messages that are given
+back, transactions.
 """
 
 from __future__ import annotations
@@ -28,37 +27,29 @@ from tests.support.access_table import credentials
 
 
 def producing(client_id: str, group: str = "pg") -> bytes:
-    """
-    The heartbeat of a producer.
-    """
+    """The heartbeat of a producer."""
     return write(
         HeartbeatData(client_id=client_id, producer_data_set=(ProducerData(group_name=group),))
     )
 
 
 class RepliesTests(AccessTestCase):
-    """
-    324, 325 and 326.
-    """
+    """324, 325 and 326."""
 
     def fields(self, topic: str, client_id: str) -> dict[str, str]:
-        """
-        The fields of a reply.
-        """
+        """The fields of a reply."""
         return sending(topic, properties={"REPLY_TO_CLIENT": client_id, "CORRELATION_ID": "1"})
 
     def reply(self, by: Signing, topic: str, client_id: str, *, old: bool = False) -> Command:
-        """
-        Send one that no client takes.
-        """
+        """Send one that no client takes."""
         ext = self.fields(topic, client_id)
         if old:
             return by.ask(Code.SEND_REPLY_MESSAGE, b"re", **long_names(ext))
         return by.ask(Code.SEND_REPLY_MESSAGE_V2, b"re", **ext)
 
     def test_denied(self) -> None:
-        """
-        A reply needs what a message needs: without it nothing is stored, and no topic is made.
+        """A reply needs what a message needs: without it nothing is stored, and no topic is
+        made.
         """
         self.begin()
         before = self.serving.store.log.end, self.serving.topics.names()
@@ -68,8 +59,7 @@ class RepliesTests(AccessTestCase):
         self.assertEqual((self.serving.store.log.end, self.serving.topics.names()), before)
 
     def test_pushed(self) -> None:
-        """
-        A reply goes to a client whose account may consume its topic, not to another one that
+        """A reply goes to a client whose account may consume its topic, not to another one that
         says it is that client.
         """
         self.begin()
@@ -84,9 +74,7 @@ class RepliesTests(AccessTestCase):
         self.assertEqual(pushed.code, Code.PUSH_REPLY_MESSAGE_TO_CLIENT)
 
     def test_not_permitted(self) -> None:
-        """
-        A client whose account may not consume the topic gets no reply of it.
-        """
+        """A client whose account may not consume the topic gets no reply of it."""
         self.begin()
         thief = self.by("nothing")
         thief.ask(Code.HEART_BEAT, producing("c@1"))
@@ -96,13 +84,10 @@ class RepliesTests(AccessTestCase):
 
 
 class SentBackTests(AccessTestCase):
-    """
-    36.
-    """
+    """36."""
 
     def stored(self, topic: str, **more: Any) -> int:
-        """
-        Store a message.
+        """Store a message.
 
         @return: Its place in the log.
         """
@@ -110,15 +95,12 @@ class SentBackTests(AccessTestCase):
         return int(told.ext["msgId"][-16:], 16)
 
     def give_back(self, account: str, offset: int, **more: Any) -> Command:
-        """
-        Give a message back for group C{billing}.
-        """
+        """Give a message back for group C{billing}."""
         header = SendBackRequest(offset=offset, group="billing", delay_level=1, **more)
         return self.by(account).ask(Code.CONSUMER_SEND_MSG_BACK, **to_ext(header))
 
     def test_denied(self) -> None:
-        """
-        Of a topic that an account may not consume no message comes to its group, by its place
+        """Of a topic that an account may not consume no message comes to its group, by its place
         neither; nothing is stored or made.
         """
         self.begin()
@@ -128,25 +110,19 @@ class SentBackTests(AccessTestCase):
         self.assertEqual((self.serving.store.log.end, self.serving.topics.names()), before)
 
     def test_permitted(self) -> None:
-        """
-        One of a topic that it may consume comes again.
-        """
+        """One of a topic that it may consume comes again."""
         self.begin()
         self.assertEqual(self.give_back("consumer", self.stored("Orders")).code, 0)
 
     def test_retried(self) -> None:
-        """
-        One that came again is of the topic it came from.
-        """
+        """One that came again is of the topic it came from."""
         self.begin()
         offset = self.stored("%RETRY%billing", properties={"RETRY_TOPIC": "Secrets"})
         self.assert_denied(self.give_back("consumer", offset))
         self.assertEqual(self.give_back("operator", offset).code, 0)
 
     def test_nothing_there(self) -> None:
-        """
-        A place where no message is changes nothing, and no topic is made for its group.
-        """
+        """A place where no message is changes nothing, and no topic is made for its group."""
         self.begin()
         names = self.serving.topics.names()
         told = self.give_back("consumer", 12_345)
@@ -155,13 +131,11 @@ class SentBackTests(AccessTestCase):
 
 
 class TransactionsTests(AccessTestCase):
-    """
-    37 and 39.
-    """
+    """37 and 39."""
 
     def setUp(self) -> None:
-        """
-        A half message of group C{pg} to a topic, and a producer whose account may not send there.
+        """A half message of group C{pg} to a topic, and a producer whose account may not send
+        there.
         """
         super().setUp()
         self.begin()
@@ -175,9 +149,7 @@ class TransactionsTests(AccessTestCase):
         self.clock.advance(0.01)
 
     def lines(self) -> list[str]:
-        """
-        The lines of the log from now on.
-        """
+        """The lines of the log from now on."""
         lines: list[str] = []
 
         def hear(event: LogEvent) -> None:
@@ -188,9 +160,7 @@ class TransactionsTests(AccessTestCase):
         return lines
 
     def end(self, by: Signing) -> Command:
-        """
-        Commit it.
-        """
+        """Commit it."""
         header = EndTransactionRequest(
             producer_group="pg",
             tran_state_table_offset=int(self.half.ext["queueOffset"]),
@@ -201,9 +171,7 @@ class TransactionsTests(AccessTestCase):
         return by.ask(Code.END_TRANSACTION, **to_ext(header))
 
     def test_ended(self) -> None:
-        """
-        Who may not send to a half message's topic does not end its transaction; who may does.
-        """
+        """Who may not send to a half message's topic does not end its transaction; who may does."""
         end = self.serving.store.log.end
         self.assert_denied(self.end(self.stranger))
         self.assertEqual(self.serving.store.log.end, end)
@@ -211,9 +179,8 @@ class TransactionsTests(AccessTestCase):
         self.assertEqual(self.record("Payments").body, b"pay")
 
     def test_asked(self) -> None:
-        """
-        Only a producer whose account may send to the topic is asked, and shown the message; where
-        there is none the log says so.
+        """Only a producer whose account may send to the topic is asked, and shown the message;
+        where there is none the log says so.
         """
         lines = self.lines()
         self.clock.advance(60)
@@ -226,9 +193,7 @@ class TransactionsTests(AccessTestCase):
         self.assertEqual([], self.stranger.client.heard())
 
     def test_revoked(self) -> None:
-        """
-        The accounts that count are those in force when it is asked.
-        """
+        """The accounts that count are those in force when it is asked."""
         self.producer.ask(Code.HEART_BEAT, producing("p@1"))
         text = self.path.read_text(encoding="utf-8")
         self.path.write_text(text.replace("Payments=PUB|SUB", "Payments=SUB"), encoding="utf-8")
@@ -238,14 +203,10 @@ class TransactionsTests(AccessTestCase):
 
 
 class HeartbeatTests(AccessTestCase):
-    """
-    34.
-    """
+    """34."""
 
     def test_group(self) -> None:
-        """
-        A consumer joins no group that its account may not consume in.
-        """
+        """A consumer joins no group that its account may not consume in."""
         self.begin()
         wish = SubscriptionData(topic="Orders")
         data = ConsumerData(group_name="closed", subscription_data_set=(wish,))

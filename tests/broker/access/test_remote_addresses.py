@@ -1,6 +1,4 @@
-"""
-White remote addresses.
-"""
+"""White remote addresses."""
 
 from __future__ import annotations
 
@@ -30,45 +28,33 @@ CASES = (
 
 
 class RemoteAddressesTests(SynchronousTestCase):
-    """
-    L{RemoteAddresses}.
-    """
+    """L{RemoteAddresses}."""
 
     def test_patterns(self) -> None:
-        """
-        A pattern is where it says, and nowhere else.
-        """
+        """A pattern is where it says, and nowhere else."""
         for text, inside, outside in CASES:
             addresses = RemoteAddresses.parse(text)
             self.assertTrue(addresses.contain(inside), text)
             self.assertFalse(addresses.contain(outside), text)
 
     def test_everybody(self) -> None:
-        """
-        Stars alone are everybody, by both versions of IP.
-        """
+        """Stars alone are everybody, by both versions of IP."""
         for text in ("*", "*.*.*.*", "*:*:*:*:*:*:*:*"):
             for host in ("10.0.0.7", "::1"):
                 self.assertTrue(RemoteAddresses.parse(text).contain(host))
 
     def test_nobody(self) -> None:
-        """
-        An empty text is nobody, and what is no address is nowhere.
-        """
+        """An empty text is nobody, and what is no address is nowhere."""
         self.assertFalse(RemoteAddresses.parse(" ").contain("10.0.0.7"))
         self.assertFalse(RemoteAddresses.parse("*").contain("somewhere"))
 
     def test_others(self) -> None:
-        """
-        A pattern of one version of IP contains nobody of the other.
-        """
+        """A pattern of one version of IP contains nobody of the other."""
         self.assertFalse(RemoteAddresses.parse("0.0.*.*").contain("::"))
         self.assertFalse(RemoteAddresses.parse("::*").contain("0.0.0.0"))
 
     def test_wrong(self) -> None:
-        """
-        What is no pattern is refused by its text.
-        """
+        """What is no pattern is refused by its text."""
         for text in (
             "10.0.0",
             "10.*",
@@ -92,9 +78,7 @@ class RemoteAddressesTests(SynchronousTestCase):
 
     @given(st.text(alphabet="0123456789abf.:*-{},"))
     def test_any(self, text: str) -> None:
-        """
-        A text is a pattern or refused, and a pattern can be asked for any address.
-        """
+        """A text is a pattern or refused, and a pattern can be asked for any address."""
         try:
             addresses = RemoteAddresses.parse(text)
         except AclInvalid:

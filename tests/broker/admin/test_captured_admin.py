@@ -1,5 +1,5 @@
-"""
-What stock tools asked stock brokers, asked again here: codes, remarks and shapes are the same.
+"""What stock tools asked stock brokers, asked again here: codes, remarks and shapes are the
+same.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ ONLY_5X = frozenset(
 
 
 def shape(value: Any) -> Any:
-    """
-    The names of a JSON value's members, all the way down.
-    """
+    """The names of a JSON value's members, all the way down."""
     if isinstance(value, dict):
         found = {}
         for name, member in value.items():
@@ -91,23 +89,17 @@ def shape(value: Any) -> Any:
 
 
 def agrees(ours: Any, theirs: Any) -> bool:
-    """
-    Whether one shape has what the other one has; what is empty in either says nothing.
-    """
+    """Whether one shape has what the other one has; what is empty in either says nothing."""
     if not isinstance(ours, dict) or not isinstance(theirs, dict):
         return ours is None or theirs is None or ours == theirs
     return ours.keys() == theirs.keys() and all(agrees(ours[n], theirs[n]) for n in ours)
 
 
 class AdminTests(BrokerTestCase):
-    """
-    The recordings of mqadmin.
-    """
+    """The recordings of mqadmin."""
 
     def begin(self, version: str) -> None:
-        """
-        A broker with the topics, groups, offsets and clients of the recorded one.
-        """
+        """A broker with the topics, groups, offsets and clients of the recorded one."""
         recording = frames(f"mqadmin-{version}")
         self.broker(name="rem-a", cluster="RemCluster", trace_topic=True)
         serving = self.serving
@@ -135,8 +127,7 @@ class AdminTests(BrokerTestCase):
                 client.heard()
 
     def replay(self, version: str) -> int:
-        """
-        Ask all that was asked.
+        """Ask all that was asked.
 
         @return: How many requests that was.
         """
@@ -157,9 +148,7 @@ class AdminTests(BrokerTestCase):
         return count
 
     def compare(self, request: CapturedFrame, stock: CapturedFrame) -> None:
-        """
-        Ask, and hold the answer against the stock one.
-        """
+        """Ask, and hold the answer against the stock one."""
         client = self.client()
         client.connection.dataReceived(request.raw)
         (ours,) = client.heard()
@@ -179,13 +168,9 @@ class AdminTests(BrokerTestCase):
             self.assertTrue(agrees(shape(mine), shape(stocks)), f"{place}\n{mine}\n{stocks}")
 
     def test_4(self) -> None:
-        """
-        Tools of 4.9.7.
-        """
+        """Tools of 4.9.7."""
         self.assertGreater(self.replay("4.9.7"), 130)
 
     def test_5(self) -> None:
-        """
-        Tools of 5.3.3.
-        """
+        """Tools of 5.3.3."""
         self.assertGreater(self.replay("5.3.3"), 190)

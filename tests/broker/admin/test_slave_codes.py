@@ -1,6 +1,4 @@
-"""
-What a slave answers to each request, beside its master.
-"""
+"""What a slave answers to each request, beside its master."""
 
 from __future__ import annotations
 
@@ -92,14 +90,10 @@ NOT_ITS_OWN = {Code.VIEW_BROKER_STATS_DATA: (1, "TOPIC_PUT_NUMS")}
 
 
 class SlaveCodesTests(BrokerTestCase):
-    """
-    One store, served by a master first and by a slave then.
-    """
+    """One store, served by a master first and by a slave then."""
 
     def begin(self, *, slave: bool) -> Client:
-        """
-        Serve; a consumer is there that answers nothing.
-        """
+        """Serve; a consumer is there that answers nothing."""
         self.broker(slave=slave)
         told = heartbeat("c1", wants(), producer="pg")
         told.version = 407
@@ -107,9 +101,7 @@ class SlaveCodesTests(BrokerTestCase):
         return self.client()
 
     def filled(self) -> None:
-        """
-        A store with a topic, some messages with keys, and a group that has got somewhere.
-        """
+        """A store with a topic, some messages with keys, and a group that has got somewhere."""
         client = self.begin(slave=False)
         serve = self.serving
         serve.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
@@ -123,9 +115,7 @@ class SlaveCodesTests(BrokerTestCase):
             serve.offsets.commit(GROUP, TOPIC, queue_id, 0 if queue_id else 2, "test")
 
     def ask(self, client: Client, code: Code) -> Command:
-        """
-        Ask something sensible, and wait for the answer.
-        """
+        """Ask something sensible, and wait for the answer."""
         ext = good_fields(REQUESTS[code].request, GOOD | FIELDS.get(code, {}))
         client.send(Command(code=code, version=407, ext=ext, body=BODIES.get(code, b"")))
         for _ in range(20):
@@ -136,15 +126,12 @@ class SlaveCodesTests(BrokerTestCase):
         raise AssertionError(f"{code.name} is not answered")
 
     def codes(self) -> list[Code]:
-        """
-        All that is handled; a client's farewell comes last.
-        """
+        """All that is handled; a client's farewell comes last."""
         found = {Code(code) for code in self.serving.registry.codes()} - {Code.UNREGISTER_CLIENT}
         return [*sorted(found), Code.UNREGISTER_CLIENT]
 
     def test_each(self) -> None:
-        """
-        What changes a table or stores a message is refused with RocketMQ's codes; all else is
+        """What changes a table or stores a message is refused with RocketMQ's codes; all else is
         answered as its master answered it.
         """
         self.filled()
@@ -173,9 +160,7 @@ class SlaveCodesTests(BrokerTestCase):
         self.assertEqual(self.serving.store.log.end, end, "a slave writes nothing")
 
     def test_what_a_master_refuses(self) -> None:
-        """
-        The requests above are good ones: a master refuses none of those.
-        """
+        """The requests above are good ones: a master refuses none of those."""
         self.filled()
         client = self.client()
         refused = {code: self.ask(client, code) for code in REFUSED}
@@ -190,8 +175,7 @@ class SlaveCodesTests(BrokerTestCase):
         )
 
     def test_progress(self) -> None:
-        """
-        A slave is told how far a group is, and tells it: to other clients, to administrators,
+        """A slave is told how far a group is, and tells it: to other clients, to administrators,
         and to whoever copies its table.
         """
         self.filled()

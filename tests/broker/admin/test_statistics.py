@@ -1,6 +1,4 @@
-"""
-What tools are told about queues, groups, clients and the broker itself.
-"""
+"""What tools are told about queues, groups, clients and the broker itself."""
 
 from __future__ import annotations
 
@@ -44,14 +42,12 @@ from tests.support.frames import frames
 
 
 class StatisticsTestCase(BrokerTestCase):
-    """
-    A broker with a topic of two queues, the first of which has three messages, a second apart.
+    """A broker with a topic of two queues, the first of which has three messages, a second
+    apart.
     """
 
     def begin(self, **settings: Any) -> Client:
-        """
-        Serve.
-        """
+        """Serve."""
         broker = self.broker(**settings)
         broker.counts.start()
         broker.counts.watch(broker.store.dispatcher, broker.store.queues)
@@ -65,17 +61,13 @@ class StatisticsTestCase(BrokerTestCase):
         return client
 
     def ask(self, code: int, **ext: str) -> Command:
-        """
-        One request and its answer.
-        """
+        """One request and its answer."""
         answer = self.client().ask(code, ext)
         assert answer is not None
         return answer
 
     def online(self, *topics: str) -> Client:
-        """
-        A client in both groups.
-        """
+        """A client in both groups."""
         client = self.client()
         wishes = tuple(SubscriptionData(topic=topic, sub_string="*") for topic in topics)
         body = HeartbeatData(
@@ -89,21 +81,15 @@ class StatisticsTestCase(BrokerTestCase):
 
 
 def queue(queue_id: int) -> MessageQueue:
-    """
-    A queue of the topic.
-    """
+    """A queue of the topic."""
     return MessageQueue("broker-a", queue_id, "T")
 
 
 class QueueTests(StatisticsTestCase):
-    """
-    Codes 202, 208, 303, 317 and 321.
-    """
+    """Codes 202, 208, 303, 317 and 321."""
 
     def test_topic(self) -> None:
-        """
-        202: each queue's range and when it was last written to.
-        """
+        """202: each queue's range and when it was last written to."""
         self.begin()
         table = read(TopicStats, self.ask(202, topic="T").body).offset_table
         one, two = table[queue(0)], table[queue(1)]
@@ -114,9 +100,7 @@ class QueueTests(StatisticsTestCase):
         self.assertEqual((unknown.code, unknown.remark), (17, "topic[nope] not exist"))
 
     def test_group(self) -> None:
-        """
-        208: how far a group is, and when what it has was stored.
-        """
+        """208: how far a group is, and when what it has was stored."""
         self.begin()
         for ext in ({}, {"topic": "T"}, {"topicList": "T;"}):
             stats = read(ConsumeStats, self.ask(208, consumerGroup="cg", **ext).body)
@@ -136,9 +120,7 @@ class QueueTests(StatisticsTestCase):
         self.assertEqual(fastjson.loads(unknown.body), {"consumeTps": 0.0, "offsetTable": {}})
 
     def test_no_longer_subscribed(self) -> None:
-        """
-        A topic an online group does not subscribe any more is left out.
-        """
+        """A topic an online group does not subscribe any more is left out."""
         self.begin()
         self.online("Other")
         self.assertEqual(
@@ -146,9 +128,7 @@ class QueueTests(StatisticsTestCase):
         )
 
     def test_all_groups(self) -> None:
-        """
-        317: the same of all groups, with what they lack in all.
-        """
+        """317: the same of all groups, with what they lack in all."""
         self.begin()
         self.serving.groups.find("cg")
         found = read(ConsumeStatsList, self.ask(317, isOrder="false").body)
@@ -160,9 +140,7 @@ class QueueTests(StatisticsTestCase):
         self.assertEqual(ordered.total_diff, 0)
 
     def test_time_span(self) -> None:
-        """
-        303: store times of a queue, and of where a group is in it.
-        """
+        """303: store times of a queue, and of where a group is in it."""
         self.begin()
         body = read(ConsumeTimeSpan, self.ask(303, topic="T", group="cg").body)
         span, empty = body.consume_time_span_set
@@ -172,9 +150,7 @@ class QueueTests(StatisticsTestCase):
         self.assertEqual(self.ask(303, topic="nope", group="cg").code, 17)
 
     def test_units(self) -> None:
-        """
-        321: units as they are, and whether a group gets them.
-        """
+        """321: units as they are, and whether a group gets them."""
         self.begin()
         ext = {"topic": "T", "queueId": "0", "index": "1", "count": "9"}
         plain = read(QueueUnits, self.ask(321, **ext).body)
@@ -194,9 +170,7 @@ class QueueTests(StatisticsTestCase):
         self.assertEqual(online.subscription_data.topic, "T")
 
     def test_no_units(self) -> None:
-        """
-        What is not there is told as a stock broker does.
-        """
+        """What is not there is told as a stock broker does."""
         self.begin()
         for ext, code, remark in (
             ({"topic": "T", "queueId": "7", "index": "0"}, 1, "7@T is not exist!"),
@@ -208,14 +182,10 @@ class QueueTests(StatisticsTestCase):
 
 
 class ClientTests(StatisticsTestCase):
-    """
-    Codes 203, 204 and 328.
-    """
+    """Codes 203, 204 and 328."""
 
     def test_consumers(self) -> None:
-        """
-        203: with the members of a stock broker's answer.
-        """
+        """203: with the members of a stock broker's answer."""
         self.begin()
         self.online("T")
         found: Any = fastjson.loads(self.ask(203, consumerGroup="cg").body)
@@ -236,9 +206,7 @@ class ClientTests(StatisticsTestCase):
         )
 
     def test_producers(self) -> None:
-        """
-        204 and 328: who sends.
-        """
+        """204 and 328: who sends."""
         self.begin()
         self.online("T")
         self.clock.advance(7)
@@ -268,14 +236,10 @@ class ClientTests(StatisticsTestCase):
 
 
 class RuntimeTests(StatisticsTestCase):
-    """
-    Codes 28, 907 and 315.
-    """
+    """Codes 28, 907 and 315."""
 
     def test_keys(self) -> None:
-        """
-        All of a stock broker's keys are there, of 4.9 and of 5.x.
-        """
+        """All of a stock broker's keys are there, of 4.9 and of 5.x."""
         self.begin()
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         moving = re.compile("scheduleMessageOffset_|commitLogDiskRatio_")
@@ -292,9 +256,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertTrue(all(isinstance(value, str) for value in table.values()))
 
     def test_identity(self) -> None:
-        """
-        A broker tells its name, id, run and master epoch, which a slave's question reads.
-        """
+        """A broker tells its name, id, run and master epoch, which a slave's question reads."""
         self.begin()
         epochs = self.serving.epochs
         epochs.become(epochs.journal.raised(500).raised(900))
@@ -303,9 +265,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual((found.epoch, found.starts), (2, epochs.journal.starts))
 
     def test_times(self) -> None:
-        """
-        How long writes took is told: the distribution, the slowest, and how many failed.
-        """
+        """How long writes took is told: the distribution, the slowest, and how many failed."""
         client = self.begin()
         self.writer.outcome = Deferred()
         client.send(Command(code=SEND_V2, opaque=99, ext=sending("T"), body=b"slow"))
@@ -322,9 +282,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(table["putMessageFailedTimes"], "1")
 
     def test_rates(self) -> None:
-        """
-        Rates are of the last 10, 60 and 600 seconds.
-        """
+        """Rates are of the last 10, 60 and 600 seconds."""
         self.begin()
         self.clock.pump([1.0] * 57)
         table: Any = fastjson.loads(self.ask(28).body)["table"]
@@ -332,9 +290,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual((rates[0], rates[1] > 0, rates[1]), (0.0, True, rates[2]))
 
     def test_slave(self) -> None:
-        """
-        A slave is not active, and counts what is replicated to it.
-        """
+        """A slave is not active, and counts what is replicated to it."""
         self.broker(slave=True)
         self.serving.counts.watch(self.serving.store.dispatcher, self.serving.store.queues)
         self.serving.counts.came("T", 0, 0, 4)
@@ -342,9 +298,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual((table["brokerActive"], table["msgPutTotalTodayNow"]), ("false", "4"))
 
     def test_values(self) -> None:
-        """
-        What a slave of ours and the tools rely on is true.
-        """
+        """What a slave of ours and the tools rely on is true."""
         self.begin()
         self.clock.advance(10)
         body = self.ask(28).body
@@ -359,17 +313,13 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(table["getTransferedTps"], table["getTransferredTps"])
 
     def test_empty(self) -> None:
-        """
-        Of an empty log the bounds are 0.
-        """
+        """Of an empty log the bounds are 0."""
         self.broker()
         bounds = MasterBounds.of_runtime(self.ask(28).body)
         self.assertEqual((bounds.min_offset, bounds.max_offset), (0, 0))
 
     def test_delayed(self) -> None:
-        """
-        Levels with messages are listed.
-        """
+        """Levels with messages are listed."""
         client = self.begin()
         properties = {"UNIQ_KEY": "U", "DELAY": "3"}
         client.ask(SEND_V2, sending("T", properties=properties), b"later")
@@ -378,9 +328,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(table["scheduleMessageOffset_3"], "0,1")
 
     def test_ha(self) -> None:
-        """
-        907: with the members of a stock broker's answer.
-        """
+        """907: with the members of a stock broker's answer."""
         self.begin()
         found: Any = fastjson.loads(self.ask(907).body)
         stock: Any = next(
@@ -391,9 +339,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(found.keys(), stock.keys())
 
     def test_counted(self) -> None:
-        """
-        315: what was counted in the last minute.
-        """
+        """315: what was counted in the last minute."""
         self.begin()
         self.clock.pump([10.0] * 6)
         ext = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "T"}
@@ -408,36 +354,28 @@ class RuntimeTests(StatisticsTestCase):
         )
 
     def sum(self, name: str, key: str) -> int:
-        """
-        315: what was counted in the last minute.
-        """
+        """315: what was counted in the last minute."""
         answer = self.ask(315, statsName=name, statsKey=key)
         self.assertEqual(answer.code, 0, answer.remark)
         body: Any = fastjson.loads(answer.body)
         return int(body["statsMinute"]["sum"])
 
     def test_sizes(self) -> None:
-        """
-        315: bytes in are those of the records, by topic and by queue.
-        """
+        """315: bytes in are those of the records, by topic and by queue."""
         self.begin()
         self.clock.pump([10.0] * 2)
         self.assertEqual(self.sum("TOPIC_PUT_SIZE", "T"), self.serving.store.log.end)
         self.assertEqual(self.sum("QUEUE_PUT_SIZE", "T@0"), self.serving.store.log.end)
 
     def test_many(self) -> None:
-        """
-        315: the bytes of a long run too, which is looked at in pieces.
-        """
+        """315: the bytes of a long run too, which is looked at in pieces."""
         self.patch(meters, "PIECE", 2)
         self.begin()
         self.clock.pump([10.0] * 2)
         self.assertEqual(self.sum("TOPIC_PUT_SIZE", "T"), self.serving.store.log.end)
 
     def test_pulled(self) -> None:
-        """
-        315 and 208: messages and bytes out, and where the next pull begins.
-        """
+        """315 and 208: messages and bytes out, and where the next pull begins."""
         client = self.begin()
         ext = to_ext(
             PullMessageRequest(
@@ -457,9 +395,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual((row.consumer_offset, row.pull_offset), (2, 3))
 
     def test_sent_back(self) -> None:
-        """
-        315: what consumers gave back, by the topic it first was in.
-        """
+        """315: what consumers gave back, by the topic it first was in."""
         client = self.begin()
         place = self.record("T").offset
         back = {"offset": str(place), "group": "cg", "delayLevel": "1"}
@@ -470,9 +406,7 @@ class RuntimeTests(StatisticsTestCase):
         self.assertEqual(self.sum("SNDBCK_PUT_NUMS", "T@cg"), 1)
 
     def test_forgotten(self) -> None:
-        """
-        315: nothing of a deleted group or topic; the broker's own counts stay.
-        """
+        """315: nothing of a deleted group or topic; the broker's own counts stay."""
         self.begin()
         counts = self.serving.counts
         counts.went("cg", "T", 0, 0, 2, 100)
@@ -497,14 +431,10 @@ class RuntimeTests(StatisticsTestCase):
 
 
 class MeterTests(SynchronousTestCase):
-    """
-    Counting over time.
-    """
+    """Counting over time."""
 
     def test_spans(self) -> None:
-        """
-        Each span counts what its own samples saw.
-        """
+        """Each span counts what its own samples saw."""
         meter = Meter()
         for second in range(0, int(2 * HOUR) + 1, 10):
             meter.tick(float(second))
@@ -516,9 +446,7 @@ class MeterTests(SynchronousTestCase):
         self.assertEqual(meter.over(DAY).sum, 7200)
 
     def test_nothing_yet(self) -> None:
-        """
-        Before there are two samples nothing is claimed.
-        """
+        """Before there are two samples nothing is claimed."""
         meter = Meter()
         meter.add(3)
         self.assertEqual(meter.over(MINUTE).sum, 0)
@@ -526,17 +454,15 @@ class MeterTests(SynchronousTestCase):
         self.assertEqual(meter.over(MINUTE).sum, 0)
 
     def test_anew(self) -> None:
-        """
-        A queue that was removed and begins anew counts from there.
-        """
+        """A queue that was removed and begins anew counts from there."""
         counts = Meters(Clock(), "C")
         for before, end in ((0, 5), (5, 7), (0, 2), (2, 3)):
             counts.came("T", 0, before, end)
         self.assertEqual(counts.puts.total, 10)
 
     def test_in_slices(self) -> None:
-        """
-        A sample of very many meters takes several turns of the reactor, and a stop waits for it.
+        """A sample of very many meters takes several turns of the reactor, and a stop waits for
+        it.
         """
         clock = Clock()
         turns: list[Deferred[None]] = []
@@ -567,9 +493,7 @@ class MeterTests(SynchronousTestCase):
         self.assertEqual(len(set(map(id, ticked))), len(ticked))
 
     def test_midnight(self) -> None:
-        """
-        At midnight today becomes yesterday.
-        """
+        """At midnight today becomes yesterday."""
         day = [1]
         counts = Meters(Clock(), "C", lambda: day[0])
         counts.came("T", 0, 0, 5)

@@ -1,6 +1,4 @@
-"""
-What administrators do to topics, groups and the configuration, and what they may not.
-"""
+"""What administrators do to topics, groups and the configuration, and what they may not."""
 
 from __future__ import annotations
 
@@ -34,59 +32,43 @@ NEW = CreateTopicRequest(
 
 
 class AdministrationTestCase(BrokerTestCase):
-    """
-    A broker and an administrator.
-    """
+    """A broker and an administrator."""
 
     def begin(self, **settings: Any) -> None:
-        """
-        Serve.
-        """
+        """Serve."""
         self.broker(**settings)
         self.admin = self.client()
 
     def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """
-        One request and its answer.
-        """
+        """One request and its answer."""
         answer = self.admin.ask(code, ext, body)
         assert answer is not None, f"{code} is not answered"
         return answer
 
     def put_topic(self, **more: Any) -> Command:
-        """
-        17.
-        """
+        """17."""
         answer = self.admin.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, to_ext(evolve(NEW, **more)))
         assert answer is not None
         return answer
 
     def put_group(self, **more: Any) -> Command:
-        """
-        200.
-        """
+        """200."""
         config = GroupConfig(group_name="g1")
         return self.ask(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, write(evolve(config, **more))
         )
 
     def json(self, answer: Command) -> Any:
-        """
-        An answer's body.
-        """
+        """An answer's body."""
         self.assertEqual(answer.code, 0, answer.remark)
         return json.loads(bytes(answer.body))
 
 
 class TopicTests(AdministrationTestCase):
-    """
-    Codes 17, 18, 215, 21, 351 and 305.
-    """
+    """Codes 17, 18, 215, 21, 351 and 305."""
 
     def test_make_and_change(self) -> None:
-        """
-        A topic is made, then changed; each time the table is another one.
-        """
+        """A topic is made, then changed; each time the table is another one."""
         self.begin()
         before = self.serving.topics.version.counter
         self.assertEqual(self.put_topic().code, 0)
@@ -110,9 +92,7 @@ class TopicTests(AdministrationTestCase):
         self.assertNotIn("attributes", table["topicConfigTable"]["New"])
 
     def test_refused(self) -> None:
-        """
-        What makes no sense is refused, by name and with the value.
-        """
+        """What makes no sense is refused, by name and with the value."""
         self.begin()
         for more, text in (
             ({"topic": " "}, "The specified topic is blank."),
@@ -132,18 +112,14 @@ class TopicTests(AdministrationTestCase):
         self.assertIsNone(self.serving.topics.get("New"))
 
     def attributes(self, topic: str) -> Any:
-        """
-        What 351 and 21 say of a topic's attributes, which is the same.
-        """
+        """What 351 and 21 say of a topic's attributes, which is the same."""
         one = self.json(self.ask(RequestCode.GET_TOPIC_CONFIG, topic=topic))["attributes"]
         table = self.json(self.ask(RequestCode.GET_ALL_TOPIC_CONFIG))["topicConfigTable"]
         self.assertEqual(table[topic].get("attributes", {}), one)
         return one
 
     def test_attributes(self) -> None:
-        """
-        What 5.x says of a topic is kept by its plain name, changed and taken away.
-        """
+        """What 5.x says of a topic is kept by its plain name, changed and taken away."""
         self.begin()
         for attributes, kept in (
             ("+message.type=FIFO,+queue.type=SimpleCQ", {"message.type": "FIFO"}),
@@ -159,9 +135,7 @@ class TopicTests(AdministrationTestCase):
         self.assertEqual(rest, {"queue.type": "SimpleCQ", "reserve.time": "-1"})
 
     def test_attributes_in_a_list(self) -> None:
-        """
-        18 says them the same way, in a map.
-        """
+        """18 says them the same way, in a map."""
         self.begin()
 
         def put(**attributes: str) -> Command:
@@ -178,8 +152,8 @@ class TopicTests(AdministrationTestCase):
         self.assertEqual(put(**{"message.type": "FIFO"}).code, 29)
 
     def test_attributes_refused(self) -> None:
-        """
-        An attribute that no broker knows, or that is said wrongly, leaves the topic as it was.
+        """An attribute that no broker knows, or that is said wrongly, leaves the topic as it
+        was.
         """
         self.begin()
         for attributes, text in (
@@ -214,9 +188,7 @@ class TopicTests(AdministrationTestCase):
         self.assertEqual(self.serving.topics.get("New").perm, 6)
 
     def test_several(self) -> None:
-        """
-        Of several topics all are made, or none.
-        """
+        """Of several topics all are made, or none."""
         self.begin()
         good = b'{"topicConfigList":[{"topicName":"A1","perm":6},{"topicName":"A2"}]}'
         bad = b'{"topicConfigList":[{"topicName":"B1"},{"topicName":"B2","perm":3}]}'
@@ -227,9 +199,7 @@ class TopicTests(AdministrationTestCase):
         self.assertIsNone(topics.get("B1"))
 
     def test_numbers_of_queues(self) -> None:
-        """
-        A topic that is about to go has no queue to write to, and one may have very many.
-        """
+        """A topic that is about to go has no queue to write to, and one may have very many."""
         self.begin()
         self.assertEqual(self.put_topic(write_queue_nums=0, read_queue_nums=2_000).code, 0)
         for queue_id in (-1, 0):
@@ -243,9 +213,7 @@ class TopicTests(AdministrationTestCase):
         self.assertEqual(sent.code, 0, sent.remark)
 
     def test_delete(self) -> None:
-        """
-        A deleted topic is gone, and so are the groups' offsets in it.
-        """
+        """A deleted topic is gone, and so are the groups' offsets in it."""
         self.begin()
         self.put_topic()
         self.serving.offsets.commit("g1", "New", 0, 3, "test")
@@ -262,9 +230,7 @@ class TopicTests(AdministrationTestCase):
             self.assertIn(text, str(answer.remark))
 
     def test_system_topics(self) -> None:
-        """
-        The list is that of a stock broker.
-        """
+        """The list is that of a stock broker."""
         self.begin()
         names = self.json(self.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))["topicList"]
         self.assertEqual(
@@ -287,14 +253,10 @@ class TopicTests(AdministrationTestCase):
 
 
 class GroupTests(AdministrationTestCase):
-    """
-    Codes 200, 225, 207, 201, 352, 300, 343 and 345.
-    """
+    """Codes 200, 225, 207, 201, 352, 300, 343 and 345."""
 
     def test_make(self) -> None:
-        """
-        A group is replaced as a whole.
-        """
+        """A group is replaced as a whole."""
         self.begin()
         self.assertEqual(self.put_group(retry_max_times=5).code, 0)
         self.assertEqual(self.put_group(consume_enable=False).code, 0)
@@ -304,9 +266,8 @@ class GroupTests(AdministrationTestCase):
         self.assertEqual(table["subscriptionGroupTable"]["g1"], group)
 
     def test_asked_for(self) -> None:
-        """
-        One that is asked for by name is made, where clients may make groups: so does 5.x, and its
-        proxy asks before the first consumer comes.
+        """One that is asked for by name is made, where clients may make groups: so does 5.x, and
+        its proxy asks before the first consumer comes.
         """
         self.begin()
         for name, code in (("new", 0), ("a@b", 26)):
@@ -315,17 +276,13 @@ class GroupTests(AdministrationTestCase):
         self.assertIsNotNone(self.serving.groups.get("new"))
 
     def test_asked_for_in_vain(self) -> None:
-        """
-        Where clients may not make one it is not there.
-        """
+        """Where clients may not make one it is not there."""
         self.begin(auto_create_groups=False)
         answer = self.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="new")
         self.assertEqual(answer.code, 26)
 
     def test_refused(self) -> None:
-        """
-        A group whose retries could never be stored, or would be lost, is refused.
-        """
+        """A group whose retries could never be stored, or would be lost, is refused."""
         self.begin()
         for more, text in (
             ({"group_name": ""}, "blank"),
@@ -344,16 +301,12 @@ class GroupTests(AdministrationTestCase):
             self.assertIn("GroupConfig", str(answer.remark))
 
     def put_json(self, **members: Any) -> Command:
-        """
-        200, as any tool may write it.
-        """
+        """200, as any tool may write it."""
         body = json.dumps({"groupName": "g1"} | members).encode()
         return self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
 
     def test_members_of_5x(self) -> None:
-        """
-        What 5.x says of a group is kept as it was said; what no release says is not.
-        """
+        """What 5.x says of a group is kept as it was said; what no release says is not."""
         self.begin()
         members = {
             "consumeMessageOrderly": True,
@@ -379,8 +332,8 @@ class GroupTests(AdministrationTestCase):
         self.assertNotIn(b"junk", bytes(self.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body))
 
     def test_wrong_kinds(self) -> None:
-        """
-        A member that a Java peer could not read is refused: it would fail each copy of the table.
+        """A member that a Java peer could not read is refused: it would fail each copy of the
+        table.
         """
         self.begin()
         for members in (
@@ -409,9 +362,7 @@ class GroupTests(AdministrationTestCase):
             self.assertIn("topicSysFlag", str(answer.remark))
 
     def test_several(self) -> None:
-        """
-        Of several groups all are made, or none.
-        """
+        """Of several groups all are made, or none."""
         self.begin()
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
         bad = b'{"groupConfigList":[{"groupName":"b1"},{"groupName":"b 2"}]}'
@@ -421,9 +372,7 @@ class GroupTests(AdministrationTestCase):
         self.assertIsNone(self.serving.groups.get("b1"))
 
     def test_delete(self) -> None:
-        """
-        A group's offsets go with it if that is asked for, by either release's name for it.
-        """
+        """A group's offsets go with it if that is asked for, by either release's name for it."""
         self.begin()
         for flag in ("removeOffset", "cleanOffset"):
             for value, left in (("false", 3), ("true", None)):
@@ -435,9 +384,7 @@ class GroupTests(AdministrationTestCase):
                 self.assertEqual(self.serving.offsets.get("g1", "T", 0), left)
 
     def test_who_consumes(self) -> None:
-        """
-        Offsets tell who consumed what.
-        """
+        """Offsets tell who consumed what."""
         self.begin()
         self.serving.offsets.commit("g1", "T", 0, 3, "test")
         groups = self.json(self.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T"))
@@ -450,29 +397,21 @@ class GroupTests(AdministrationTestCase):
 
 
 class ConfigurationTests(AdministrationTestCase):
-    """
-    Codes 25 and 26.
-    """
+    """Codes 25 and 26."""
 
     def set(self, text: str) -> Command:
-        """
-        25.
-        """
+        """25."""
         return self.ask(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
 
     def shown(self) -> dict[str, str]:
-        """
-        26.
-        """
+        """26."""
         answer = self.ask(RequestCode.GET_BROKER_CONFIG)
         self.assertEqual(set(json.loads(answer.ext["version"])) >= {"counter", "timestamp"}, True)
         lines = bytes(answer.body).decode().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
     def test_for_tools(self) -> None:
-        """
-        What mqadmin's exports ask of a broker is there, with a meaning here or without.
-        """
+        """What mqadmin's exports ask of a broker is there, with a meaning here or without."""
         self.begin()
         shown = self.shown()
         self.assertEqual((shown["useTLS"], shown["filterServerNums"]), ("false", "0"))
@@ -480,9 +419,7 @@ class ConfigurationTests(AdministrationTestCase):
         self.assertEqual(shown["msgTraceTopicName"], "RMQ_SYS_TRACE_TOPIC")
 
     def test_change(self) -> None:
-        """
-        A key that may change does, and is shown with its new value.
-        """
+        """A key that may change does, and is shown with its new value."""
         self.begin()
         self.assertEqual(self.shown()["transactionCheckMax"], "15")
         self.assertEqual(self.set("transactionCheckMax=3\nslaveReadEnable=true\n").code, 0)
@@ -491,9 +428,7 @@ class ConfigurationTests(AdministrationTestCase):
         self.assertEqual(self.serving.current.settings.transactions.check_max, 3)
 
     def test_all_or_nothing(self) -> None:
-        """
-        One bad key spoils the request, and is named.
-        """
+        """One bad key spoils the request, and is named."""
         self.begin()
         for line, code, text in (
             ("slaveReadEnable=maybe", 1, "slaveReadEnable=maybe"),
@@ -509,32 +444,24 @@ class ConfigurationTests(AdministrationTestCase):
             self.assertEqual(self.shown()["transactionTimeOut"], "6000")
 
     def test_what_means_nothing(self) -> None:
-        """
-        RocketMQ's keys for what is not there are taken, as is an empty request.
-        """
+        """RocketMQ's keys for what is not there are taken, as is an empty request."""
         self.begin()
         self.assertEqual(self.set("sendMessageThreadPoolNums=4\n").code, 0)
         self.assertEqual(self.set("").code, 0)
 
 
 class GuardTests(AdministrationTestCase):
-    """
-    Who may not.
-    """
+    """Who may not."""
 
     def test_slave(self) -> None:
-        """
-        A slave leaves changes to its master.
-        """
+        """A slave leaves changes to its master."""
         self.begin(slave=True)
         for code in (17, 18, 215, 200, 225, 207):
             answer = self.ask(code, topic="New")
             self.assertEqual((answer.code, answer.remark), (1, SLAVE_REFUSES))
 
     def test_peers(self) -> None:
-        """
-        With adminAllowedPeers others are refused, and everything else goes on.
-        """
+        """With adminAllowedPeers others are refused, and everything else goes on."""
         network = ip_network("192.0.2.0/24")
         self.begin(admin=AdminSettings(allowed_peers=(network,)))
         listed = {code for code, need in self.serving.needs.items() if need.listed}
@@ -549,9 +476,7 @@ class GuardTests(AdministrationTestCase):
         self.assertEqual(sent.code, 0)
 
     def test_lists(self) -> None:
-        """
-        Who may do what is changed by request only where somebody says who may administer.
-        """
+        """Who may do what is changed by request only where somebody says who may administer."""
         self.begin()
         for name in sorted(LISTS):
             body = f"fileReservedTime=5\n{name}=10.0.0.0/24\n".encode()
@@ -561,8 +486,7 @@ class GuardTests(AdministrationTestCase):
         self.assertEqual(self.serving.store.retention.settings.file_reserved, 259200.0)
 
     def test_lists_of_administrators(self) -> None:
-        """
-        Where somebody does, they change at once, for administrators too: who is then none is
+        """Where somebody does, they change at once, for administrators too: who is then none is
         told so in the log.
         """
         self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
@@ -583,16 +507,12 @@ class GuardTests(AdministrationTestCase):
         self.assertEqual(self.serving.store.retention.settings.file_reserved, 18000.0)
 
     def test_permitted(self) -> None:
-        """
-        Those in the list may.
-        """
+        """Those in the list may."""
         self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
         self.assertEqual(self.put_topic().code, 0)
 
     def test_cleaning(self) -> None:
-        """
-        Cleaning may be asked for at any time.
-        """
+        """Cleaning may be asked for at any time."""
         self.begin()
         for code in (306, 316, 329):
             self.assertEqual(self.ask(code).code, 0)

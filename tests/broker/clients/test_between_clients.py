@@ -1,6 +1,4 @@
-"""
-What a broker passes from one client to another: replies, questions, resets.
-"""
+"""What a broker passes from one client to another: replies, questions, resets."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ REPLY = {
 
 
 class BetweenTestCase(BrokerTestCase):
-    """
-    A broker and several clients.
-    """
+    """A broker and several clients."""
 
     def member(
         self,
@@ -45,9 +41,7 @@ class BetweenTestCase(BrokerTestCase):
         language: LanguageCode = LanguageCode.JAVA,
         version: int = 407,
     ) -> Client:
-        """
-        A client in group C{pg} or, with topics, in group C{cg}.
-        """
+        """A client in group C{pg} or, with topics, in group C{cg}."""
         client = self.client()
         wishes = tuple(SubscriptionData(topic=topic, sub_string="*") for topic in topics)
         consumers = (ConsumerData(group_name="cg", subscription_data_set=wishes),)
@@ -65,55 +59,41 @@ class BetweenTestCase(BrokerTestCase):
         return client
 
     def admin(self, code: int, **ext: str) -> Client:
-        """
-        Somebody asks; the answer may be long in coming.
-        """
+        """Somebody asks; the answer may be long in coming."""
         client = self.client()
         client.send(Command(code=code, opaque=77, ext=ext))
         return client
 
     def answer(self, client: Client) -> Command:
-        """
-        The one answer that has come.
-        """
+        """The one answer that has come."""
         self.clock.advance(0)
         (answer,) = client.heard()
         self.assertEqual(answer.opaque, 77)
         return answer
 
     def pushed(self, client: Client) -> Command:
-        """
-        The one request that has come to a client.
-        """
+        """The one request that has come to a client."""
         self.clock.advance(0)
         (request,) = (one for one in client.heard() if not one.is_response and one.code != 40)
         return request
 
     def reply(self, client: Client, request: Command, code: int = 0, body: bytes = b"") -> None:
-        """
-        A client answers what it was asked.
-        """
+        """A client answers what it was asked."""
         client.send(request.answer(code, None, body=body))
 
 
 class ReplyTests(BetweenTestCase):
-    """
-    Codes 324, 325 and 326.
-    """
+    """Codes 324, 325 and 326."""
 
     def send_reply(self, **more: str) -> Client:
-        """
-        A client replies.
-        """
+        """A client replies."""
         ext = sending("C_REPLY_TOPIC", properties=properties(**(REPLY | more)))
         client = self.client()
         client.send(Command(code=325, opaque=77, ext=ext, body=b"the reply"))
         return client
 
     def test_through(self) -> None:
-        """
-        The reply comes to who asked, with the fields a stock broker sends, and is kept.
-        """
+        """The reply comes to who asked, with the fields a stock broker sends, and is kept."""
         self.broker()
         asker = self.member("asker")
         replier = self.send_reply()
@@ -137,9 +117,7 @@ class ReplyTests(BetweenTestCase):
         self.assertEqual(answer.ext["msgId"], record.offset_msg_id)
 
     def test_not_taken(self) -> None:
-        """
-        A reply that cannot be brought is told so, and kept all the same.
-        """
+        """A reply that cannot be brought is told so, and kept all the same."""
         self.broker()
         replier = self.send_reply()
         answer = self.answer(replier)
@@ -158,9 +136,7 @@ class ReplyTests(BetweenTestCase):
         self.assertEqual(self.record("C_REPLY_TOPIC", 0, 2).body, b"the reply")
 
     def test_to_nobody(self) -> None:
-        """
-        A reply has to say whose it is.
-        """
+        """A reply has to say whose it is."""
         self.broker(store_replies=False)
         replier = self.send_reply(REPLY_TO_CLIENT="")
         answer = self.answer(replier)
@@ -168,9 +144,7 @@ class ReplyTests(BetweenTestCase):
         self.assertEqual(answer.ext["msgId"], "0")
 
     def test_checked(self) -> None:
-        """
-        A reply's topic is looked at like any message's.
-        """
+        """A reply's topic is looked at like any message's."""
         self.broker()
         ext = sending("SELF_TEST_TOPIC", properties=properties(**REPLY))
         answer = self.client().ask(RequestCode.SEND_REPLY_MESSAGE_V2, ext)
@@ -180,14 +154,10 @@ class ReplyTests(BetweenTestCase):
 
 
 class QuestionTests(BetweenTestCase):
-    """
-    Codes 307, 309 and 223.
-    """
+    """Codes 307, 309 and 223."""
 
     def test_running_info(self) -> None:
-        """
-        The question goes to the client as it is, and so does its answer back.
-        """
+        """The question goes to the client as it is, and so does its answer back."""
         self.broker()
         consumer = self.member("c1", "T")
         ext = {"consumerGroup": "cg", "clientId": "c1", "jstackEnable": "true"}
@@ -200,9 +170,7 @@ class QuestionTests(BetweenTestCase):
         self.assertEqual((answer.code, answer.body), (0, b'{"properties":{}}'))
 
     def test_nobody(self) -> None:
-        """
-        Who is not there, is too old or does not answer cannot be asked.
-        """
+        """Who is not there, is too old or does not answer cannot be asked."""
         self.broker()
         ext = {"consumerGroup": "cg", "clientId": "c1"}
         self.assertEqual(
@@ -223,9 +191,7 @@ class QuestionTests(BetweenTestCase):
         self.assertEqual([one for one in old.heard() if one.code != 40], [])
 
     def test_consume_directly(self) -> None:
-        """
-        A consumer is given the stored message.
-        """
+        """A consumer is given the stored message."""
         self.broker()
         sent = self.client().ask(SEND_V2, sending("T"), b"take this")
         assert sent is not None
@@ -243,9 +209,7 @@ class QuestionTests(BetweenTestCase):
             self.assertEqual(answer.code, 1)
 
     def test_status(self) -> None:
-        """
-        All consumers, or one, are asked for their offsets; who says nothing is left out.
-        """
+        """All consumers, or one, are asked for their offsets; who says nothing is left out."""
         self.broker()
         one, two = self.member("c1", "T"), self.member("c2", "T")
         one.heard()
@@ -266,14 +230,10 @@ class QuestionTests(BetweenTestCase):
 
 
 class ResetTests(BetweenTestCase):
-    """
-    Codes 222 and 220.
-    """
+    """Codes 222 and 220."""
 
     def begin(self) -> None:
-        """
-        Four messages, a second apart, in one queue of two.
-        """
+        """Four messages, a second apart, in one queue of two."""
         broker = self.broker()
         broker.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
         producer = self.client()
@@ -284,24 +244,18 @@ class ResetTests(BetweenTestCase):
             broker.offsets.commit("cg", "T", queue_id, offset, "test")
 
     def reset(self, **more: Any) -> Command:
-        """
-        222.
-        """
+        """222."""
         ext = {"topic": "T", "group": "cg", "timestamp": str(NOW + 1000), "isForce": "true"}
         return self.answer(self.admin(222, **(ext | more)))
 
     def offsets(self, answer: Command) -> dict[int, int]:
-        """
-        What an answer says, by queue id.
-        """
+        """What an answer says, by queue id."""
         self.assertEqual(answer.code, 0, answer.remark)
         table = read(ResetOffsets, answer.body).offset_table
         return {queue.queue_id: offset for queue, offset in table.items()}
 
     def test_by_time(self) -> None:
-        """
-        Consumers are told where the time is, each in the form it reads.
-        """
+        """Consumers are told where the time is, each in the form it reads."""
         self.begin()
         java = self.member("c1", "T")
         cpp = self.member("c2", "T", language=LanguageCode.CPP)
@@ -326,18 +280,14 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.serving.offsets.get("cg", "T", 0), 3)
 
     def test_ends(self) -> None:
-        """
-        A time before all messages is the first, one after all of them is the end.
-        """
+        """A time before all messages is the first, one after all of them is the end."""
         self.begin()
         self.member("c1", "T")
         for timestamp, expected in ((-1, 4), (0, 0), (NOW + 9_000, 4)):
             self.assertEqual(self.offsets(self.reset(timestamp=str(timestamp)))[0], expected)
 
     def test_all_expired(self) -> None:
-        """
-        Where all messages are gone any time is the end: nothing is behind that could be read.
-        """
+        """Where all messages are gone any time is the end: nothing is behind that could be read."""
         self.begin()
         store = self.serving.store
         store.queues.start.offset = store.log.end
@@ -345,18 +295,14 @@ class ResetTests(BetweenTestCase):
             self.assertEqual(self.offsets(self.reset(timestamp=str(timestamp), queueId="0"))[0], 4)
 
     def test_not_forced(self) -> None:
-        """
-        Without force a group does not skip what it has not seen.
-        """
+        """Without force a group does not skip what it has not seen."""
         self.begin()
         self.member("c1", "T")
         self.assertEqual(self.offsets(self.reset(isForce="false", timestamp="-1"))[0], 3)
         self.assertEqual(self.offsets(self.reset(isForce="false", timestamp="0"))[0], 0)
 
     def test_one_queue(self) -> None:
-        """
-        A 5.x tool may mean one queue, and an offset.
-        """
+        """A 5.x tool may mean one queue, and an offset."""
         self.begin()
         self.member("c1", "T")
         self.assertEqual(self.offsets(self.reset(queueId="-1", offset="-1")), {0: 1, 1: 0})
@@ -365,9 +311,7 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.reset(queueId="7").code, 29)
 
     def test_before_its_first_start(self) -> None:
-        """
-        A group that has consumed nothing is put where it is to begin, whoever asks.
-        """
+        """A group that has consumed nothing is put where it is to begin, whoever asks."""
         self.begin()
         for group, fields, expected in (
             ("of4", {}, {0: 1, 1: 0}),
@@ -380,9 +324,7 @@ class ResetTests(BetweenTestCase):
             self.assertIsNotNone(self.serving.groups.get(group))
 
     def test_a_queue_it_never_read(self) -> None:
-        """
-        That a group has an offset in some queues only does not keep it from being moved.
-        """
+        """That a group has an offset in some queues only does not keep it from being moved."""
         self.begin()
         self.serving.offsets.commit("half", "T", 0, 3, "test")
         moved = self.offsets(self.reset(group="half", queueId="-1", offset="-1"))
@@ -390,9 +332,7 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.serving.offsets.queues("half", "T"), moved)
 
     def test_offline(self) -> None:
-        """
-        A 5.x tool leaves it to the broker to set the offsets of a group without consumers.
-        """
+        """A 5.x tool leaves it to the broker to set the offsets of a group without consumers."""
         self.begin()
         self.assertEqual(self.offsets(self.reset(queueId="-1", offset="-1")), {0: 1, 1: 0})
         self.assertEqual(self.serving.offsets.queues("cg", "T"), {0: 1, 1: 0})
@@ -400,9 +340,7 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.serving.offsets.queues("cg", "T"), {0: 4, 1: 0})
 
     def test_refused(self) -> None:
-        """
-        What cannot be reset is refused in RocketMQ's words, which mqadmin understands.
-        """
+        """What cannot be reset is refused in RocketMQ's words, which mqadmin understands."""
         self.begin()
         offline, at = self.reset(), NOW + 1000
         self.assertEqual(

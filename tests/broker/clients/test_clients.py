@@ -1,6 +1,4 @@
-"""
-Heartbeats, groups of clients and locks.
-"""
+"""Heartbeats, groups of clients and locks."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ from tests.net.remoting.support import Peer
 
 
 def unregister(consumer: str | None = None, producer: str | None = None) -> Command:
-    """
-    A client leaves.
-    """
+    """A client leaves."""
     header = UnregisterClientRequest(
         client_id="any", consumer_group=consumer, producer_group=producer
     )
@@ -39,25 +35,19 @@ def unregister(consumer: str | None = None, producer: str | None = None) -> Comm
 
 
 class HeartbeatTests(ConsumingTestCase):
-    """
-    Who is there.
-    """
+    """Who is there."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.one, self.two = self.broker.peer(), self.broker.peer()
 
     def tell(self, peer: Peer, command: Command) -> list[int]:
-        """
-        Send a request and give the codes of all that came back, in their order.
-        """
+        """Send a request and give the codes of all that came back, in their order."""
         peer.send(command)
         return [sent.code for sent in peer.sent()]
 
     def notices(self, peer: Peer) -> int:
-        """
-        How often a client was told that its group has changed.
-        """
+        """How often a client was told that its group has changed."""
         self.broker.flush()
         notices = peer.sent()
         for notice in notices:
@@ -67,17 +57,13 @@ class HeartbeatTests(ConsumingTestCase):
         return len(notices)
 
     def ids(self, peer: Peer) -> tuple[str, ...]:
-        """
-        The members of the group.
-        """
+        """The members of the group."""
         header = ConsumerGroupRequest(consumer_group=GROUP)
         command = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
         return read(ConsumerIds, self.ask(peer, command).body).consumer_id_list
 
     def test_new_member(self) -> None:
-        """
-        A new member is told before its heartbeat is answered, and so are the others.
-        """
+        """A new member is told before its heartbeat is answered, and so are the others."""
         notice = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         self.assertEqual(self.tell(self.one, heartbeat("c1", wants())), [notice, 0])
         self.assertEqual(self.tell(self.two, heartbeat("c2", wants())), [notice, 0])
@@ -87,9 +73,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(self.notices(self.two), 0)
 
     def test_topics_changed(self) -> None:
-        """
-        A member that wants another topic changes its group.
-        """
+        """A member that wants another topic changes its group."""
         for peer, name in ((self.one, "c1"), (self.two, "c2")):
             self.tell(peer, heartbeat(name, wants()))
         self.notices(self.one)
@@ -99,9 +83,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(self.notices(self.one), 1)
 
     def test_group_and_retry_topic(self) -> None:
-        """
-        A group comes to be with its first heartbeat, and so does its retry topic.
-        """
+        """A group comes to be with its first heartbeat, and so does its retry topic."""
         self.tell(self.one, heartbeat("c1", wants()))
         self.assertIsNotNone(self.broker.groups.get(GROUP))
         retry = self.broker.topics.get(f"%RETRY%{GROUP}")
@@ -109,9 +91,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual((retry.read_queue_nums, retry.perm), (1, 6))
 
     def test_nobody_is_told(self) -> None:
-        """
-        Notices can be switched off, for a group or for all.
-        """
+        """Notices can be switched off, for a group or for all."""
         self.broker.groups.put(
             GroupConfig(group_name=GROUP, notify_consumer_ids_changed_enable=False)
         )
@@ -120,25 +100,19 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(self.tell(self.broker.peer(), heartbeat("c1", wants())), [0])
 
     def test_no_members(self) -> None:
-        """
-        A group nobody is in has no members to tell.
-        """
+        """A group nobody is in has no members to tell."""
         header = ConsumerGroupRequest(consumer_group="nobody")
         answer = self.ask(self.one, Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header))
         self.assert_answer(answer, ResponseCode.SYSTEM_ERROR, "no consumer for this group, nobody")
 
     def test_twice_connected(self) -> None:
-        """
-        A client that has reconnected is one member, not two.
-        """
+        """A client that has reconnected is one member, not two."""
         self.tell(self.one, heartbeat("c1", wants()))
         self.tell(self.two, heartbeat("c1", wants()))
         self.assertEqual(self.ids(self.two), ("c1",))
 
     def test_leaving(self) -> None:
-        """
-        Who unregisters or is disconnected is gone, and the others are told.
-        """
+        """Who unregisters or is disconnected is gone, and the others are told."""
         three = self.broker.peer()
         for peer, name in ((self.one, "c1"), (self.two, "c2"), (three, "c3")):
             self.tell(peer, heartbeat(name, wants()))
@@ -153,9 +127,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(self.notices(self.one), 0)
 
     def test_expiry(self) -> None:
-        """
-        Who has not been heard of for two minutes is gone.
-        """
+        """Who has not been heard of for two minutes is gone."""
         self.tell(self.one, heartbeat("c1", wants()))
         self.tell(self.two, heartbeat("c2", wants()))
         for _ in range(3):
@@ -165,9 +137,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(self.ids(self.one), ("c1",))
 
     def test_what_they_are(self) -> None:
-        """
-        The newest of all members' subscriptions are the group's.
-        """
+        """The newest of all members' subscriptions are the group's."""
         self.tell(self.one, heartbeat("c1", wants("A", version=3), wants(topic="other")))
         command = heartbeat("c2", wants("B", version=2))
         command.language, command.version = LanguageCode.GO, 317
@@ -180,9 +150,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(wishes, {TOPIC: "A", "other": "*"})
 
     def test_without_subscriptions(self) -> None:
-        """
-        A heartbeat that leaves subscriptions out does not take them away.
-        """
+        """A heartbeat that leaves subscriptions out does not take them away."""
         self.tell(self.one, heartbeat("c1", wants("A")))
         body = read(HeartbeatData, heartbeat("c1", wants("B")).body)
         left_out = HeartbeatData(
@@ -194,9 +162,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(group.subscriptions()[TOPIC].data.sub_string, "A")
 
     def test_foreign_hashes(self) -> None:
-        """
-        Tags' hashes are ours, whatever a client says.
-        """
+        """Tags' hashes are ours, whatever a client says."""
         data = SubscriptionData(topic=TOPIC, sub_string="中文", code_set=(1,), sub_version=1)
         self.tell(self.one, heartbeat("c1", data))
         group = self.broker.consumers.group(GROUP)
@@ -204,9 +170,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(group.subscriptions()[TOPIC].codes, frozenset({646394}))
 
     def test_bad_body(self) -> None:
-        """
-        A heartbeat that is none is refused, and one bad expression does not spoil the others.
-        """
+        """A heartbeat that is none is refused, and one bad expression does not spoil the others."""
         answer = self.ask(self.one, Command.request(RequestCode.HEART_BEAT, body=b"[1"))
         self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
         self.tell(self.one, heartbeat("c1", wants("||"), wants(topic="other")))
@@ -215,9 +179,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertEqual(group.subscriptions().keys(), {"other"})
 
     def test_producers(self) -> None:
-        """
-        Producers are found by group, each in its turn, and by client.
-        """
+        """Producers are found by group, each in its turn, and by client."""
         for peer, name in ((self.one, "p1"), (self.two, "p2")):
             self.tell(peer, heartbeat(name, producer="pg"))
         producers = self.broker.producers
@@ -238,9 +200,7 @@ class HeartbeatTests(ConsumingTestCase):
         self.assertIsNone(producers.client("p2"))
 
     def test_checks(self) -> None:
-        """
-        A client can ask beforehand whether its expression is understood.
-        """
+        """A client can ask beforehand whether its expression is understood."""
         sql = "The broker does not support consumer to filter message by SQL92"
         for expression, kind, code, remark in (
             ("A || B", "TAG", 0, None),
@@ -254,9 +214,7 @@ class HeartbeatTests(ConsumingTestCase):
 
 
 class LockTests(ConsumingTestCase):
-    """
-    Locks on queues.
-    """
+    """Locks on queues."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -264,26 +222,20 @@ class LockTests(ConsumingTestCase):
         self.queues = tuple(MessageQueue("broker-a", number, TOPIC) for number in range(3))
 
     def lock(self, client: str, *numbers: int, group: str = GROUP) -> list[int]:
-        """
-        Ask for locks and give those one has.
-        """
+        """Ask for locks and give those one has."""
         answer = self.ask(self.peer, self.wish(RequestCode.LOCK_BATCH_MQ, client, numbers, group))
         return [queue.queue_id for queue in read(LockedQueues, answer.body).locked]
 
     def wish(
         self, code: RequestCode, client: str, numbers: tuple[int, ...], group: str = GROUP
     ) -> Command:
-        """
-        A request about locks.
-        """
+        """A request about locks."""
         queues = tuple(MessageQueue("broker-a", number, TOPIC) for number in numbers)
         body = QueueLocks(client_id=client, consumer_group=group, mq_set=queues)
         return Command.request(code, body=write(body))
 
     def test_one_at_a_time(self) -> None:
-        """
-        A queue is one client's, as long as it asks again in time.
-        """
+        """A queue is one client's, as long as it asks again in time."""
         self.assertEqual(self.lock("c1", 0, 1), [0, 1])
         self.assertEqual(self.lock("c2", 0, 1, 2), [2])
         self.broker.clock.advance(LEASE - 1)
@@ -292,16 +244,12 @@ class LockTests(ConsumingTestCase):
         self.assertEqual(self.lock("c2", 0, 1, 2), [1, 2])
 
     def test_other_group(self) -> None:
-        """
-        Groups do not see each other's locks.
-        """
+        """Groups do not see each other's locks."""
         self.lock("c1", 0)
         self.assertEqual(self.lock("c2", 0, group="other"), [0])
 
     def test_unlock(self) -> None:
-        """
-        Only the one who has a lock gives it back.
-        """
+        """Only the one who has a lock gives it back."""
         self.lock("c1", 0)
         unlock = RequestCode.UNLOCK_BATCH_MQ
         self.assert_answer(self.ask(self.peer, self.wish(unlock, "c2", (0,))), 0)
@@ -310,15 +258,11 @@ class LockTests(ConsumingTestCase):
         self.assertEqual(self.lock("c2", 0), [0])
 
     def test_no_such_queue(self) -> None:
-        """
-        What is no queue cannot be locked, so that nobody fills the memory with locks.
-        """
+        """What is no queue cannot be locked, so that nobody fills the memory with locks."""
         self.assertEqual(self.lock("c1", -1, 4, 1), [1])
 
     def test_sweep(self) -> None:
-        """
-        Nothing is left of leases that ended.
-        """
+        """Nothing is left of leases that ended."""
         self.lock("c1", 0, 1)
         self.broker.clock.advance(LEASE)
         self.broker.locks.sweep()

@@ -1,6 +1,4 @@
-"""
-When a master takes no more writes because another one has a higher master epoch.
-"""
+"""When a master takes no more writes because another one has a higher master epoch."""
 
 from __future__ import annotations
 
@@ -25,21 +23,15 @@ CLAIM = EpochClaim(broker_name="broker-a", master_epoch=3, master_addr=THERE)
 
 
 def bounds(epoch: int, name: str = "broker-a") -> MasterBounds:
-    """
-    What a broker says of itself.
-    """
+    """What a broker says of itself."""
     return MasterBounds(0, 9, 1, BrokerIdentity(name=name, id=0, epoch=epoch))
 
 
 class FencingTests(BrokerTestCase):
-    """
-    A master with epoch 2.
-    """
+    """A master with epoch 2."""
 
     def setUp(self) -> None:
-        """
-        Nothing is wrong yet.
-        """
+        """Nothing is wrong yet."""
         super().setUp()
         broker = self.broker()
         broker.epochs.become(broker.epochs.journal.raised(0, 2))
@@ -49,25 +41,19 @@ class FencingTests(BrokerTestCase):
         self.fencing.ask = self.ask
 
     def ask(self, address: str) -> Deferred[MasterBounds]:
-        """
-        The other master is asked.
-        """
+        """The other master is asked."""
         self.asked.append(address)
         answer: Deferred[MasterBounds] = self.answer
         return answer
 
     def code(self) -> int:
-        """
-        What a write is answered.
-        """
+        """What a write is answered."""
         answer = self.client().ask(SEND_V2, sending("T"), b"body")
         assert answer is not None
         return answer.code
 
     def fenced(self) -> bool:
-        """
-        Whether writes are refused; then everything else is as it has to be.
-        """
+        """Whether writes are refused; then everything else is as it has to be."""
         store, registration = self.serving.store, self.serving.registration
         if not store.state:
             self.assertEqual((self.code(), registration.suspended), (ResponseCode.SUCCESS, ""))
@@ -83,9 +69,7 @@ class FencingTests(BrokerTestCase):
         return True
 
     def test_met(self) -> None:
-        """
-        A higher one stops the writes, an equal or a lower one does not.
-        """
+        """A higher one stops the writes, an equal or a lower one does not."""
         for epoch in (1, 2):
             self.fencing.met(evolve(OTHER, epoch=epoch))
             self.assertFalse(self.fenced())
@@ -93,17 +77,13 @@ class FencingTests(BrokerTestCase):
         self.assertTrue(self.fenced())
 
     def test_reads(self) -> None:
-        """
-        What can be read can be read.
-        """
+        """What can be read can be read."""
         self.assertEqual(self.code(), ResponseCode.SUCCESS)
         self.fencing.met(OTHER)
         self.assertEqual(self.record("T").body, b"body")
 
     def test_kept(self) -> None:
-        """
-        One that starts again is fenced from its first moment, until it was promoted.
-        """
+        """One that starts again is fenced from its first moment, until it was promoted."""
         self.fencing.met(OTHER)
         epochs = self.serving.epochs
         for journal, expected in ((epochs.journal, "fenced"), (epochs.journal.raised(0), "")):
@@ -114,9 +94,7 @@ class FencingTests(BrokerTestCase):
             self.assertEqual(again.store.state, expected)
 
     def test_claim_confirmed(self) -> None:
-        """
-        Another broker tells of a higher master: that master is asked, and confirms it.
-        """
+        """Another broker tells of a higher master: that master is asked, and confirms it."""
         self.fencing.claimed("10.0.0.7", CLAIM)
         self.assertEqual(self.asked, [THERE])
         self.assertTrue(self.fenced())
@@ -124,8 +102,8 @@ class FencingTests(BrokerTestCase):
         self.assertEqual(self.asked, [THERE])
 
     def test_claim_by_request(self) -> None:
-        """
-        It comes with request 28, which is answered all the same; of another name it is nothing.
+        """It comes with request 28, which is answered all the same; of another name it is
+        nothing.
         """
         told = {"brokerName": "broker-b", "masterEpoch": "3", "masterAddr": THERE}
         for name, expected in (("broker-b", []), ("broker-a", [THERE])):
@@ -135,9 +113,7 @@ class FencingTests(BrokerTestCase):
         self.assertTrue(self.fenced())
 
     def test_fields_of_others(self) -> None:
-        """
-        A client may send fields of its own with 28.
-        """
+        """A client may send fields of its own with 28."""
         for told in ({"x": "y"}, {"brokerName": "broker-a", "masterEpoch": "x"}):
             answer = self.client().ask(28, told)
             assert answer is not None
@@ -145,8 +121,8 @@ class FencingTests(BrokerTestCase):
         self.assertFalse(self.fenced())
 
     def test_claim_not_confirmed(self) -> None:
-        """
-        A stranger's word alone stops no master, but is said, and is not looked at all the time.
+        """A stranger's word alone stops no master, but is said, and is not looked at all the
+        time.
         """
         for wrong in (
             fail(RemotingUnreachable(THERE, "refused")),
@@ -162,8 +138,7 @@ class FencingTests(BrokerTestCase):
         self.assertEqual(len(self.asked), 3)
 
     def test_claim_of_a_replica(self) -> None:
-        """
-        Where the replicas are named, one is believed when that master cannot be reached from
+        """Where the replicas are named, one is believed when that master cannot be reached from
         here, and nobody else is listened to.
         """
         self.fencing.replicas = Allowed(Networks().parse("10.0.0.7"))
@@ -175,17 +150,13 @@ class FencingTests(BrokerTestCase):
         self.assertTrue(self.fenced())
 
     def test_claims_of_nothing(self) -> None:
-        """
-        One that is not higher, or names no address, is not looked at.
-        """
+        """One that is not higher, or names no address, is not looked at."""
         self.fencing.claimed("10.0.0.7", evolve(CLAIM, master_epoch=2))
         self.fencing.claimed("10.0.0.7", evolve(CLAIM, master_addr="nowhere"))
         self.assertEqual(self.asked, [])
 
     def test_one_check_at_a_time(self) -> None:
-        """
-        Many claims make one question.
-        """
+        """Many claims make one question."""
         self.answer = Deferred()
         for _ in range(100):
             self.fencing.claimed("10.0.0.7", CLAIM)
@@ -195,9 +166,7 @@ class FencingTests(BrokerTestCase):
         self.assertTrue(self.fenced())
 
     def test_bug(self) -> None:
-        """
-        What goes wrong in a check is in the log, and the next claim is checked.
-        """
+        """What goes wrong in a check is in the log, and the next claim is checked."""
         self.answer = fail(ZeroDivisionError())
         self.fencing.claimed("10.0.0.7", CLAIM)
         self.flushLoggedErrors(ZeroDivisionError)
@@ -208,14 +177,10 @@ class FencingTests(BrokerTestCase):
 
 
 class SlaveTests(BrokerTestCase):
-    """
-    A slave.
-    """
+    """A slave."""
 
     def test_claim(self) -> None:
-        """
-        It takes no writes anyway: what others tell of masters is not looked at.
-        """
+        """It takes no writes anyway: what others tell of masters is not looked at."""
         broker = self.broker(slave=True)
         self.patch(Fencing, "claimed", lambda *said: 1 / 0)
         told = {"brokerName": "broker-a", "masterEpoch": "3", "masterAddr": THERE}

@@ -1,6 +1,4 @@
-"""
-What a slave of 5.x asks besides the tables.
-"""
+"""What a slave of 5.x asks besides the tables."""
 
 from __future__ import annotations
 
@@ -13,14 +11,10 @@ from tests.broker.support import NOW, BrokerTestCase
 
 
 class LaterSlavesTests(BrokerTestCase):
-    """
-    A broker without timers and POP.
-    """
+    """A broker without timers and POP."""
 
     def ask(self, code: RequestCode, *, slave: bool = False) -> Command:
-        """
-        What it answers to such a slave, which sends no fields.
-        """
+        """What it answers to such a slave, which sends no fields."""
         self.broker(slave=slave, ip1="192.0.2.1", ip2="192.0.2.2", listen_port=10911)
         answer = self.client().ask(code)
         assert answer is not None
@@ -28,31 +22,25 @@ class LaterSlavesTests(BrokerTestCase):
         return answer
 
     def test_timers_done(self) -> None:
-        """
-        All timer messages up to now are delivered: seven numbers, as stock brokers write them.
+        """All timer messages up to now are delivered: seven numbers, as stock brokers write
+        them.
         """
         answer = self.ask(RequestCode.GET_TIMER_CHECK_POINT)
         self.assertEqual(unpack(">7q", answer.body), (NOW, 0, 0, 0, 0, 0, 0))
 
     def test_timers_waiting(self) -> None:
-        """
-        None waits.
-        """
+        """None waits."""
         body = json.loads(bytes(self.ask(RequestCode.GET_TIMER_METRICS).body))
         self.assertEqual(body["timingCount"], {})
         self.assertIn("dataVersion", body)
 
     def test_modes(self) -> None:
-        """
-        No group pops.
-        """
+        """No group pops."""
         answer = self.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         self.assertEqual(json.loads(bytes(answer.body)), {"messageRequestModeMap": {}})
 
     def test_ha_info(self) -> None:
-        """
-        A master says where its slaves connect, and how much of its log is on disk.
-        """
+        """A master says where its slaves connect, and how much of its log is on disk."""
         answer = self.ask(RequestCode.EXCHANGE_BROKER_HA_INFO)
         self.assertEqual(
             answer.ext,
@@ -64,7 +52,5 @@ class LaterSlavesTests(BrokerTestCase):
         )
 
     def test_ha_info_of_a_slave(self) -> None:
-        """
-        A slave has nothing to say of itself as a master.
-        """
+        """A slave has nothing to say of itself as a master."""
         self.assertEqual(self.ask(RequestCode.EXCHANGE_BROKER_HA_INFO, slave=True).ext, {})

@@ -1,6 +1,4 @@
-"""
-A master's look for another one of its name.
-"""
+"""A master's look for another one of its name."""
 
 from __future__ import annotations
 
@@ -24,8 +22,7 @@ SERVERS = ("10.0.0.9:9876", "10.0.0.10:9876")
 
 
 class Cluster:
-    """
-    Name servers, and who lives at the addresses that they know.
+    """Name servers, and who lives at the addresses that they know.
 
     @ivar listed: By name server, the brokers of our name by id.
     @ivar living: By address, who answers there.
@@ -37,24 +34,18 @@ class Cluster:
         self.asked: list[str] = []
 
     def ask(self, servers: Iterable[str], timeout: float) -> Deferred[Any]:
-        """
-        The name servers are asked.
-        """
+        """The name servers are asked."""
         return succeed([(one, self.listed[one]) for one in servers if one in self.listed])
 
     def who(self, address: str) -> Deferred[MasterBounds]:
-        """
-        An address is asked.
-        """
+        """An address is asked."""
         self.asked.append(address)
         if address not in self.living:
             return fail(RemotingUnreachable(address, "refused"))
         return succeed(MasterBounds(0, 9, 1, self.living[address]))
 
     def lists(self, *masters: str) -> None:
-        """
-        Each name server knows a master.
-        """
+        """Each name server knows a master."""
         self.listed = {
             server: {0: master, 1: "10.0.0.8:10911"}
             for server, master in zip(SERVERS, masters, strict=False)
@@ -62,21 +53,15 @@ class Cluster:
 
 
 def master(epoch: int = 0, **values: Any) -> BrokerIdentity:
-    """
-    A master of ours.
-    """
+    """A master of ours."""
     return BrokerIdentity(**{"name": "broker-a", "id": 0, "run_id": "other", **values}, epoch=epoch)
 
 
 class TwinCase(SynchronousTestCase):
-    """
-    Tests with a master of epoch 2.
-    """
+    """Tests with a master of epoch 2."""
 
     def setUp(self) -> None:
-        """
-        It is alone.
-        """
+        """It is alone."""
         self.cluster = Cluster()
         self.clock = Clock()
         self.epochs = MasterEpochs(self.mktemp(), now, EpochJournal(number=2))  # type: ignore[arg-type]
@@ -90,37 +75,27 @@ class TwinCase(SynchronousTestCase):
 
 
 class SearchTests(TwinCase):
-    """
-    Who is another master.
-    """
+    """Who is another master."""
 
     def found(self, *known: str) -> list[LiveMaster]:
-        """
-        Look once.
-        """
+        """Look once."""
         return self.successResultOf(Deferred.fromCoroutine(self.search.look(SERVERS, known)))
 
     def test_alone(self) -> None:
-        """
-        Name servers that list nobody, or this one, or do not answer.
-        """
+        """Name servers that list nobody, or this one, or do not answer."""
         for masters in ((), (OURS,), (OURS, OURS)):
             self.cluster.lists(*masters)
             self.assertEqual(self.found(), [])
         self.assertEqual(self.cluster.asked, [])
 
     def test_dead(self) -> None:
-        """
-        An address that does not answer is no master.
-        """
+        """An address that does not answer is no master."""
         self.cluster.lists(THERE)
         self.assertEqual(self.found(), [])
         self.assertEqual(self.cluster.asked, [THERE])
 
     def test_live(self) -> None:
-        """
-        Each address is asked once, whoever lists it.
-        """
+        """Each address is asked once, whoever lists it."""
         self.cluster.lists(THERE, ELSEWHERE)
         self.cluster.living = {THERE: master(2), ELSEWHERE: master(7)}
         expected = [LiveMaster(address=THERE, epoch=2), LiveMaster(address=ELSEWHERE, epoch=7)]
@@ -128,25 +103,19 @@ class SearchTests(TwinCase):
         self.assertEqual(self.cluster.asked, [THERE, ELSEWHERE])
 
     def test_remembered(self) -> None:
-        """
-        One that was found before is asked again, though no name server lists it.
-        """
+        """One that was found before is asked again, though no name server lists it."""
         self.cluster.lists(OURS)
         self.cluster.living = {THERE: master(2)}
         self.assertEqual(self.found(THERE), [LiveMaster(address=THERE, epoch=2)])
 
     def test_stock(self) -> None:
-        """
-        A stock master tells nothing of itself, and counts as never promoted.
-        """
+        """A stock master tells nothing of itself, and counts as never promoted."""
         self.cluster.lists(THERE)
         self.cluster.living = {THERE: BrokerIdentity()}
         self.assertEqual(self.found(), [LiveMaster(address=THERE, epoch=0)])
 
     def test_others(self) -> None:
-        """
-        This process at another address, a slave, and a broker of another name are none.
-        """
+        """This process at another address, a slave, and a broker of another name are none."""
         self.cluster.lists(THERE)
         for who in (
             master(2, run_id=self.epochs.run_id),
@@ -158,14 +127,10 @@ class SearchTests(TwinCase):
 
 
 class CheckTests(TwinCase):
-    """
-    What a running master makes of it.
-    """
+    """What a running master makes of it."""
 
     def setUp(self) -> None:
-        """
-        It looks.
-        """
+        """It looks."""
         super().setUp()
         self.met: list[HigherMaster] = []
         self.errors: list[str] = []
@@ -187,8 +152,7 @@ class CheckTests(TwinCase):
         self.addCleanup(globalLogPublisher.removeObserver, observe)
 
     def look(self, epoch: int | None) -> list[str]:
-        """
-        The time comes, and there is another one with this epoch.
+        """The time comes, and there is another one with this epoch.
 
         @return: Names of what makes the master unhealthy.
         """
@@ -198,9 +162,7 @@ class CheckTests(TwinCase):
         return [reason.name for reason in self.check.health() if HealthProbe.HEALTH in reason.fails]
 
     def test_equal(self) -> None:
-        """
-        One with the same epoch is an error, once, and makes both unhealthy.
-        """
+        """One with the same epoch is an error, once, and makes both unhealthy."""
         for _ in range(3):
             self.assertEqual(self.look(2), ["twin"])
         (error,) = self.errors
@@ -208,42 +170,32 @@ class CheckTests(TwinCase):
         self.assertIn(f"{THERE} is a live master of broker-a too, with the same", error)
 
     def test_lower(self) -> None:
-        """
-        One with a lower epoch is its own trouble, and is said.
-        """
+        """One with a lower epoch is its own trouble, and is said."""
         self.assertEqual(self.look(1), [])
         self.assertIn("the lower master epoch 1, ours is 2", self.errors[0])
 
     def test_higher(self) -> None:
-        """
-        A higher one is told of: it stops the writes.
-        """
+        """A higher one is told of: it stops the writes."""
         self.look(3)
         self.assertEqual([(one.epoch, one.address) for one in self.met], [(3, THERE)])
         self.assertIn("the higher master epoch 3", self.check.twin)
 
     def test_gone(self) -> None:
-        """
-        When it answers no more, all is well.
-        """
+        """When it answers no more, all is well."""
         self.look(2)
         self.assertEqual((self.look(None), self.check.twin), ([], ""))
         self.assertEqual(self.look(2), ["twin"])
         self.assertEqual(len(self.errors), 2)
 
     def test_flips(self) -> None:
-        """
-        Of two with one epoch a name server lists the last: the other one is not forgotten.
-        """
+        """Of two with one epoch a name server lists the last: the other one is not forgotten."""
         self.look(2)
         self.cluster.lists(OURS)
         self.clock.advance(PERIOD)
         self.assertIn(THERE, self.check.twin)
 
     def test_stopped(self) -> None:
-        """
-        What comes after the end is not looked at.
-        """
+        """What comes after the end is not looked at."""
         answer: Deferred[MasterBounds] = Deferred()
         self.search.ask = lambda address: answer
         self.look(9)

@@ -1,6 +1,4 @@
-"""
-Offsets of a slave and of its master, whatever they are: none gets lower but by a reset.
-"""
+"""Offsets of a slave and of its master, whatever they are: none gets lower but by a reset."""
 
 from __future__ import annotations
 
@@ -31,21 +29,15 @@ ROUNDS = st.lists(st.tuples(TABLES, st.booleans(), st.booleans()), min_size=1, m
 
 
 class OffsetTestCase(LogTestCase):
-    """
-    A slave's table.
-    """
+    """A slave's table."""
 
     def setUp(self) -> None:
-        """
-        It is empty.
-        """
+        """It is empty."""
         self.clock = Clock()
         self.begin()
 
     def begin(self) -> None:
-        """
-        An empty one again.
-        """
+        """An empty one again."""
         self.offsets = ConsumerOffsetTable(CheckedTables(self.folder()), self.clock, now)
         self.sync = OffsetSync(
             self.offsets,
@@ -56,39 +48,30 @@ class OffsetTestCase(LogTestCase):
         )
 
     def ours(self) -> dict[str, dict[int, int]]:
-        """
-        The slave's offsets.
-        """
+        """The slave's offsets."""
         return {key: queues for key, queues in self.offsets.table().offset_table.items() if queues}
 
     def done(self, awaitable: Any) -> Any:
-        """
-        Let the reactor turn until it is done.
-        """
+        """Let the reactor turn until it is done."""
         result = Deferred.fromCoroutine(awaitable)
         for _ in range(200):
             self.clock.advance(0)
         return self.successResultOf(result)
 
     def fill(self, table: dict[str, dict[int, int]]) -> None:
-        """
-        Let the slave have some.
-        """
+        """Let the slave have some."""
         self.done(merge(self.offsets, table.items(), self.clock))
 
 
 class MergeTests(OffsetTestCase):
-    """
-    Merging and resetting.
-    """
+    """Merging and resetting."""
 
     @given(TABLES, TABLES)
     @run_settings(max_examples=tries(100), deadline=None)
     def test_highest(
         self, one: dict[str, dict[int, int]], other: dict[str, dict[int, int]]
     ) -> None:
-        """
-        Afterwards each offset is the higher of both, and nothing else is there; what moved is
+        """Afterwards each offset is the higher of both, and nothing else is there; what moved is
         counted.
         """
         self.begin()
@@ -112,8 +95,7 @@ class MergeTests(OffsetTestCase):
     @given(ROUNDS)
     @run_settings(max_examples=tries(150), deadline=None)
     def test_never_lower(self, rounds: list[tuple[dict[str, dict[int, int]], bool, bool]]) -> None:
-        """
-        Whatever a master gives, an offset is only lower than before where the same process gave
+        """Whatever a master gives, an offset is only lower than before where the same process gave
         a higher one, and then it is just what it gives now.
         """
         self.begin()
@@ -140,9 +122,7 @@ class MergeTests(OffsetTestCase):
                 given_by, last = (boot if says else -1), table
 
     def test_in_slices(self) -> None:
-        """
-        A large table is merged over several turns of the reactor.
-        """
+        """A large table is merged over several turns of the reactor."""
         table = {f"T@g{n}": {0: n} for n in range(SLICE * 3)}
         result = Deferred.fromCoroutine(merge(self.offsets, table.items(), self.clock))
         self.assertEqual(SLICE, len(self.offsets.table().offset_table))
@@ -151,9 +131,7 @@ class MergeTests(OffsetTestCase):
         self.assertEqual(SLICE * 3, self.successResultOf(result))
 
     def test_taken_back(self) -> None:
-        """
-        What is lower and what is gone; queues that are new or gone are neither.
-        """
+        """What is lower and what is gone; queues that are new or gone are neither."""
         change = taken_back(
             {"A@g": {0: 5, 1: 5, 2: 5}, "B@g": {0: 1}, "C@g": {0: 1}},
             {"A@g": {0: 4, 1: 6, 3: 1}, "C@g": {0: 1}, "D@g": {0: 9}},
@@ -163,14 +141,10 @@ class MergeTests(OffsetTestCase):
 
 
 class GiveBackTests(OffsetTestCase):
-    """
-    Many offsets that the master is owed.
-    """
+    """Many offsets that the master is owed."""
 
     def test_windows(self) -> None:
-        """
-        They are told some at a time; what is not answered is kept for the next round.
-        """
+        """They are told some at a time; what is not answered is kept for the next round."""
         for n in range(WINDOW + 5):
             self.sync.owed.note("g", f"T{n:03}", 0, 7)
         asked: list[Command] = []
@@ -194,9 +168,7 @@ class GiveBackTests(OffsetTestCase):
         self.assertNotIn("T000@g", self.sync.owed.committed)
 
     def test_committed_meanwhile(self) -> None:
-        """
-        What is committed while an offset is on its way is owed still.
-        """
+        """What is committed while an offset is on its way is owed still."""
         self.sync.owed.note("g", "T", 0, 7)
 
         def ask(command: Command) -> Deferred[Command]:

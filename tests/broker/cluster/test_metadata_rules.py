@@ -1,6 +1,4 @@
-"""
-Which of a master's tables are believed.
-"""
+"""Which of a master's tables are believed."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ BEFORE = DataVersion(counter=5, timestamp=1000)
 
 
 def topics_body(*names: str, version: dict[str, int] | None = None, **instead: Any) -> bytes:
-    """
-    A table of topics: those every broker has, and some.
-    """
+    """A table of topics: those every broker has, and some."""
     table = {name: topic(name) for name in ("broker-a", "C", *names)}
     whole = {
         "dataVersion": version or {"counter": 6, "timestamp": 2000},
@@ -33,8 +29,7 @@ def topics_body(*names: str, version: dict[str, int] | None = None, **instead: A
 
 
 def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -> TableChecks:
-    """
-    What was adopted before: these names, besides those every broker has.
+    """What was adopted before: these names, besides those every broker has.
 
     @param own: Whether they are only known from our table.
     """
@@ -45,8 +40,7 @@ def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -
 
 @frozen
 class Case:
-    """
-    One table and what is to become of it.
+    """One table and what is to become of it.
 
     @ivar refused: A part of the reason; C{""} if it is believed.
     """
@@ -123,14 +117,10 @@ TOPICS = (
 
 
 class TopicsTests(SynchronousTestCase):
-    """
-    Tables of topics, and those of groups by the same rules.
-    """
+    """Tables of topics, and those of groups by the same rules."""
 
     def test_table(self) -> None:
-        """
-        Each is taken whole, or refused with a reason.
-        """
+        """Each is taken whole, or refused with a reason."""
         for case in TOPICS:
             with self.subTest(case.what):
                 if not case.refused:
@@ -143,17 +133,13 @@ class TopicsTests(SynchronousTestCase):
                 self.assertNotIsInstance(caught.exception, AnotherBroker)
 
     def test_every_cut(self) -> None:
-        """
-        However much of a table is missing, none of it is believed.
-        """
+        """However much of a table is missing, none of it is believed."""
         for size in range(len(WHOLE)):
             with self.assertRaises(MetadataRefused):
                 metadata_rules.topics(WHOLE[:size], FIRST, "broker-a", "C")
 
     def test_another_broker(self) -> None:
-        """
-        A table without the topics of our name and cluster is another broker's.
-        """
+        """A table without the topics of our name and cluster is another broker's."""
         for broker, cluster, missing in (
             ("broker-b", "C", "no topic broker-b,"),
             ("broker-a", "D", "no topic D,"),
@@ -164,9 +150,7 @@ class TopicsTests(SynchronousTestCase):
             self.assertIn(missing, str(caught.exception))
 
     def test_groups(self) -> None:
-        """
-        Groups: what is empty, older or of a wrong shape is refused.
-        """
+        """Groups: what is empty, older or of a wrong shape is refused."""
 
         def body(*names: str, counter: int = 6, **instead: Any) -> bytes:
             table = {name: group(name) for name in ("TOOLS_CONSUMER", *names)}
@@ -192,9 +176,7 @@ class TopicsTests(SynchronousTestCase):
                 metadata_rules.groups(bad, before)
 
     def test_captured(self) -> None:
-        """
-        All tables stock masters gave their slaves are believed, one after the other.
-        """
+        """All tables stock masters gave their slaves are believed, one after the other."""
         for version in ("4.9.7", "5.3.3"):
             last, seen = {21: TableChecks(), 201: TableChecks()}, 0
             for frame in frames(f"slave-master-{version}"):
@@ -219,14 +201,10 @@ class TopicsTests(SynchronousTestCase):
 
 
 class OffsetsTests(SynchronousTestCase):
-    """
-    Tables of offsets.
-    """
+    """Tables of offsets."""
 
     def test_refused(self) -> None:
-        """
-        What is no table, and one that is suddenly empty.
-        """
+        """What is no table, and one that is suddenly empty."""
         whole = offsets_body({"T@g": {0: 12, 1: 7}})
         for read in (metadata_rules.offsets, metadata_rules.delays):
             for bad in (b"", b"{}", b"null", whole[:-3], b'{"offsetTable":[]}'):
@@ -237,23 +215,17 @@ class OffsetsTests(SynchronousTestCase):
             self.assertEqual({}, read(b'{"offsetTable":{}}', False).offset_table)
 
     def test_unsound_entries(self) -> None:
-        """
-        Single offsets that cannot be are left out: a stock broker keeps what a client says.
-        """
+        """Single offsets that cannot be are left out: a stock broker keeps what a client says."""
         body = offsets_body({"T@g": {0: 12, 1: -5, -1: 3}, "nobody": {0: 1}})
         self.assertEqual({"T@g": {0: 12}}, metadata_rules.offsets(body, False).offset_table)
 
     def test_more_of_5(self) -> None:
-        """
-        What 5.x puts beside the offsets is kept.
-        """
+        """What 5.x puts beside the offsets is kept."""
         table = metadata_rules.offsets(offsets_body({}, groupTopicMap={"g": ["T"]}), False)
         self.assertEqual({"groupTopicMap": {"g": ["T"]}}, table.extra)
 
     def test_delays(self) -> None:
-        """
-        A delay level that cannot be is no table.
-        """
+        """A delay level that cannot be is no table."""
         self.assertEqual({3: 7}, metadata_rules.delays(b'{"offsetTable":{3:7}}', True).offset_table)
         for bad in (b'{"offsetTable":{0:1}}', b'{"offsetTable":{3:-1}}', b'{"offsetTable":{-3:1}}'):
             with self.assertRaises(MetadataRefused):

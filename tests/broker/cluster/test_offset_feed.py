@@ -1,6 +1,4 @@
-"""
-A slave that follows its master's consumer offsets as they change.
-"""
+"""A slave that follows its master's consumer offsets as they change."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ from tests.broker.metadata_master import PlayedMaster, group, offsets_body, topi
 
 @define(eq=False)
 class VersionedMaster(PlayedMaster):
-    """
-    A master of ours: its table of offsets has a version.
+    """A master of ours: its table of offsets has a version.
 
     @ivar version: Of the table.
     @ivar questions: What was asked of it, since which version.
@@ -33,9 +30,7 @@ class VersionedMaster(PlayedMaster):
     _command: Command | None = None
 
     def request(self, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Answer, but not who waits for a change.
-        """
+        """Answer, but not who waits for a change."""
         if command.code != Code.GET_ALL_CONSUMER_OFFSET or command.code in self.answers:
             return super().request(command, timeout)
         since = command.ext["offsetsSince"]
@@ -49,9 +44,7 @@ class VersionedMaster(PlayedMaster):
         return self.waiting
 
     def change(self, version: str, table: dict[str, dict[int, int]], **more: str) -> None:
-        """
-        Answer who waits.
-        """
+        """Answer who waits."""
         for key, queues in table.items():
             self.offsets.setdefault(key, {}).update(queues)
         self.version = version
@@ -62,23 +55,17 @@ class VersionedMaster(PlayedMaster):
         waiting.callback(answer)
 
     def lose(self) -> None:
-        """
-        Lose the connection on which a slave waits.
-        """
+        """Lose the connection on which a slave waits."""
         waiting, self.waiting = self.waiting, None
         assert waiting is not None
         waiting.errback(ConnectionLost())
 
 
 class FeedTests(MetadataTestCase):
-    """
-    A slave of a master of ours.
-    """
+    """A slave of a master of ours."""
 
     def setUp(self) -> None:
-        """
-        It follows.
-        """
+        """It follows."""
         super().setUp()
         self.master: Any = VersionedMaster(self.clock)
         self.master.topics["Orders"] = topic("Orders")
@@ -89,24 +76,18 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def live(self) -> bool:
-        """
-        Whether it follows.
-        """
+        """Whether it follows."""
         found: bool = self.broker_of.metadata.status()["offsetFeed"]["live"]
         return found
 
     def change(self, version: str, table: dict[str, dict[int, int]], **more: str) -> None:
-        """
-        Something changes on the master, and the slave asks again.
-        """
+        """Something changes on the master, and the slave asks again."""
         self.master.change(version, table, **more)
         self.turns()
         self.turns(PAUSE)
 
     def test_changes(self) -> None:
-        """
-        What changes comes at once, in both directions; what did not stays.
-        """
+        """What changes comes at once, in both directions; what did not stays."""
         self.assertTrue(self.live())
         self.change("one-2", {"Orders@g": {0: 20}})
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 20, 1: 3})
@@ -118,9 +99,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.broker_of.metadata.status()["offsetFeed"]["answers"], 2)
 
     def test_durable(self) -> None:
-        """
-        What changed is in the slave's journal a moment later, a reset too.
-        """
+        """What changed is in the slave's journal a moment later, a reset too."""
         self.change("one-2", {"Orders@g": {0: 20, 1: 1}})
         self.turns(0.2)
         self.close_store(self.broker_of.store)
@@ -128,9 +107,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(again.offsets.queues("g", "Orders"), {0: 20, 1: 1})
 
     def test_rounds(self) -> None:
-        """
-        The rounds leave the offsets out as long as the slave follows; the other tables come.
-        """
+        """The rounds leave the offsets out as long as the slave follows; the other tables come."""
         del self.master.asked[:]
         self.round()
         self.assertNotIn(Code.GET_ALL_CONSUMER_OFFSET, self.master.asked)
@@ -138,8 +115,7 @@ class FeedTests(MetadataTestCase):
         self.assertTrue(self.live())
 
     def test_higher_here(self) -> None:
-        """
-        What a consumer committed here stays, and goes to the master in the next round; what the
+        """What a consumer committed here stays, and goes to the master in the next round; what the
         master has by then is not lowered.
         """
         self.offsets.commit("g", "Orders", 1, 9, "10.0.0.7:1")
@@ -151,8 +127,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 15, 1: 9})
 
     def test_lost(self) -> None:
-        """
-        When the connection ends, or the master does not answer with changes, a round fetches the
+        """When the connection ends, or the master does not answer with changes, a round fetches the
         whole table, and the slave follows that.
         """
         self.master.offsets["Orders@g"] = {0: 40, 1: 3}
@@ -166,8 +141,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.master.questions[-1], "one-9")
 
     def test_another_life(self) -> None:
-        """
-        A master that was started anew and knows less has lost something: the slave keeps its
+        """A master that was started anew and knows less has lost something: the slave keeps its
         offsets, though it follows again.
         """
         self.master.boot += 1
@@ -182,9 +156,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 12, 1: 3})
 
     def test_back_to_what_was(self) -> None:
-        """
-        A table that is again what it was in the last round is no old news.
-        """
+        """A table that is again what it was in the last round is no old news."""
         self.change("one-2", {"Orders@g": {0: 20}})
         self.master.offsets["Orders@g"] = {0: 12, 1: 3}
         self.master.version = "one-3"
@@ -193,9 +165,7 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 12, 1: 3})
 
     def test_deleted(self) -> None:
-        """
-        A group that is deleted goes with a round, after the table of groups.
-        """
+        """A group that is deleted goes with a round, after the table of groups."""
         self.master.change_topics(topic("New"), gone=("Orders",))
         del self.master.offsets["Orders@g"]
         self.change("one-2", {"New@g": {0: 1}}, keysGone="true")
@@ -204,8 +174,8 @@ class FeedTests(MetadataTestCase):
         self.assertTrue(self.live())
 
     def test_rubbish(self) -> None:
-        """
-        An answer that is no table changes nothing, and ends the following until the next round.
+        """An answer that is no table changes nothing, and ends the following until the next
+        round.
         """
         answer = self.master._command.answer(body=b"{}")
         answer.ext = {"offsetsVersion": "one-2", "changesOnly": "true"}
@@ -215,25 +185,19 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(self.offsets.queues("g", "Orders"), {0: 12, 1: 3})
 
     def test_silent(self) -> None:
-        """
-        A master that answers nothing is asked no more than once at a time.
-        """
+        """A master that answers nothing is asked no more than once at a time."""
         self.turns(WAIT)
         self.assertEqual(self.master.questions.count("one-1"), 1)
 
     def test_stop(self) -> None:
-        """
-        A stop ends it.
-        """
+        """A stop ends it."""
         stopped = self.broker_of.metadata.stop()
         self.turns(1.0)
         self.successResultOf(stopped)
         self.assertFalse(self.live())
 
     def test_moved(self) -> None:
-        """
-        Another address is another master: nothing more is heard of the first one.
-        """
+        """Another address is another master: nothing more is heard of the first one."""
         waiting = self.master.waiting
         self.broker_of.metadata.follow("10.0.0.2:10911")
         self.turns()
@@ -242,14 +206,10 @@ class FeedTests(MetadataTestCase):
 
 
 class StockTests(MetadataTestCase):
-    """
-    A slave of a stock master.
-    """
+    """A slave of a stock master."""
 
     def test_rounds(self) -> None:
-        """
-        A master that names no version is asked in each round, as ever.
-        """
+        """A master that names no version is asked in each round, as ever."""
         self.master.offsets["Orders@g"] = {0: 12}
         slave = self.slave()
         del self.master.asked[:]

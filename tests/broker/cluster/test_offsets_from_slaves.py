@@ -1,6 +1,4 @@
-"""
-What a master learns of its slaves before it serves, and slaves of each other.
-"""
+"""What a master learns of its slaves before it serves, and slaves of each other."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ SLAVE, OTHER = "10.0.0.11:10911", "10.0.0.12:10911"
 
 
 def cluster(addresses: dict[int, str], name: str = "broker-a", of: str = "C") -> bytes:
-    """
-    What a name server knows.
-    """
+    """What a name server knows."""
     table = {
         name: {
             "brokerName": name,
@@ -40,8 +36,7 @@ def cluster(addresses: dict[int, str], name: str = "broker-a", of: str = "C") ->
 
 @define
 class Others:
-    """
-    A client of name servers and slaves.
+    """A client of name servers and slaves.
 
     @ivar bodies: What each answers: a body, an exception, C{None} for nothing, or a code.
     """
@@ -50,9 +45,7 @@ class Others:
     asked: list[tuple[str, int]] = field(factory=list)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Ask one.
-        """
+        """Ask one."""
         self.asked.append((address, command.code))
         body = self.bodies.get(address)
         if body is None:
@@ -64,21 +57,15 @@ class Others:
         return succeed(command.answer(body=body))
 
     def close(self) -> Deferred[None]:
-        """
-        The end.
-        """
+        """The end."""
         return succeed(None)
 
 
 class ReturnTestCase(BrokerTestCase):
-    """
-    Brokers with others of their name.
-    """
+    """Brokers with others of their name."""
 
     def begin(self, *, slave: bool = False, namesrv: str = ONE, **settings: Any) -> Broker:
-        """
-        A broker whose others are the test.
-        """
+        """A broker whose others are the test."""
         self.others = Others()
         broker = self.broker(slave=slave, namesrv=namesrv, **settings)
         for part in (broker._return, broker._return.members, broker.siblings.members):
@@ -88,23 +75,17 @@ class ReturnTestCase(BrokerTestCase):
         return broker
 
     def turns(self, seconds: float = 0.0) -> None:
-        """
-        Let some time pass.
-        """
+        """Let some time pass."""
         self.clock.advance(seconds)
         for _ in range(10):
             self.clock.advance(0)
 
 
 class ReturnTests(ReturnTestCase):
-    """
-    A master that comes back.
-    """
+    """A master that comes back."""
 
     def setUp(self) -> None:
-        """
-        It has five messages in a queue.
-        """
+        """It has five messages in a queue."""
         super().setUp()
         master = self.begin()
         master.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
@@ -116,17 +97,13 @@ class ReturnTests(ReturnTestCase):
         self.others.bodies[ONE] = cluster({0: "10.0.0.9:10911", 1: SLAVE})
 
     def gather(self) -> Deferred[None]:
-        """
-        Let it ask.
-        """
+        """Let it ask."""
         gathering = self.serving.prepare()
         self.turns()
         return gathering
 
     def test_higher(self) -> None:
-        """
-        What consumers committed at a slave counts where it is higher and can be true.
-        """
+        """What consumers committed at a slave counts where it is higher and can be true."""
         self.others.bodies[SLAVE] = offsets_body(
             {"T@g": {0: 4, 7: 3}, "T@h": {0: 9}, "Gone@g": {0: 2}}
         )
@@ -139,8 +116,8 @@ class ReturnTests(ReturnTestCase):
         self.assertIsNone(offsets.get("g", "Gone", 0))
 
     def test_one_name_server_is_slow(self) -> None:
-        """
-        What one name server knows is asked for while another does not answer, and nobody twice.
+        """What one name server knows is asked for while another does not answer, and nobody
+        twice.
         """
         self.serving._return.servers = (TWO, ONE)
         self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
@@ -152,9 +129,8 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual([(TWO, 106), (ONE, 106), (SLAVE, 43)], self.others.asked)
 
     def test_idle(self) -> None:
-        """
-        A queue of which nothing is left here goes on where a slave's does, or where a group is at
-        the slave.
+        """A queue of which nothing is left here goes on where a slave's does, or where a group is
+        at the slave.
         """
         self.others.bodies[SLAVE] = offsets_body(
             {"T@g": {1: 20}}, queueEnds={"T": {"0": 9, "2": 30}, "Gone": {"0": 4}}
@@ -166,9 +142,7 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual(20, self.serving.offsets.get("g", "T", 1))
 
     def test_not_to_be_seen_yet(self) -> None:
-        """
-        What is in the log can be true, though readers of this master do not see it yet.
-        """
+        """What is in the log can be true, though readers of this master do not see it yet."""
         store = self.serving.store
         store.dispatcher.limit = store.log.end
         client = Client(Connections(self.clock, self.serving.registry, ConnectionLimits()))
@@ -180,18 +154,14 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual(7, self.serving.offsets.get("h", "T", 0))
 
     def test_lower(self) -> None:
-        """
-        What is lower does not.
-        """
+        """What is lower does not."""
         self.serving.offsets.advance("g", "T", 0, 5)
         self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
         self.successResultOf(self.gather())
         self.assertEqual(5, self.serving.offsets.get("g", "T", 0))
 
     def test_silent(self) -> None:
-        """
-        It serves after three seconds, with what was heard until then.
-        """
+        """It serves after three seconds, with what was heard until then."""
         self.others.bodies[ONE] = cluster({1: SLAVE, 2: OTHER})
         self.others.bodies[OTHER] = offsets_body({"T@g": {0: 3}})
         gathering = self.gather()
@@ -202,8 +172,8 @@ class ReturnTests(ReturnTestCase):
         self.assertEqual(3, self.serving.offsets.get("g", "T", 0))
 
     def test_nobody(self) -> None:
-        """
-        Without slaves, with bad ones, or without a name server that answers it serves at once.
+        """Without slaves, with bad ones, or without a name server that answers it serves at
+        once.
         """
         unreachable = RemotingUnreachable(ONE, "refused")
         for names, slave in (
@@ -224,34 +194,24 @@ class ReturnTests(ReturnTestCase):
 
 
 class OtherMastersTests(ReturnTestCase):
-    """
-    Who has nobody to ask.
-    """
+    """Who has nobody to ask."""
 
     def test_no_names(self) -> None:
-        """
-        A master without name servers asks nobody, nor does a slave.
-        """
+        """A master without name servers asks nobody, nor does a slave."""
         self.successResultOf(self.begin(namesrv="").prepare())
         self.assertEqual([], self.others.asked)
 
     def test_slave(self) -> None:
-        """
-        A slave asks nobody for offsets before it serves.
-        """
+        """A slave asks nobody for offsets before it serves."""
         self.successResultOf(self.begin(slave=True, id=1).prepare())
         self.assertEqual([], self.others.asked)
 
 
 class SiblingTests(ReturnTestCase):
-    """
-    Two brokers of one name and id.
-    """
+    """Two brokers of one name and id."""
 
     def look(self, brokers: dict[int, str], *, registered: bool = True) -> str:
-        """
-        Let a slave look at its siblings.
-        """
+        """Let a slave look at its siblings."""
         slave = self.begin(slave=True, id=1, namesrv=f"{ONE};{TWO}")
         if registered:
             slave.registration._known = {ONE: "registered", TWO: "cannot connect"}
@@ -261,17 +221,13 @@ class SiblingTests(ReturnTestCase):
         return str(slave.status()["twin"])
 
     def test_alone(self) -> None:
-        """
-        Nothing is said where the place is ours, or nobody's.
-        """
+        """Nothing is said where the place is ours, or nobody's."""
         own = "10.0.0.9:10911"
         self.assertEqual("", self.look({0: SLAVE, 1: own, 2: OTHER}))
         self.assertEqual([(ONE, 106)], self.others.asked)
 
     def test_twin(self) -> None:
-        """
-        Another broker in our place is named, until it was not seen for two minutes.
-        """
+        """Another broker in our place is named, until it was not seen for two minutes."""
         twin = self.look({0: SLAVE, 1: OTHER})
         self.assertIn(f"{OTHER} with brokerId=1 too", twin)
         self.others.bodies[ONE] = cluster({1: "10.0.0.9:10911"})
@@ -282,8 +238,6 @@ class SiblingTests(ReturnTestCase):
         self.assertEqual("", self.serving.status()["twin"])
 
     def test_before(self) -> None:
-        """
-        A name server that does not know us yet may know us by another address.
-        """
+        """A name server that does not know us yet may know us by another address."""
         self.assertEqual("", self.look({1: OTHER}, registered=False))
         self.assertEqual([], self.others.asked)

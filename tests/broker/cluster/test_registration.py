@@ -1,6 +1,4 @@
-"""
-What name servers are told of a broker, when, and what their answers do.
-"""
+"""What name servers are told of a broker, when, and what their answers do."""
 
 from __future__ import annotations
 
@@ -34,8 +32,7 @@ ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
 
 @define
 class NameServers:
-    """
-    A client whose name servers are the test.
+    """A client whose name servers are the test.
 
     @ivar asked: All requests so far, with whom they went to.
     @ivar answers: What each says: an answer's fields and body, or a Deferred.
@@ -45,9 +42,7 @@ class NameServers:
     answers: dict[str, Any] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Ask one.
-        """
+        """Ask one."""
         self.asked.append((address, command))
         answer = self.answers.get(address)
         if isinstance(answer, Deferred):
@@ -60,22 +55,16 @@ class NameServers:
         return succeed(found)
 
     def taken(self) -> list[tuple[str, Command]]:
-        """
-        What was asked since the last time.
-        """
+        """What was asked since the last time."""
         taken, self.asked[:] = list(self.asked), []
         return taken
 
 
 class RegistrationTests(BrokerTestCase):
-    """
-    A broker with two name servers.
-    """
+    """A broker with two name servers."""
 
     def begin(self, **settings: Any) -> Registration:
-        """
-        Begin to register.
-        """
+        """Begin to register."""
         more = {"namesrv": f"{ONE};{TWO}"} | settings
         broker = self.broker(**more)
         self.servers = NameServers()
@@ -94,9 +83,7 @@ class RegistrationTests(BrokerTestCase):
         return self.registration
 
     def test_whole(self) -> None:
-        """
-        At the start each name server gets the addresses and all topics.
-        """
+        """At the start each name server gets the addresses and all topics."""
         self.begin(permission=6)
         taken = self.servers.taken()
         self.assertEqual([address for address, _ in taken], [ONE, TWO])
@@ -111,9 +98,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(body.topic_config_serialize_wrapper, self.serving.topics.table())
 
     def test_like_java(self) -> None:
-        """
-        Header and body have the names a stock broker's have, and the master epoch.
-        """
+        """Header and body have the names a stock broker's have, and the master epoch."""
         self.begin()
         _, ours = self.servers.taken()[0]
         theirs = next(
@@ -132,9 +117,7 @@ class RegistrationTests(BrokerTestCase):
         )
 
     def test_written_once(self) -> None:
-        """
-        What name servers are told is written in a thread, and again only when it is other.
-        """
+        """What name servers are told is written in a thread, and again only when it is other."""
         broker = self.begin(permission=6) and self.serving
         written: list[bytes] = []
         real = registration.write
@@ -155,9 +138,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertIn(b"Another", written[0])
 
     def test_goes_on_after_an_error(self) -> None:
-        """
-        A registration that cannot be made is a failure of the job, and not the last one.
-        """
+        """A registration that cannot be made is a failure of the job, and not the last one."""
         self.begin()
         self.servers.taken()
         self.registration._made = None
@@ -174,9 +155,7 @@ class RegistrationTests(BrokerTestCase):
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_nobody_there(self) -> None:
-        """
-        Name servers that cannot be reached are no failure of the job.
-        """
+        """Name servers that cannot be reached are no failure of the job."""
         self.begin()
         for server in (ONE, TWO):
             self.servers.answers[server] = RemotingUnreachable(server, "refused")
@@ -187,8 +166,8 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual((job.failures, job.runs), (0, 5))
 
     def test_not_listed(self) -> None:
-        """
-        A broker that no name server lists is not well after a minute; with one that does it is.
+        """A broker that no name server lists is not well after a minute; with one that does it
+        is.
         """
         self.begin(registration=RegistrationSettings(force=False))
         self.servers.answers = {
@@ -210,8 +189,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(unhealthy(self.registration), "", "not for a minute")
 
     def test_one_is_slow(self) -> None:
-        """
-        A name server that does not answer delays no other, nor who waits until they know a topic
+        """A name server that does not answer delays no other, nor who waits until they know a topic
         once it did not answer in time.
         """
         self.begin()
@@ -241,9 +219,8 @@ class RegistrationTests(BrokerTestCase):
         self.assertIn("T2", body.topic_config_serialize_wrapper.topic_config_table, "the newest")
 
     def test_acting_master(self) -> None:
-        """
-        A slave in a group of stock slaves that act for their master says so as well: a stock name
-        server takes the last word for all of them.
+        """A slave in a group of stock slaves that act for their master says so as well: a stock
+        name server takes the last word for all of them.
         """
         self.begin(slave=True, role=BrokerRole.SLAVE)
         told = [
@@ -269,9 +246,8 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(sorted(told, key=str), [(ONE, "true"), (TWO, None)])
 
     def test_one_that_goes(self) -> None:
-        """
-        A name server whose connection ends before it has answered is a line that names it, and no
-        traceback.
+        """A name server whose connection ends before it has answered is a line that names it, and
+        no traceback.
         """
         self.begin()
         complaints = Complaints.of(self)
@@ -282,9 +258,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertIn("stopped", self.registration.status()[ONE])
 
     def test_again(self) -> None:
-        """
-        They are told every 30 seconds, with a period of less than 10 every 10.
-        """
+        """They are told every 30 seconds, with a period of less than 10 every 10."""
         self.begin()
         self.servers.taken()
         self.clock.advance(30)
@@ -298,9 +272,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(len(self.servers.taken()), 2)
 
     def rounds(self, seconds: int) -> list[int]:
-        """
-        In which of the next seconds the first name server is told.
-        """
+        """In which of the next seconds the first name server is told."""
         found = []
         for second in range(1, seconds + 1):
             self.servers.taken()
@@ -311,8 +283,7 @@ class RegistrationTests(BrokerTestCase):
         return found
 
     def test_no_master_yet(self) -> None:
-        """
-        A slave that starts before its master asks again after one second, two, four, eight, and
+        """A slave that starts before its master asks again after one second, two, four, eight, and
         every ten; with a master it asks in its period.
         """
         self.begin(slave=True, role=BrokerRole.SLAVE)
@@ -328,9 +299,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.rounds(10), [1, 2, 4, 8])
 
     def test_silent(self) -> None:
-        """
-        A broker that none of its name servers answers does so too, and not when one does.
-        """
+        """A broker that none of its name servers answers does so too, and not when one does."""
         self.begin(registration=RegistrationSettings(force=False))
         theirs = RemotingUnreachable(ONE, "refused")
         self.servers.answers = {ONE: theirs, TWO: theirs}
@@ -341,17 +310,13 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.rounds(15), [4])
 
     def test_master_configured(self) -> None:
-        """
-        A slave with a C{haMasterAddress} looks for no master: it asks in its period.
-        """
+        """A slave with a C{haMasterAddress} looks for no master: it asks in its period."""
         ha = HASettings(master=("10.0.0.8", 10912))
         self.begin(slave=True, role=BrokerRole.SLAVE, ha=ha)
         self.assertEqual(self.rounds(60), [30, 60])
 
     def test_sooner_ends(self) -> None:
-        """
-        One that stops, or was fenced, looks for nobody.
-        """
+        """One that stops, or was fenced, looks for nobody."""
         self.begin(slave=True, role=BrokerRole.SLAVE)
         self.registration.suspend("fenced")
         self.assertEqual(self.rounds(20), [])
@@ -359,8 +324,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.rounds(20), [])
 
     def test_change(self) -> None:
-        """
-        Many changes of topics at once are one registration, and what changes while one is
+        """Many changes of topics at once are one registration, and what changes while one is
         under way is told after it.
         """
         self.begin()
@@ -384,9 +348,7 @@ class RegistrationTests(BrokerTestCase):
         self.successResultOf(published)
 
     def test_nobody_waits_for_ever(self) -> None:
-        """
-        Who made a topic does not wait for a name server that is gone.
-        """
+        """Who made a topic does not wait for a name server that is gone."""
         self.begin()
         self.servers.answers[TWO] = Deferred()
         self.serving.topics.put(TopicConfig(topic_name="T"))
@@ -397,9 +359,7 @@ class RegistrationTests(BrokerTestCase):
         self.successResultOf(published)
 
     def test_first_answer(self) -> None:
-        """
-        The first of the configured ones that answers is believed.
-        """
+        """The first of the configured ones that answers is believed."""
         theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
         self.begin()
         self.servers.answers = {
@@ -418,8 +378,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(answer.master_addr, "10.0.0.8:10911")
 
     def test_disagreement(self) -> None:
-        """
-        Name servers that know different masters are told apart in the status, while it lasts;
+        """Name servers that know different masters are told apart in the status, while it lasts;
         the first one is believed.
         """
         first = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
@@ -440,15 +399,12 @@ class RegistrationTests(BrokerTestCase):
             self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
 
     def again(self) -> None:
-        """
-        The next round.
-        """
+        """The next round."""
         self.clock.advance(30)
         self.clock.advance(0)
 
     def test_highest_epoch(self) -> None:
-        """
-        Of several masters the one with the highest epoch is believed; a name server that tells
+        """Of several masters the one with the highest epoch is believed; a name server that tells
         none does not disagree by that.
         """
         stock = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
@@ -466,9 +422,7 @@ class RegistrationTests(BrokerTestCase):
             self.assertEqual(self.registration.disagreement == "", agree)
 
     def test_tells_its_epoch(self) -> None:
-        """
-        Each registration has the master epoch of the moment.
-        """
+        """Each registration has the master epoch of the moment."""
         self.begin()
         epochs = self.serving.epochs
         epochs.become(epochs.journal.raised(0))
@@ -477,9 +431,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(told, ["0", "0", "1", "1"])
 
     def test_refused(self) -> None:
-        """
-        A master that is not in the routes is not called registered.
-        """
+        """A master that is not in the routes is not called registered."""
         self.begin()
         theirs = {"masterAddr": "10.0.0.8:10911", "masterEpoch": "2"}
         self.servers.answers = {ONE: (theirs, b"")}
@@ -490,9 +442,8 @@ class RegistrationTests(BrokerTestCase):
         )
 
     def test_suspended(self) -> None:
-        """
-        One that was fenced tells nothing more, and does not take leave: a stock name server would
-        take the other master out of the routes.
+        """One that was fenced tells nothing more, and does not take leave: a stock name server
+        would take the other master out of the routes.
         """
         self.begin()
         self.servers.taken()
@@ -505,9 +456,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.registration.status()[ONE], "not registered: fenced")
 
     def test_order(self) -> None:
-        """
-        Name servers say which topics are ordered, and saying it twice changes nothing.
-        """
+        """Name servers say which topics are ordered, and saying it twice changes nothing."""
         self.begin()
         self.serving.topics.put(TopicConfig(topic_name="T1"))
         self.serving.topics.put(TopicConfig(topic_name="T2", order=True))
@@ -525,9 +474,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(topics.version, version)
 
     def test_permission(self) -> None:
-        """
-        What the broker does not permit, none of its topics is announced with.
-        """
+        """What the broker does not permit, none of its topics is announced with."""
         self.begin(permission=4)
         _, request = self.servers.taken()[0]
         body = register.read(request.body, version=request.version, compressed=False)
@@ -538,8 +485,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(own.perm, 6)
 
     def test_permission_changes(self) -> None:
-        """
-        A change of it is told at once, as another version: a name server that knows this one
+        """A change of it is told at once, as another version: a name server that knows this one
         would not look at the topics.
         """
         self.begin()
@@ -557,9 +503,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertNotEqual(permissions[-1], {4})
 
     def test_only_news(self) -> None:
-        """
-        With forceRegister=false a name server that knows it all is only asked.
-        """
+        """With forceRegister=false a name server that knows it all is only asked."""
         self.begin(registration=RegistrationSettings(force=False))
         self.servers.taken()
         self.servers.answers = {ONE: ({"changed": "false"}, b""), TWO: ({"changed": "true"}, b"")}
@@ -569,9 +513,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(sorted(codes), [(ONE, 322), (TWO, 103), (TWO, 322)])
 
     def test_compressed(self) -> None:
-        """
-        With compressedRegister the body is compressed, and says so.
-        """
+        """With compressedRegister the body is compressed, and says so."""
         self.begin(registration=RegistrationSettings(compressed=True))
         _, request = self.servers.taken()[0]
         self.assertEqual(request.ext["compressed"], "true")
@@ -579,9 +521,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertIn("SELF_TEST_TOPIC", body.topic_config_serialize_wrapper.topic_config_table)
 
     def test_stop(self) -> None:
-        """
-        At the end all are told that the broker goes, reachable or not.
-        """
+        """At the end all are told that the broker goes, reachable or not."""
         self.begin()
         self.servers.taken()
         self.servers.answers[TWO] = RemotingUnreachable(TWO, "refused")
@@ -602,9 +542,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.servers.taken(), [])
 
     def test_stop_while_asking(self) -> None:
-        """
-        Who has taken leave does not come back when a name server says what it knew before.
-        """
+        """Who has taken leave does not come back when a name server says what it knew before."""
         self.begin(registration=RegistrationSettings(force=False))
         self.servers.taken()
         slow: Deferred[Command] = Deferred()
@@ -618,9 +556,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(codes, [322, 322, 104, 104])
 
     def test_none(self) -> None:
-        """
-        Without name servers nobody is told, and nobody waits.
-        """
+        """Without name servers nobody is told, and nobody waits."""
         self.begin(namesrv="")
         self.serving.topics.put(TopicConfig(topic_name="T"))
         self.clock.advance(100)

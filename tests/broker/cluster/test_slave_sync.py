@@ -1,6 +1,4 @@
-"""
-A slave that copies its master's tables.
-"""
+"""A slave that copies its master's tables."""
 
 from __future__ import annotations
 
@@ -37,23 +35,17 @@ TABLES = {Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG} | {
 
 
 class MetadataTestCase(BrokerTestCase):
-    """
-    A slave of a played master.
-    """
+    """A slave of a played master."""
 
     def setUp(self) -> None:
-        """
-        The master has a topic and a group.
-        """
+        """The master has a topic and a group."""
         super().setUp()
         self.master = PlayedMaster(self.clock)
         self.master.topics["Orders"] = topic("Orders")
         self.master.groups["g"] = group("g")
 
     def slave(self, address: str = ADDRESS, **settings: Any) -> Broker:
-        """
-        A slave that begins.
-        """
+        """A slave that begins."""
         slave = self.broker(slave=True, id=1, **settings)
         slave.metadata.connect = cast(Any, lambda: self.master)
         slave.metadata.start()
@@ -62,38 +54,28 @@ class MetadataTestCase(BrokerTestCase):
         return slave
 
     def turns(self, seconds: float = 0.0) -> None:
-        """
-        Let some time pass.
-        """
+        """Let some time pass."""
         self.clock.advance(seconds)
         for _ in range(20):
             self.clock.advance(0)
 
     def round(self) -> None:
-        """
-        Let the slave ask again.
-        """
+        """Let the slave ask again."""
         self.turns(10.0)
 
     def orders(self) -> TopicConfig:
-        """
-        The slave's copy of the topic.
-        """
+        """The slave's copy of the topic."""
         found = self.serving.topics.get("Orders")
         assert found is not None
         return found
 
     def part(self, name: str) -> dict[str, Any]:
-        """
-        How it stands with a table.
-        """
+        """How it stands with a table."""
         part: dict[str, Any] = self.serving.metadata.status()[name]
         return part
 
     def states(self) -> list[str]:
-        """
-        How it stands with each table.
-        """
+        """How it stands with each table."""
         return [
             self.part(name)["state"]
             for name in ("topics", "groups", "consumerOffsets", "delayOffsets")
@@ -101,14 +83,10 @@ class MetadataTestCase(BrokerTestCase):
 
 
 class TablesTests(MetadataTestCase):
-    """
-    Topics, groups, and what they have in common.
-    """
+    """Topics, groups, and what they have in common."""
 
     def test_all(self) -> None:
-        """
-        At once after the start all tables are the master's, and a moment later on the disk.
-        """
+        """At once after the start all tables are the master's, and a moment later on the disk."""
         self.master.offsets["Orders@g"] = {0: 12}
         self.master.delays[3] = 7
         slave = self.slave()
@@ -129,8 +107,7 @@ class TablesTests(MetadataTestCase):
             self.assertTrue({"Orders", "g", "Orders@g"} & set(table[member]), name)
 
     def test_period(self) -> None:
-        """
-        It asks every ten seconds, and at once when the master let it in; not more than once a
+        """It asks every ten seconds, and at once when the master let it in; not more than once a
         second.
         """
         slave = self.slave()
@@ -146,9 +123,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(10, len(self.master.asked))
 
     def test_goes_on_after_an_error(self) -> None:
-        """
-        A round that fails is a failure of the job, and not the last one.
-        """
+        """A round that fails is a failure of the job, and not the last one."""
         slave = self.slave()
         job = next(slave.metadata.jobs())
         patched = self.patch(slave.metadata, "log_end", lambda: 1 / 0)
@@ -163,9 +138,7 @@ class TablesTests(MetadataTestCase):
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_nothing_new(self) -> None:
-        """
-        What did not change is not written again.
-        """
+        """What did not change is not written again."""
         self.master.offsets["Orders@g"] = {0: 12}
         self.slave()
         self.turns(8)
@@ -176,9 +149,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def test_changes(self) -> None:
-        """
-        New topics come, changed ones change, deleted ones go, with their offsets.
-        """
+        """New topics come, changed ones change, deleted ones go, with their offsets."""
         self.master.topics |= {"Old": topic("Old")}
         self.master.offsets |= {"Old@g": {0: 3}, "Orders@g": {0: 4}}
         slave = self.slave()
@@ -192,9 +163,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(4, slave.offsets.get("g", "Orders", 0))
 
     def test_newer_release(self) -> None:
-        """
-        What 5.x has more is kept as it is.
-        """
+        """What 5.x has more is kept as it is."""
         self.master.topics["Orders"] = topic("Orders", attributes={"+a": "b"}, later={"x": [1]})
         self.master.groups["g"] = group("g", groupRetryPolicy={"type": "CUSTOMIZED"})
         self.slave()
@@ -207,8 +176,7 @@ class TablesTests(MetadataTestCase):
         )
 
     def test_one_fails(self) -> None:
-        """
-        F40: each table by itself can fail to come, in any way; the others come, and what is
+        """F40: each table by itself can fail to come, in any way; the others come, and what is
         here stays as it is.
         """
         self.master.offsets["Orders@g"] = {0: 12}
@@ -246,8 +214,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def test_older(self) -> None:
-        """
-        A table that is older than what this master gave is refused, also after a restart of the
+        """A table that is older than what this master gave is refused, also after a restart of the
         slave; its next change after that is taken.
         """
         self.slave()
@@ -270,9 +237,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual("adopted", self.part("topics")["state"])
 
     def test_another_cluster(self) -> None:
-        """
-        Of a master that is another broker's nothing is taken, and the status says so.
-        """
+        """Of a master that is another broker's nothing is taken, and the status says so."""
         self.master.name = "broker-z"
         self.master.offsets["Orders@g"] = {0: 12}
         slave = self.slave()
@@ -283,8 +248,7 @@ class TablesTests(MetadataTestCase):
         self.assertIsNone(slave.offsets.get("g", "Orders", 0))
 
     def test_unrecognized(self) -> None:
-        """
-        Before a master's topics are known nothing of it is taken: it may be anybody.  That stays
+        """Before a master's topics are known nothing of it is taken: it may be anybody.  That stays
         so when another broker, once recognized as such, does not tell its topics any more.
         """
         self.master.answers = {Code.GET_ALL_TOPIC_CONFIG: 1}
@@ -302,9 +266,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def test_became_another(self) -> None:
-        """
-        A known address that is another broker's now: nothing of that is taken.
-        """
+        """A known address that is another broker's now: nothing of that is taken."""
         slave = self.slave()
         self.master.name = "broker-z"
         self.master.offsets["Orders@g"] = {0: 12}
@@ -316,9 +278,7 @@ class TablesTests(MetadataTestCase):
         self.assertIsNone(slave.offsets.get("g", "Orders", 0))
 
     def test_unreadable(self) -> None:
-        """
-        A slave whose notes are damaged starts without them.
-        """
+        """A slave whose notes are damaged starts without them."""
         path = self.root / "rmqha" / "metadata.json"
         for bad in (b'{"topics":[1]}', b"{"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -331,9 +291,7 @@ class TablesTests(MetadataTestCase):
             self.close_store(slave.store)
 
     def test_another_master(self) -> None:
-        """
-        What one master gave last says nothing of the next one's versions.
-        """
+        """What one master gave last says nothing of the next one's versions."""
         self.master.topics_version = {"counter": 50, "timestamp": 5000}
         slave = self.slave()
         first = self.master
@@ -349,9 +307,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(5, len(first.asked))
 
     def test_away(self) -> None:
-        """
-        A master that is away is told of once; when it is back all comes at once.
-        """
+        """A master that is away is told of once; when it is back all comes at once."""
         self.master.here = False
         slave = self.slave()
         self.assertEqual(["unreachable"] * 4, self.states())
@@ -362,9 +318,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def test_silent(self) -> None:
-        """
-        A connection on which nothing is answered is not used again, and a round ends in time.
-        """
+        """A connection on which nothing is answered is not used again, and a round ends in time."""
         self.master.answers = dict.fromkeys((*TABLES, Code.GET_BROKER_RUNTIME_INFO))
         self.slave()
         self.turns(3.1)
@@ -375,9 +329,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def test_stopped(self) -> None:
-        """
-        A round that is under way when the slave stops changes nothing any more.
-        """
+        """A round that is under way when the slave stops changes nothing any more."""
         self.master.answers = {Code.GET_ALL_TOPIC_CONFIG: None}
         slave = self.slave()
         stopped = slave.metadata.stop()
@@ -386,8 +338,7 @@ class TablesTests(MetadataTestCase):
         self.assertIsNone(slave.groups.get("g"))
 
     def test_local(self) -> None:
-        """
-        Topics and groups that clients made here while the master was away stay until it has
+        """Topics and groups that clients made here while the master was away stay until it has
         others, and take nothing with them.
         """
         slave = self.slave()
@@ -402,22 +353,16 @@ class TablesTests(MetadataTestCase):
 
 
 class IdleQueuesTests(MetadataTestCase):
-    """
-    Queues of which the log has no message left.
-    """
+    """Queues of which the log has no message left."""
 
     def tells(self, ends: Any) -> None:
-        """
-        The master says where they go on.
-        """
+        """The master says where they go on."""
         self.master.answers[Code.GET_ALL_CONSUMER_OFFSET] = offsets_body(
             {"Orders@g": {0: 15}}, queueEnds=ends
         )
 
     def test_begin(self) -> None:
-        """
-        They begin where the master's go on, those of topics that there are.
-        """
+        """They begin where the master's go on, those of topics that there are."""
         self.tells({"Orders": {"0": 20, "1": 7}, "Nowhere": {"0": 9}})
         slave = self.slave()
         ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in slave.store.queues}
@@ -426,9 +371,7 @@ class IdleQueuesTests(MetadataTestCase):
         self.assertNotIn("queueEnds", self.table("consumerOffset.json").read_text())
 
     def test_senseless(self) -> None:
-        """
-        Nonsense is refused.
-        """
+        """Nonsense is refused."""
         self.tells({"Orders": 5})
         self.slave()
         self.assertEqual("refused", self.part("consumerOffsets")["state"])
@@ -436,29 +379,22 @@ class IdleQueuesTests(MetadataTestCase):
 
 
 class QueuesTests(MetadataTestCase):
-    """
-    Consume queues of deleted topics.
-    """
+    """Consume queues of deleted topics."""
 
     def setUp(self) -> None:
-        """
-        Which topics' queues were deleted, and up to where.
-        """
+        """Which topics' queues were deleted, and up to where."""
         super().setUp()
         self.deleted: list[tuple[str, int]] = []
         self.full = False
 
     async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
-        """
-        Note it.
-        """
+        """Note it."""
         self.deleted += [(name, topic.end) for name, topic in topics.items()]
         if topics and self.full:
             raise DiskFull("deleted.json", 100)
 
     def test_deleted(self) -> None:
-        """
-        Those of a topic that went with a table that is believed go, and are tried again where
+        """Those of a topic that went with a table that is believed go, and are tried again where
         the disk was full; an empty table takes none.
         """
         self.master.topics |= {"Old": topic("Old")}
@@ -478,9 +414,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual([("Old", slave.store.log.end)] * 3, self.deleted)
 
     def test_made_again(self) -> None:
-        """
-        A topic that is there again keeps what is left.
-        """
+        """A topic that is there again keeps what is left."""
         self.master.topics |= {"Old": topic("Old")}
         slave = self.slave()
         slave.metadata.copies.forget = self.forget
@@ -493,8 +427,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual(1, len(self.deleted))
 
     def test_deleted_meanwhile(self) -> None:
-        """
-        A topic that was deleted while the slave was away goes at its start; one that was never
+        """A topic that was deleted while the slave was away goes at its start; one that was never
         the master's does not.
         """
         self.master.topics |= {"Old": topic("Old")}
@@ -512,8 +445,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual(["Old"], [name for name, _ in self.deleted])
 
     def test_replaced_meanwhile(self) -> None:
-        """
-        A member that was replaced as the master goes on to answer, with the tables of its own
+        """A member that was replaced as the master goes on to answer, with the tables of its own
         master: what is missing there was not deleted, also when it leads again.
         """
         epochs: list[int | None] = [7]
@@ -535,9 +467,8 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual(["Oldest"], [name for name, _ in self.deleted])
 
     def test_made_out_of_the_log(self) -> None:
-        """
-        A topic that was made here since the master gave its table, out of the log at a start or by
-        us as the master, was never the master's: it keeps its queues.
+        """A topic that was made here since the master gave its table, out of the log at a start or
+        by us as the master, was never the master's: it keeps its queues.
         """
         slave = self.slave()
         stopped = slave.stop()
@@ -556,9 +487,7 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual([], self.deleted)
 
     def test_first(self) -> None:
-        """
-        The first table ever takes no queues with it.
-        """
+        """The first table ever takes no queues with it."""
         with patch(
             "rmqha.store.derived.deleted_topics.Deletion.forget",
             lambda _, *args: self.forget(*args),
@@ -575,13 +504,10 @@ class QueuesTests(MetadataTestCase):
 
 
 class LikeStockTests(MetadataTestCase):
-    """
-    What a stock master gave its slave, a broker that took it over gives its own.
-    """
+    """What a stock master gave its slave, a broker that took it over gives its own."""
 
     def test_captured(self) -> None:
-        """
-        All tables of 4.9.7 and 5.3.3 go through us as they are: members, numbers as keys, and
+        """All tables of 4.9.7 and 5.3.3 go through us as they are: members, numbers as keys, and
         what only the newer release has.
         """
         for version in ("4.9.7", "5.3.3"):
@@ -617,33 +543,23 @@ class LikeStockTests(MetadataTestCase):
 
 
 class OffsetsTests(MetadataTestCase):
-    """
-    Offsets of consumers.
-    """
+    """Offsets of consumers."""
 
     def setUp(self) -> None:
-        """
-        The master has some.
-        """
+        """The master has some."""
         super().setUp()
         self.master.offsets["Orders@g"] = {0: 100, 1: 50}
 
     def queues_end(self, offset: int) -> None:
-        """
-        Let the slave have that many messages in each queue.
-        """
+        """Let the slave have that many messages in each queue."""
         self.serving.metadata.copies.owed.queue_end = lambda topic, queue_id: offset
 
     def offsets(self) -> dict[int, int]:
-        """
-        Those of the slave.
-        """
+        """Those of the slave."""
         return self.serving.offsets.queues("g", "Orders")
 
     def test_higher(self) -> None:
-        """
-        The higher one wins, whoever has it.
-        """
+        """The higher one wins, whoever has it."""
         slave = self.slave()
         slave.offsets.advance("g", "Orders", 0, 120)
         self.master.offsets["Orders@g"] = {0: 110, 1: 60}
@@ -651,9 +567,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 120, 1: 60}, self.offsets())
 
     def test_reset(self) -> None:
-        """
-        A master that goes back without having been restarted was told to: so is the slave.
-        """
+        """A master that goes back without having been restarted was told to: so is the slave."""
         self.slave()
         self.master.offsets["Orders@g"] = {0: 20, 1: 50}
         self.round()
@@ -661,9 +575,8 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(1, self.serving.metadata.status()["resets"])
 
     def test_replaced_meanwhile(self) -> None:
-        """
-        A member that was replaced as the master, and has taken over lower offsets from its own, was
-        not told to go back.
+        """A member that was replaced as the master, and has taken over lower offsets from its own,
+        was not told to go back.
         """
         epochs: list[int | None] = [7]
         slave = self.slave()
@@ -679,8 +592,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 10, 1: 50}, self.offsets(), "a reset by the master of epoch 9")
 
     def test_regression(self) -> None:
-        """
-        F39: a master that was restarted and knows less has lost something: the slave keeps what
+        """F39: a master that was restarted and knows less has lost something: the slave keeps what
         it had, and goes on from there.
         """
         self.slave()
@@ -697,8 +609,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 25, 1: 70}, self.offsets(), "a reset in its new life")
 
     def test_unknown_life(self) -> None:
-        """
-        Who does not say when he was started may have lost something; once he does, a reset is
+        """Who does not say when he was started may have lost something; once he does, a reset is
         known for one.
         """
         self.slave()
@@ -712,9 +623,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 21, 1: 50}, self.offsets())
 
     def test_restarted_unchanged(self) -> None:
-        """
-        A restart after which the master gives the same is known as well.
-        """
+        """A restart after which the master gives the same is known as well."""
         self.slave()
         self.master.boot = 600
         self.round()
@@ -723,9 +632,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual({0: 20, 1: 50}, self.offsets())
 
     def test_older_table(self) -> None:
-        """
-        A 5.x master whose table says that it is an older one was not told to go back.
-        """
+        """A 5.x master whose table says that it is an older one was not told to go back."""
         code = Code.GET_ALL_CONSUMER_OFFSET
         for counter, offset in ((5, 100), (4, 20)):
             version = {"counter": counter, "timestamp": 1, "stateVersion": 0}
@@ -739,9 +646,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(100, self.offsets()[0])
 
     def test_removed(self) -> None:
-        """
-        A group deleted with its offsets is deleted here; without them, they stay.
-        """
+        """A group deleted with its offsets is deleted here; without them, they stay."""
         self.master.groups["h"] = group("h")
         self.master.offsets["Orders@h"] = {0: 9}
         slave = self.slave()
@@ -756,8 +661,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertIsNone(slave.offsets.get("h", "Orders", 0))
 
     def test_given_back(self) -> None:
-        """
-        What consumers committed here while the master was away it is told when it is back, once,
+        """What consumers committed here while the master was away it is told when it is back, once,
         where it is higher.
         """
         slave = self.slave()
@@ -784,9 +688,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(1, len(self.master.told))
 
     def test_beyond(self) -> None:
-        """
-        What is beyond the queue as it is here waits for it.
-        """
+        """What is beyond the queue as it is here waits for it."""
         slave = self.slave()
         slave.offsets.commit("g", "Orders", 0, 130, "c")
         self.round()
@@ -797,9 +699,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(1, len(self.master.told))
 
     def test_refused_back(self) -> None:
-        """
-        What the master does not want is not brought again.
-        """
+        """What the master does not want is not brought again."""
         slave = self.slave()
         self.master.refuses = 1
         slave.offsets.commit("g", "Orders", 0, 130, "c")
@@ -810,9 +710,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(130, self.offsets()[0])
 
     def test_unknown_group(self) -> None:
-        """
-        A master that does not know the group is told again, until it does; not for ever.
-        """
+        """A master that does not know the group is told again, until it does; not for ever."""
         slave = self.slave()
         self.master.refuses = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         slave.offsets.commit("g", "Orders", 0, 130, "c")
@@ -830,9 +728,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(33, len(self.master.told))
 
     def test_owed_for_long(self) -> None:
-        """
-        What the master is owed outlives the slave's process.
-        """
+        """What the master is owed outlives the slave's process."""
         self.master.here = False
         slave = self.slave()
         slave.offsets.commit("g", "Orders", 0, 130, "c")

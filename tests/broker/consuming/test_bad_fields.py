@@ -1,6 +1,4 @@
-"""
-Requests of consumers whose fields are not what they should be.
-"""
+"""Requests of consumers whose fields are not what they should be."""
 
 from __future__ import annotations
 
@@ -45,9 +43,7 @@ CLASS_NAME = re.compile(r"[A-Za-z]+(Error|Exception|Fault): ")
 
 
 class BadFieldTests(ConsumingTestCase):
-    """
-    Whatever stands in a field, there is one answer, and it is not that we failed.
-    """
+    """Whatever stands in a field, there is one answer, and it is not that we failed."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -59,9 +55,7 @@ class BadFieldTests(ConsumingTestCase):
         self.peer.sent()
 
     def assert_answered(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
-        """
-        One answer comes, in words of ours.
-        """
+        """One answer comes, in words of ours."""
         self.peer.send(Command(code=code, ext=ext, body=body))
         self.broker.flush()
         answers = [sent for sent in self.peer.sent() if sent.is_response]
@@ -70,9 +64,7 @@ class BadFieldTests(ConsumingTestCase):
         self.assertTrue(self.peer.connection.opened)
 
     def test_each_field(self) -> None:
-        """
-        One field after the other is wrong, or missing.
-        """
+        """One field after the other is wrong, or missing."""
         for code in sorted(self.broker.registry.codes()):
             header = REQUESTS[code].request
             if header is None:
@@ -91,9 +83,7 @@ class BadFieldTests(ConsumingTestCase):
                     self.assertEqual(answer.remark, f"the custom field <{name}> is null")
 
     def test_bodies(self) -> None:
-        """
-        Bodies that are no JSON, or of another shape.
-        """
+        """Bodies that are no JSON, or of another shape."""
         for code in (Code.HEART_BEAT, Code.LOCK_BATCH_MQ, Code.UNLOCK_BATCH_MQ):
             for body in (b"", b"{", b"[]", b"1", b'{"clientID":[]}', b"\xff\xfe", b"{" * 5000):
                 self.assert_answered(code, {}, body)

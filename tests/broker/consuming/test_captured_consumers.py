@@ -1,5 +1,4 @@
-"""
-What real consumers asked real brokers, asked again here: the answers are the same.
+"""What real consumers asked real brokers, asked again here: the answers are the same.
 
 The queues grow as the captured answers say they did, with the messages those carried.
 """
@@ -61,9 +60,7 @@ Key = tuple[int, int]
 
 @define
 class Replay:
-    """
-    One recording's conversations with the master, in the order of their time.
-    """
+    """One recording's conversations with the master, in the order of their time."""
 
     broker: Consuming
     sent: tuple[CapturedFrame, ...]
@@ -90,16 +87,12 @@ class Replay:
 
     @staticmethod
     def place(frame: CapturedFrame) -> tuple[str, int]:
-        """
-        The queue a request is about.
-        """
+        """The queue a request is about."""
         return frame.ext["topic"], int(frame.ext["queueId"])
 
     @staticmethod
     def records(body: bytes) -> list[Record]:
-        """
-        The messages of a captured answer.
-        """
+        """The messages of a captured answer."""
         found, position = [], 0
         while position < len(body):
             found.append(decode(body, position, position))
@@ -107,9 +100,7 @@ class Replay:
         return found
 
     def run(self) -> None:
-        """
-        Send everything, and keep what comes back.
-        """
+        """Send everything, and keep what comes back."""
         last = {frame.note["conn"]: number for number, frame in enumerate(self.sent)}
         begun = self.broker.clock.seconds() - self.sent[0].note["t"]
         for number, frame in enumerate(self.sent):
@@ -133,9 +124,7 @@ class Replay:
                 self.peers[conn].connection.connectionLost(Failure(ConnectionDone()))
 
     def collect(self) -> None:
-        """
-        Take what our side has sent.
-        """
+        """Take what our side has sent."""
         self.broker.flush()
         for conn, peer in self.peers.items():
             for command in peer.sent():
@@ -145,9 +134,7 @@ class Replay:
                     self.notices[conn] += 1
 
     def grow(self, key: Key) -> None:
-        """
-        Let a queue have what it had when a request was answered.
-        """
+        """Let a queue have what it had when a request was answered."""
         frame, answer = self.asked[key], self.expected.get(key)
         end = 0
         if frame.request_code == Code.UPDATE_CONSUMER_OFFSET:
@@ -168,9 +155,7 @@ class Replay:
             self.broker.dispatch()
 
     def store(self, place: tuple[str, int], record: Record | None) -> None:
-        """
-        Put a captured message, or one that nobody got.
-        """
+        """Put a captured message, or one that nobody got."""
         topic, queue_id = place
         self.stored[0] = max(self.stored[0], record.store_timestamp if record else 0)
         self.broker.store.put(
@@ -187,14 +172,10 @@ class Replay:
 
 
 class CapturedTests(ConsumingTestCase):
-    """
-    Conversations of real consumers.
-    """
+    """Conversations of real consumers."""
 
     def replay(self, recording: str) -> Replay:
-        """
-        Have a recording's conversations with a broker again.
-        """
+        """Have a recording's conversations with a broker again."""
         # A commit and a question on two connections race.
         sent = sorted(
             (
@@ -216,9 +197,7 @@ class CapturedTests(ConsumingTestCase):
         return replay
 
     def meaning(self, code: int, answer: Command) -> dict[str, Any]:
-        """
-        What of an answer must be as it was.
-        """
+        """What of an answer must be as it was."""
         ext = dict(answer.ext)
         for name in ("topicSysFlag", "groupSysFlag"):  # 5.x alone has them
             ext.pop(name, None)
@@ -239,9 +218,7 @@ class CapturedTests(ConsumingTestCase):
         return found
 
     def on_purpose(self, frame: CapturedFrame, theirs: Command) -> str:
-        """
-        Why an answer is not the real one, if that is meant to be so.
-        """
+        """Why an answer is not the real one, if that is meant to be so."""
         code = frame.request_code
         if theirs.code == ResponseCode.SUBSCRIPTION_NOT_LATEST:
             return "an old subscription to everything is good enough"
@@ -254,9 +231,7 @@ class CapturedTests(ConsumingTestCase):
         return ""
 
     def test_answers(self) -> None:
-        """
-        Every answer says what the real one said.
-        """
+        """Every answer says what the real one said."""
         compared: Counter[int] = Counter()
         excused: Counter[str] = Counter()
         for recording in RECORDINGS:
@@ -285,9 +260,7 @@ class CapturedTests(ConsumingTestCase):
             self.assertIn(code, compared)
 
     def test_notices(self) -> None:
-        """
-        Consumers are told of changes of their group as often as by a real broker.
-        """
+        """Consumers are told of changes of their group as often as by a real broker."""
         for recording in RECORDINGS:
             if recording.endswith("4.9.7"):
                 replay = self.replay(recording)

@@ -1,6 +1,4 @@
-"""
-Pulls with a filter over properties.
-"""
+"""Pulls with a filter over properties."""
 
 from __future__ import annotations
 
@@ -31,87 +29,63 @@ UNSUPPORTED = "The broker does not support consumer to filter message by SQL92"
 
 
 def passing(expression: str, version: int = 1) -> SubscriptionData:
-    """
-    A subscription with a filter.
-    """
+    """A subscription with a filter."""
     return evolve(wants(expression, version=version), expression_type="SQL92")
 
 
 def sql(expression: str, offset: int = 0, **more: Any) -> Command:
-    """
-    A pull with a filter.
-    """
+    """A pull with a filter."""
     return pull(offset, subscription=expression, expression_type="SQL92", **more)
 
 
 class FilterTestCase(ConsumingTestCase):
-    """
-    A broker whose consumers may filter, and one of them.
-    """
+    """A broker whose consumers may filter, and one of them."""
 
     def setUp(self) -> None:
-        """
-        The broker.
-        """
+        """The broker."""
         self.serve()
 
     def serve(self, **more: Any) -> None:
-        """
-        Serve, with other ways.
-        """
+        """Serve, with other ways."""
         self.broker: Consuming = self.consuming(**({"settings": FILTERS} | more))
         self.peer = self.broker.peer()
 
     def put(self, *prices: int) -> None:
-        """
-        Messages of prices, dispatched.
-        """
+        """Messages of prices, dispatched."""
         for price in prices:
             self.broker.put(b"%d" % price, price=str(price))
         self.broker.dispatch()
 
     def found(self, command: Command) -> tuple[list[bytes], str]:
-        """
-        What a pull gets, and where it goes on.
-        """
+        """What a pull gets, and where it goes on."""
         answer = self.ask(self.peer, command)
         return bodies(answer), answer.ext["nextBeginOffset"]
 
     def said(self, command: Command) -> tuple[int, str]:
-        """
-        A refusal.
-        """
+        """A refusal."""
         answer = self.ask(self.peer, command)
         return answer.code, str(answer.remark)
 
 
 class PullTests(FilterTestCase):
-    """
-    What a pull gets.
-    """
+    """What a pull gets."""
 
     def test_matching(self) -> None:
-        """
-        Only messages that match come, in order, and the rest is passed over.
-        """
+        """Only messages that match come, in order, and the rest is passed over."""
         self.put(5, 50, 7, 70, 8)
         self.assertEqual(self.found(sql("price > 10")), ([b"50", b"70"], "5"))
         self.assertEqual(self.found(sql("price > 10", 2)), ([b"70"], "5"))
         self.assertEqual(self.found(sql("price > 10", max_msg_nums=1)), ([b"50"], "3"))
 
     def test_nothing_matches(self) -> None:
-        """
-        The consumer is told where to go on.
-        """
+        """The consumer is told where to go on."""
         self.put(5, 7)
         answer = self.ask(self.peer, sql("price > 10"))
         self.assert_answer(answer, ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
         self.assertEqual(answer.ext["nextBeginOffset"], "2")
 
     def test_in_several_pieces(self) -> None:
-        """
-        Messages of other queues between them are no matter, nor is the room of an answer.
-        """
+        """Messages of other queues between them are no matter, nor is the room of an answer."""
         for number in range(12):
             self.broker.put(bytes(100), queue_id=number % 2, price=str(number))
         self.broker.dispatch()
@@ -120,9 +94,7 @@ class PullTests(FilterTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "4")
 
     def test_by_heartbeat(self) -> None:
-        """
-        The filter of a consumer's heartbeat is its pulls' filter; an older one is not.
-        """
+        """The filter of a consumer's heartbeat is its pulls' filter; an older one is not."""
         self.put(5, 50)
         self.ask(self.peer, heartbeat("c1", passing("price > 10", version=2)))
         registered = pull(sys_flag=0, sub_version=2, subscription=None)
@@ -132,17 +104,13 @@ class PullTests(FilterTestCase):
         self.assertEqual(code, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 
     def test_slave(self) -> None:
-        """
-        A slave filters too.
-        """
+        """A slave filters too."""
         self.serve(slave=True)
         self.put(5, 50)
         self.assertEqual(self.found(sql("price > 10")), ([b"50"], "2"))
 
     def test_work(self) -> None:
-        """
-        However few messages match, one pull looks at so many that others can be answered.
-        """
+        """However few messages match, one pull looks at so many that others can be answered."""
         many = WORK // 20
         for number in range(many):
             self.broker.put(b"x", price="5", pad="x" * (number % 7))
@@ -159,8 +127,7 @@ class PullTests(FilterTestCase):
         self.assertLess(costly, simple // 4)
 
     def test_damage(self) -> None:
-        """
-        A message that is not what its unit says is told of, and not passed over as one that does
+        """A message that is not what its unit says is told of, and not passed over as one that does
         not match.
         """
         self.put(5, 6)
@@ -175,21 +142,15 @@ class PullTests(FilterTestCase):
 
 
 class RefusalTests(FilterTestCase):
-    """
-    What is answered to filters that are none.
-    """
+    """What is answered to filters that are none."""
 
     def check(self, expression: str) -> tuple[int, str]:
-        """
-        What 46 says.
-        """
+        """What 46 says."""
         body = CheckClientConfig(client_id="c", group=GROUP, subscription_data=passing(expression))
         return self.said(Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=write(body)))
 
     def test_off(self) -> None:
-        """
-        Without enablePropertyFilter there are no filters, as with stock brokers.
-        """
+        """Without enablePropertyFilter there are no filters, as with stock brokers."""
         self.serve(settings=PullSettings())
         self.ask(self.peer, heartbeat("c1", passing("price > 10")))
         registered = pull(sys_flag=0, subscription=None)
@@ -197,9 +158,7 @@ class RefusalTests(FilterTestCase):
             self.assertEqual(refused, (ResponseCode.SYSTEM_ERROR, UNSUPPORTED))
 
     def test_switched_on(self) -> None:
-        """
-        When they are allowed, consumers that said theirs before need not say it again.
-        """
+        """When they are allowed, consumers that said theirs before need not say it again."""
         self.serve(settings=PullSettings())
         self.put(5, 50)
         self.ask(self.peer, heartbeat("c1", passing("price > 10")))
@@ -207,9 +166,7 @@ class RefusalTests(FilterTestCase):
         self.assertEqual(self.found(pull(sys_flag=0, subscription=None)), ([b"50"], "2"))
 
     def test_fault(self) -> None:
-        """
-        One that cannot be read is refused with the place, and nothing is sent instead.
-        """
+        """One that cannot be read is refused with the place, and nothing is sent instead."""
         self.put(50)
         where = (
             "parse the consumer's subscription failed: invalid SQL92 filter at character 9: "
@@ -224,39 +181,29 @@ class RefusalTests(FilterTestCase):
         self.assertEqual(self.check("price > 5")[0], 0)
 
     def test_empty(self) -> None:
-        """
-        No filter at all is not one for everything.
-        """
+        """No filter at all is not one for everything."""
         for expression in ("", None, "*"):
             code, _ = self.said(pull(subscription=expression, expression_type="SQL92"))
             self.assertEqual(code, ResponseCode.SUBSCRIPTION_PARSE_FAILED, expression)
 
 
 class HoldTests(FilterTestCase):
-    """
-    Pulls that wait.
-    """
+    """Pulls that wait."""
 
     def hold(self, offset: int = 0) -> None:
-        """
-        A pull that finds nothing and waits.
-        """
+        """A pull that finds nothing and waits."""
         self.peer.send(sql("price > 10", offset, sys_flag=SUSPEND))
         self.broker.flush()
         self.assertEqual(self.peer.sent(), [])
 
     def answer(self) -> Command:
-        """
-        Its answer, which must be there.
-        """
+        """Its answer, which must be there."""
         self.broker.flush()
         (answer,) = self.peer.sent()
         return answer
 
     def test_wanted(self) -> None:
-        """
-        A message that matches ends the wait at once, one that does not leaves it be.
-        """
+        """A message that matches ends the wait at once, one that does not leaves it be."""
         self.put(50)
         self.hold(1)
         self.put(5)
@@ -266,9 +213,7 @@ class HoldTests(FilterTestCase):
         self.assertEqual((bodies(answer), answer.ext["nextBeginOffset"]), ([b"60"], "3"))
 
     def test_unwanted(self) -> None:
-        """
-        A consumer is told soon to go on behind what does not match.
-        """
+        """A consumer is told soon to go on behind what does not match."""
         self.put(50)
         self.hold(1)
         self.put(5, 6, 7)
@@ -280,9 +225,7 @@ class HoldTests(FilterTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "4")
 
     def test_new_queue(self) -> None:
-        """
-        So it is with a queue that does not exist yet.
-        """
+        """So it is with a queue that does not exist yet."""
         self.hold()
         self.put(5)
         self.assertEqual(self.peer.sent(), [])
@@ -290,9 +233,7 @@ class HoldTests(FilterTestCase):
         self.assertEqual(bodies(self.answer()), [b"50"])
 
     def test_many(self) -> None:
-        """
-        More than can be looked at in one go ends the wait, and the consumer goes on itself.
-        """
+        """More than can be looked at in one go ends the wait, and the consumer goes on itself."""
         self.put(50)
         self.hold(1)
         for _ in range(WORK // 20):

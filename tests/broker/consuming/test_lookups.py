@@ -1,6 +1,4 @@
-"""
-Finding single messages and places in queues.
-"""
+"""Finding single messages and places in queues."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from tests.support.logs import HOST, STORED
 
 
 class PlaceTests(ConsumingTestCase):
-    """
-    Places in queues.
-    """
+    """Places in queues."""
 
     def setUp(self) -> None:
         self.time = STORED
@@ -27,26 +23,20 @@ class PlaceTests(ConsumingTestCase):
         self.peer = self.broker.peer()
 
     def offset(self, code: int, header: Any) -> int:
-        """
-        The number a request is answered with.
-        """
+        """The number a request is answered with."""
         answer = self.assert_answer(self.ask(self.peer, Command.request(code, header)), 0)
         (number,) = answer.ext.values()
         return int(number)
 
     def put_every_second(self, count: int) -> None:
-        """
-        Store messages a second apart.
-        """
+        """Store messages a second apart."""
         for _ in range(count):
             self.broker.put()
             self.time += 1000
         self.broker.dispatch()
 
     def test_bounds(self) -> None:
-        """
-        A queue's first and next offset, and when its first message was stored.
-        """
+        """A queue's first and next offset, and when its first message was stored."""
         first = QueueRequest(topic=TOPIC, queue_id=0)
         last = MaxOffsetRequest(topic=TOPIC, queue_id=0)
         asked = (
@@ -59,9 +49,7 @@ class PlaceTests(ConsumingTestCase):
         self.assertEqual([self.offset(*pair) for pair in asked], [0, 3, STORED])
 
     def test_by_time(self) -> None:
-        """
-        The message nearest to a time; behind the last one it is the queue's end.
-        """
+        """The message nearest to a time; behind the last one it is the queue's end."""
         search = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         self.put_every_second(5)
         for after, nearest, lower in (
@@ -83,9 +71,8 @@ class PlaceTests(ConsumingTestCase):
         self.assertEqual(self.offset(search, nowhere), 0)
 
     def test_clock_was_ahead(self) -> None:
-        """
-        Messages of minutes when the clock was a day ahead hide none of those that follow, wherever
-        in the queue they are, from a search by time or by key.
+        """Messages of minutes when the clock was a day ahead hide none of those that follow,
+        wherever in the queue they are, from a search by time or by key.
         """
         day = 86_400_000
         for before, count in ((0, 1), (0, 3), (3, 1), (4, 4)):
@@ -110,25 +97,19 @@ class PlaceTests(ConsumingTestCase):
 
 
 class MessageTests(ConsumingTestCase):
-    """
-    Single messages.
-    """
+    """Single messages."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()
 
     def view(self, offset: int) -> Command:
-        """
-        Ask for the message at a physical offset.
-        """
+        """Ask for the message at a physical offset."""
         header = ViewMessageRequest(offset=offset)
         return self.ask(self.peer, Command.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
 
     def query(self, key: str, **more: Any) -> Command:
-        """
-        Ask for messages with a key.
-        """
+        """Ask for messages with a key."""
         given: dict[str, Any] = {
             "topic": TOPIC,
             "key": key,
@@ -140,9 +121,7 @@ class MessageTests(ConsumingTestCase):
         return self.ask(self.peer, Command.request(RequestCode.QUERY_MESSAGE, header))
 
     def test_view(self) -> None:
-        """
-        A message is found where it stands, before and after it is dispatched.
-        """
+        """A message is found where it stands, before and after it is dispatched."""
         self.broker.put(b"one")
         offset = self.broker.put(b"two").begin
         self.assertEqual(bodies(self.view(offset)), [b"two"])
@@ -150,9 +129,7 @@ class MessageTests(ConsumingTestCase):
         self.assertEqual(bodies(self.view(offset)), [b"two"])
 
     def test_view_of_nothing(self) -> None:
-        """
-        Any other place is no message.
-        """
+        """Any other place is no message."""
         begin = self.broker.put(b"one").begin
         self.broker.dispatch()
         for offset in (begin + 1, -1, 1 << 40, self.broker.store.log.end):
@@ -163,9 +140,7 @@ class MessageTests(ConsumingTestCase):
             )
 
     def test_forged_record(self) -> None:
-        """
-        A body that looks like a record, at the right place, is none.
-        """
+        """A body that looks like a record, at the right place, is none."""
         self.broker.put(b"real")
         log = self.broker.store.log
         forged = encode(
@@ -187,9 +162,7 @@ class MessageTests(ConsumingTestCase):
         self.assertEqual(bodies(self.view(begin)), [bytes(forged)])
 
     def test_by_key(self) -> None:
-        """
-        Messages with a key come in the order of the log, and with them how far the index is.
-        """
+        """Messages with a key come in the order of the log, and with them how far the index is."""
         for number in range(5):
             self.broker.put(b"%d" % number, queue_id=number % 2, KEYS="odd" if number % 2 else "x")
         last = self.broker.put(b"last", KEYS="y").begin
@@ -205,9 +178,7 @@ class MessageTests(ConsumingTestCase):
         )
 
     def test_no_key(self) -> None:
-        """
-        Nothing found is its own code, with the same fields.
-        """
+        """Nothing found is its own code, with the same fields."""
         self.broker.put(KEYS="a")
         self.broker.dispatch()
         for more in ({}, {"max_num": -1}, {"begin_timestamp": 5, "end_timestamp": 4}):
@@ -220,9 +191,7 @@ class MessageTests(ConsumingTestCase):
             self.assertIn("indexLastUpdateTimestamp", answer.ext)
 
     def test_unique_key(self) -> None:
-        """
-        A look-up by a message's own id has its own limit.
-        """
+        """A look-up by a message's own id has its own limit."""
         for number in range(3):
             self.broker.put(b"%d" % number, UNIQ_KEY="id")
         self.broker.dispatch()
@@ -230,9 +199,7 @@ class MessageTests(ConsumingTestCase):
         self.assertEqual(bodies(self.query("id", max_num=1)), [b"2"])
 
     def test_room(self) -> None:
-        """
-        No answer is bigger than a frame: the newest messages come.
-        """
+        """No answer is bigger than a frame: the newest messages come."""
         broker = self.broker = self.consuming(
             store={"settings": {"file_size": 64 << 20, "max_message_size": 4 << 20}}
         )

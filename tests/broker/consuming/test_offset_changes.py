@@ -1,6 +1,4 @@
-"""
-What a slave is told of consumers' offsets: everything, or what changed.
-"""
+"""What a slave is told of consumers' offsets: everything, or what changed."""
 
 from __future__ import annotations
 
@@ -18,14 +16,10 @@ PAUSE = 0.15
 
 
 class ChangesTests(BrokerTestCase):
-    """
-    A master with a group, and a slave that asks for offsets.
-    """
+    """A master with a group, and a slave that asks for offsets."""
 
     def setUp(self) -> None:
-        """
-        One offset, which is durable.
-        """
+        """One offset, which is durable."""
         super().setUp()
         self.master: Broker = self.broker()
         self.slave = self.client()
@@ -33,22 +27,16 @@ class ChangesTests(BrokerTestCase):
         self.clock.advance(PAUSE)
 
     def commit(self, offset: int, queue_id: int = 0, group: str = "g") -> None:
-        """
-        A client commits.
-        """
+        """A client commits."""
         self.master.offsets.commit(group, "T", queue_id, offset, "10.0.0.1:1")
 
     def asked(self, client: Client | None = None, **ext: Any) -> Command | None:
-        """
-        Ask for offsets; C{None} while there is no answer.
-        """
+        """Ask for offsets; C{None} while there is no answer."""
         fields = {name: str(value) for name, value in ext.items()}
         return (client or self.slave).ask(RequestCode.GET_ALL_CONSUMER_OFFSET, fields)
 
     def table(self, answer: Command | None) -> dict[str, dict[int, int]]:
-        """
-        The offsets of an answer.
-        """
+        """The offsets of an answer."""
         assert answer is not None
         self.assertEqual(answer.code, 0, answer.remark)
         found: dict[str, dict[int, int]] = fastjson.loads(bytes(answer.body))["offsetTable"]
@@ -58,25 +46,20 @@ class ChangesTests(BrokerTestCase):
         }
 
     def version(self) -> str:
-        """
-        The version of the whole table.
-        """
+        """The version of the whole table."""
         answer = self.asked(offsetsSince="")
         assert answer is not None
         self.assertNotIn("changesOnly", answer.ext)
         return answer.ext["offsetsVersion"]
 
     def heard(self) -> Command | None:
-        """
-        The answer that came since.
-        """
+        """The answer that came since."""
         answers = self.slave.heard()
         return answers[0] if answers else None
 
     def test_stock(self) -> None:
-        """
-        A stock slave is given the table with a version, which one of 5.x wants, and nothing that it
-        does not know.
+        """A stock slave is given the table with a version, which one of 5.x wants, and nothing that
+        it does not know.
         """
         answer = self.asked()
         assert answer is not None
@@ -93,8 +76,8 @@ class ChangesTests(BrokerTestCase):
         self.assertGreater(later["counter"], found["dataVersion"]["counter"])
 
     def test_idle_queues(self) -> None:
-        """
-        One of ours is told where queues go on that have no message left; a stock slave is not.
+        """One of ours is told where queues go on that have no message left; a stock slave is
+        not.
         """
         self.master.store.queues.begin("T", 3, 20)
         for ext, told in (({}, None), ({"offsetsSince": ""}, {"T": {"3": 20}})):
@@ -103,9 +86,7 @@ class ChangesTests(BrokerTestCase):
             self.assertEqual(fastjson.loads(bytes(answer.body)).get("queueEnds"), told)
 
     def test_changed(self) -> None:
-        """
-        What changed since the version, as soon as that is durable, and the version after it.
-        """
+        """What changed since the version, as soon as that is durable, and the version after it."""
         version = self.version()
         self.assertIsNone(self.asked(offsetsSince=version, waitMillis=10_000))
         self.commit(6)
@@ -123,9 +104,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(self.table(self.asked(**since)), {"T@g": {3: 2}})
 
     def test_nothing(self) -> None:
-        """
-        Where nothing changes the answer comes after the wait, with the same version.
-        """
+        """Where nothing changes the answer comes after the wait, with the same version."""
         version = self.version()
         self.assertIsNone(self.asked(offsetsSince=version, waitMillis=2_000))
         self.clock.advance(1.9)
@@ -136,9 +115,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual((answer.ext["offsetsVersion"], self.table(answer)), (version, {}))
 
     def test_deleted(self) -> None:
-        """
-        That offsets were deleted is said, and which changed since.
-        """
+        """That offsets were deleted is said, and which changed since."""
         version = self.version()
         self.commit(9, group="h")
         self.master.offsets.remove("g", "T")
@@ -149,9 +126,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(self.table(answer), {"T@h": {0: 9}})
 
     def test_unknown_version(self) -> None:
-        """
-        Who has a version of another life, or none that makes sense, is given everything.
-        """
+        """Who has a version of another life, or none that makes sense, is given everything."""
         version = self.version()
         life, _, number = version.rpartition("-")
         for wrong in (f"{life}-{int(number) + 1}", f"other-{number}", "x", f"{life}-x", "-1"):
@@ -161,9 +136,7 @@ class ChangesTests(BrokerTestCase):
             self.assertEqual(self.table(answer), {"T@g": {0: 5}})
 
     def test_gone(self) -> None:
-        """
-        A slave that is gone is not answered, whenever it goes.
-        """
+        """A slave that is gone is not answered, whenever it goes."""
         version = self.version()
         self.assertIsNone(self.asked(offsetsSince=version, waitMillis=10_000))
         self.slave.connection.connectionLost()
@@ -172,9 +145,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(self.master._changes._waiting, [])
 
     def test_many(self) -> None:
-        """
-        Not more than some wait: what comes above is answered at once.
-        """
+        """Not more than some wait: what comes above is answered at once."""
         self.patch(offset_changes, "MOST", 2)
         version = self.version()
         for _ in range(2):
@@ -183,9 +154,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(self.table(self.asked(offsetsSince=version, waitMillis=9_000)), {})
 
     def test_stop(self) -> None:
-        """
-        A stop refuses those that wait.
-        """
+        """A stop refuses those that wait."""
         self.assertIsNone(self.asked(offsetsSince=self.version(), waitMillis=9_000))
         self.master._changes.stop()
         answer = self.heard()
@@ -193,9 +162,7 @@ class ChangesTests(BrokerTestCase):
         self.assertEqual(answer.code, ResponseCode.SERVICE_NOT_AVAILABLE)
 
     def test_no_journal(self) -> None:
-        """
-        A master without a journal answers as a stock one.
-        """
+        """A master without a journal answers as a stock one."""
         self.master.offsets.journal.interval = 0.0
         answer = self.asked(offsetsSince="", waitMillis=9_000)
         assert answer is not None

@@ -1,6 +1,4 @@
-"""
-Pulls, held or not.
-"""
+"""Pulls, held or not."""
 
 from __future__ import annotations
 
@@ -37,25 +35,21 @@ SUSPEND = 4 | 2
 
 
 class ReadingTests(ConsumingTestCase):
-    """
-    What a pull gets.
-    """
+    """What a pull gets."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()
 
     def put(self, *all_bodies: bytes, **more: str) -> None:
-        """
-        Store messages and have them dispatched.
-        """
+        """Store messages and have them dispatched."""
         for body in all_bodies:
             self.broker.put(body, **more)
         self.broker.dispatch()
 
     def test_messages(self) -> None:
-        """
-        Stored messages come back whole and in order, with the queue's bounds and where to go on.
+        """Stored messages come back whole and in order, with the queue's bounds and where to go
+        on.
         """
         self.put(b"one", b"two", b"three")
         answer = self.assert_answer(self.ask(self.peer, pull()), ResponseCode.SUCCESS, "FOUND")
@@ -72,9 +66,7 @@ class ReadingTests(ConsumingTestCase):
         )
 
     def test_of_several_queues(self) -> None:
-        """
-        Messages that do not stand side by side in the log come all the same.
-        """
+        """Messages that do not stand side by side in the log come all the same."""
         for number in range(6):
             self.broker.put(b"%d" % number, queue_id=number % 2)
         self.broker.dispatch()
@@ -82,18 +74,14 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(bodies(answer), [b"1", b"3", b"5"])
 
     def test_lite(self) -> None:
-        """
-        A lite pull is a pull.
-        """
+        """A lite pull is a pull."""
         self.put(b"one")
         command = pull()
         command.code = RequestCode.LITE_PULL_MESSAGE
         self.assertEqual(bodies(self.ask(self.peer, command)), [b"one"])
 
     def test_count(self) -> None:
-        """
-        The asked number is kept to; 0, a negative one and too big ones are no error.
-        """
+        """The asked number is kept to; 0, a negative one and too big ones are no error."""
         self.put(*(b"%d" % number for number in range(40)))
         for most, got in ((1, 1), (5, 5), (0, 1), (-3, 1), (1 << 30, 32)):
             answer = self.ask(self.peer, pull(max_msg_nums=most))
@@ -101,17 +89,13 @@ class ReadingTests(ConsumingTestCase):
             self.assertEqual(answer.ext["nextBeginOffset"], str(got))
 
     def test_bytes(self) -> None:
-        """
-        The first message is always sent, the next ones as far as there is room.
-        """
+        """The first message is always sent, the next ones as far as there is room."""
         self.put(bytes(1000), bytes(1000), bytes(1000))
         for room, got in ((1, 1), (2100, 1), (2300, 2), (9999, 3)):
             self.assertEqual(len(bodies(self.ask(self.peer, pull(max_msg_bytes=room)))), got)
 
     def test_on_disk(self) -> None:
-        """
-        Far behind the log's end fewer messages are sent.
-        """
+        """Far behind the log's end fewer messages are sent."""
         self.broker = self.consuming(memory=2000)
         self.peer = self.broker.peer()
         self.put(*(bytes(200) for _ in range(20)))
@@ -119,9 +103,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(len(bodies(self.ask(self.peer, pull(18)))), 2)
 
     def test_tags(self) -> None:
-        """
-        Only messages with the wanted tags come, and the others are passed over.
-        """
+        """Only messages with the wanted tags come, and the others are passed over."""
         for number in range(12):
             self.broker.put(b"%d" % number, tags="ABC"[number % 3])
         self.broker.dispatch()
@@ -133,9 +115,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "12")
 
     def test_offsets_outside(self) -> None:
-        """
-        Where there is no message, the answer says how it can go on.
-        """
+        """Where there is no message, the answer says how it can go on."""
         not_found, moved = ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED
         for offset, code, remark, following in (
             (0, not_found, "NO_MESSAGE_IN_QUEUE", "0"),
@@ -155,8 +135,7 @@ class ReadingTests(ConsumingTestCase):
             self.assertEqual(answer.ext["nextBeginOffset"], following)
 
     def test_not_to_be_seen_yet(self) -> None:
-        """
-        A master that leads on in its epoch may have lost what it wrote of its queues in a power
+        """A master that leads on in its epoch may have lost what it wrote of its queues in a power
         cut: a consumer that has read further waits where it is, and its offset is taken.
         """
         self.put(b"one")
@@ -176,9 +155,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(bodies(self.peer.sent()[0]), [b"three"])
 
     def test_slave_is_not_sure(self) -> None:
-        """
-        A slave, which may be behind, does not tell a consumer to move.
-        """
+        """A slave, which may be behind, does not tell a consumer to move."""
         self.broker = self.consuming(slave=True)
         self.peer = self.broker.peer()
         self.put(b"one", b"two")
@@ -189,8 +166,8 @@ class ReadingTests(ConsumingTestCase):
         )
 
     def test_slave_does_not_spin(self) -> None:
-        """
-        A consumer that asks the same again is told so after a second, not as fast as it can ask.
+        """A consumer that asks the same again is told so after a second, not as fast as it can
+        ask.
         """
         self.broker = self.consuming(slave=True)
         self.peer = self.broker.peer()
@@ -205,8 +182,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(answer.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_between_slave_and_master(self) -> None:
-        """
-        A consumer that gets on at the master does not wait at the slave it is sent to each time,
+        """A consumer that gets on at the master does not wait at the slave it is sent to each time,
         while that is behind.
         """
         self.broker = self.consuming(slave=True)
@@ -217,9 +193,7 @@ class ReadingTests(ConsumingTestCase):
             self.assertEqual(answer.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_slave_that_checks(self) -> None:
-        """
-        It can be told to be sure.
-        """
+        """It can be told to be sure."""
         self.broker = self.consuming(slave=True, settings=PullSettings(check_in_slave=True))
         self.peer = self.broker.peer()
         self.put(b"one", b"two")
@@ -228,9 +202,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "2")
 
     def test_suggestion(self) -> None:
-        """
-        A consumer is sent to a slave when it lags and slaves may be read, and back.
-        """
+        """A consumer is sent to a slave when it lags and slaves may be read, and back."""
         self.broker = self.consuming(memory=2000, settings=PullSettings(slave_read=True))
         self.peer = self.broker.peer()
         self.put(*(bytes(200) for _ in range(20)))
@@ -238,8 +210,7 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(self.ask(self.peer, pull(18)).ext["suggestWhichBrokerId"], "0")
 
     def test_deleted_files(self) -> None:
-        """
-        What retention deletes while it is on its way still arrives; after that the queue
+        """What retention deletes while it is on its way still arrives; after that the queue
         begins later.
         """
         broker = self.consuming(store={"settings": {"file_size": 4096}})
@@ -259,18 +230,14 @@ class ReadingTests(ConsumingTestCase):
         self.assertEqual(bodies(self.ask(peer, pull(following)))[0], bytes([following]) * 800)
 
     def ask_paused(self, peer: Peer) -> Command:
-        """
-        Let a client that did not read go on.
-        """
+        """Let a client that did not read go on."""
         peer.transport.producer.resumeProducing()
         (answer,) = peer.sent()
         return answer
 
 
 class CheckTests(ConsumingTestCase):
-    """
-    What a pull is refused for.
-    """
+    """What a pull is refused for."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -279,25 +246,19 @@ class CheckTests(ConsumingTestCase):
         self.broker.dispatch()
 
     def refused(self, code: int, text: str, **more: object) -> None:
-        """
-        A pull is answered with this code, and a text with this in it.
-        """
+        """A pull is answered with this code, and a text with this in it."""
         answer = self.ask(self.peer, pull(**more))
         self.assertEqual(answer.code, code, answer.remark)
         self.assertIn(text, answer.remark or "")
 
     def test_topic(self) -> None:
-        """
-        Of a topic that is not there, or may not be read.
-        """
+        """Of a topic that is not there, or may not be read."""
         self.refused(ResponseCode.TOPIC_NOT_EXIST, "topic[nope] not exist", topic="nope")
         self.broker.topics.put(TopicConfig(topic_name="shut", perm=2))
         self.refused(ResponseCode.NO_PERMISSION, "the topic[shut]", topic="shut")
 
     def test_queue(self) -> None:
-        """
-        Of a queue that is not there.
-        """
+        """Of a queue that is not there."""
         for queue_id in (-1, 4):
             self.refused(
                 ResponseCode.INVALID_PARAMETER,
@@ -306,9 +267,7 @@ class CheckTests(ConsumingTestCase):
             )
 
     def test_group(self) -> None:
-        """
-        For a group that may not consume, or cannot be one.
-        """
+        """For a group that may not consume, or cannot be one."""
         self.broker.groups.put(GroupConfig(group_name="shut", consume_enable=False))
         self.refused(
             ResponseCode.NO_PERMISSION,
@@ -320,17 +279,13 @@ class CheckTests(ConsumingTestCase):
         )
 
     def test_broker(self) -> None:
-        """
-        Of a broker that may not be read.
-        """
+        """Of a broker that may not be read."""
         self.broker = self.consuming(permission=2)
         self.peer = self.broker.peer()
         self.refused(ResponseCode.NO_PERMISSION, "pulling message is forbidden")
 
     def test_expressions(self) -> None:
-        """
-        By what cannot be applied, or names nothing.
-        """
+        """By what cannot be applied, or names nothing."""
         self.refused(
             ResponseCode.SYSTEM_ERROR,
             "The broker does not support consumer to filter message by SQL92",
@@ -344,9 +299,7 @@ class CheckTests(ConsumingTestCase):
         )
 
     def test_without_heartbeat(self) -> None:
-        """
-        Without an expression of its own, and no heartbeat that had one.
-        """
+        """Without an expression of its own, and no heartbeat that had one."""
         self.refused(
             ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist", sys_flag=0
         )
@@ -357,8 +310,7 @@ class CheckTests(ConsumingTestCase):
         )
 
     def test_old_heartbeat(self) -> None:
-        """
-        When the heartbeat's expression is older than the pull's; one for everything is never
+        """When the heartbeat's expression is older than the pull's; one for everything is never
         too old.
         """
         self.peer.send(heartbeat("c1", wants("TagA", version=5)))
@@ -375,18 +327,14 @@ class CheckTests(ConsumingTestCase):
         self.assertEqual(answer.code, ResponseCode.SUCCESS)
 
     def test_broadcast(self) -> None:
-        """
-        By broadcast, where the group may not.
-        """
+        """By broadcast, where the group may not."""
         self.broker.groups.put(GroupConfig(group_name=GROUP, consume_broadcast_enable=False))
         self.peer.send(heartbeat("c1", wants(), model=MessageModel.BROADCASTING))
         self.peer.sent()
         self.refused(ResponseCode.NO_PERMISSION, "can not consume by broadcast way", sys_flag=0)
 
     def test_fields(self) -> None:
-        """
-        Without a field it needs, or with a bad one: the answer names it.
-        """
+        """Without a field it needs, or with a bad one: the answer names it."""
         for name in ("consumerGroup", "topic", "queueId", "queueOffset", "maxMsgNums", "sysFlag"):
             command = pull()
             del command.ext[name]
@@ -396,9 +344,7 @@ class CheckTests(ConsumingTestCase):
             )
 
     def test_members_differ(self) -> None:
-        """
-        Members of one group that want different things each get their own.
-        """
+        """Members of one group that want different things each get their own."""
         other = self.broker.peer()
         self.peer.send(heartbeat("c1", wants("TagA")))
         other.send(heartbeat("c2", wants("TagB", version=2)))
@@ -412,14 +358,10 @@ class CheckTests(ConsumingTestCase):
 
 
 class CommitTests(ConsumingTestCase):
-    """
-    Offsets that come with pulls.
-    """
+    """Offsets that come with pulls."""
 
     def test_forward(self) -> None:
-        """
-        A pull moves its group's offset forward, never back, nor beyond the queue.
-        """
+        """A pull moves its group's offset forward, never back, nor beyond the queue."""
         broker = self.consuming()
         peer = broker.peer()
         for _ in range(5):
@@ -430,9 +372,7 @@ class CommitTests(ConsumingTestCase):
             self.assertEqual(broker.offsets.get(GROUP, TOPIC, 0), after)
 
     def test_not_on_a_slave(self) -> None:
-        """
-        On a slave it does not.
-        """
+        """On a slave it does not."""
         broker = self.consuming(slave=True)
         broker.put()
         broker.dispatch()
@@ -441,9 +381,7 @@ class CommitTests(ConsumingTestCase):
 
 
 class HoldTests(ConsumingTestCase):
-    """
-    Long polling.
-    """
+    """Long polling."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -453,18 +391,14 @@ class HoldTests(ConsumingTestCase):
         self.broker.dispatch()
 
     def held(self, offset: int = 1, **more: object) -> None:
-        """
-        A pull waits.
-        """
+        """A pull waits."""
         before = self.broker.holds.count
         self.peer.send(pull(offset, **{"sys_flag": SUSPEND, **more}))
         self.assertEqual(self.peer.sent(), [])
         self.assertEqual(self.broker.holds.count, before + 1)
 
     def test_arrival(self) -> None:
-        """
-        A message wakes a pull in the turn that dispatches it.
-        """
+        """A message wakes a pull in the turn that dispatches it."""
         self.held()
         self.broker.put(b"second")
         self.clock.advance(LIVE_PAUSE)
@@ -475,9 +409,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "2")
 
     def test_arrivals_together(self) -> None:
-        """
-        What is dispatched together is answered together, and once.
-        """
+        """What is dispatched together is answered together, and once."""
         self.held()
         for number in range(5):
             self.broker.put(b"%d" % number)
@@ -486,27 +418,21 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(bodies(answer), [b"%d" % number for number in range(5)])
 
     def test_new_queue(self) -> None:
-        """
-        The first message of a queue wakes a pull.
-        """
+        """The first message of a queue wakes a pull."""
         self.held(0, queue_id=3)
         self.broker.put(b"new", queue_id=3)
         self.broker.dispatch()
         self.assertEqual(bodies(self.peer.sent()[0]), [b"new"])
 
     def test_other_queue(self) -> None:
-        """
-        A message of another queue does not.
-        """
+        """A message of another queue does not."""
         self.held()
         self.broker.put(queue_id=1)
         self.broker.dispatch()
         self.assertEqual(self.peer.sent(), [])
 
     def test_deadline(self) -> None:
-        """
-        Without a message it is answered at its very deadline.
-        """
+        """Without a message it is answered at its very deadline."""
         self.held(suspend_timeout_millis=2000)
         self.clock.advance(1.999)
         self.broker.flush()
@@ -518,9 +444,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "1")
 
     def test_unwanted(self) -> None:
-        """
-        Messages with other tags do not wake it, but it is soon told to go on behind them.
-        """
+        """Messages with other tags do not wake it, but it is soon told to go on behind them."""
         self.held(subscription="TagA")
         self.broker.put(tags="TagB")
         self.broker.dispatch()
@@ -534,9 +458,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], "2")
 
     def test_wanted_behind_unwanted(self) -> None:
-        """
-        The wanted message behind them wakes it at once.
-        """
+        """The wanted message behind them wakes it at once."""
         self.held(subscription="TagA")
         self.broker.put(tags="TagB")
         self.broker.dispatch()
@@ -545,9 +467,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(bodies(self.peer.sent()[0]), [b"this"])
 
     def test_many_unwanted(self) -> None:
-        """
-        After as many as one pull looks at, it is answered at once.
-        """
+        """After as many as one pull looks at, it is answered at once."""
         self.held(subscription="TagA")
         for _ in range(SCAN):
             self.broker.put(tags="TagB")
@@ -557,9 +477,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(answer.ext["nextBeginOffset"], str(SCAN + 1))
 
     def test_newest_replaces(self) -> None:
-        """
-        Who pulls the same again has the older pull answered; another group's stays.
-        """
+        """Who pulls the same again has the older pull answered; another group's stays."""
         self.held()
         self.held(consumer_group="other")
         self.peer.send(pull(1, sys_flag=SUSPEND))
@@ -568,9 +486,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(self.broker.holds.count, 2)
 
     def test_closed_connection(self) -> None:
-        """
-        A hold ends with its connection, and nothing of it is left.
-        """
+        """A hold ends with its connection, and nothing of it is left."""
         self.held()
         self.peer.connection.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(self.broker.holds.count, 0)
@@ -580,9 +496,7 @@ class HoldTests(ConsumingTestCase):
         self.broker.clock.advance(20)
 
     def test_closing_store(self) -> None:
-        """
-        When the store closes, nobody is left waiting.
-        """
+        """When the store closes, nobody is left waiting."""
         self.held()
         self.broker.holds.stop()
         self.broker.flush()
@@ -590,9 +504,7 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(self.broker.holds.count, 0)
 
     def test_short_polling(self) -> None:
-        """
-        Where long polling is off, it waits for a second.
-        """
+        """Where long polling is off, it waits for a second."""
         self.broker = self.consuming(settings=PullSettings(long_polling=False))
         self.clock, self.peer = self.broker.clock, self.broker.peer()
         self.held(0)
@@ -601,17 +513,13 @@ class HoldTests(ConsumingTestCase):
         self.assertEqual(self.peer.sent()[0].code, ResponseCode.PULL_NOT_FOUND)
 
     def test_no_time(self) -> None:
-        """
-        Who waits for no time is answered at once.
-        """
+        """Who waits for no time is answered at once."""
         for millis in (0, -5):
             answer = self.ask(self.peer, pull(1, sys_flag=SUSPEND, suspend_timeout_millis=millis))
             self.assertEqual(answer.code, ResponseCode.PULL_NOT_FOUND)
 
     def test_many(self) -> None:
-        """
-        All who wait for a message get it.
-        """
+        """All who wait for a message get it."""
         peers = [self.broker.peer() for _ in range(50)]
         for peer in peers:
             peer.send(pull(1, sys_flag=SUSPEND))
@@ -621,9 +529,7 @@ class HoldTests(ConsumingTestCase):
 
 
 class ChooseTests(SynchronousTestCase):
-    """
-    Choosing units.
-    """
+    """Choosing units."""
 
     @given(
         st.lists(
@@ -642,9 +548,7 @@ class ChooseTests(SynchronousTestCase):
         most_bytes: int,
         tags: frozenset[str] | None,
     ) -> None:
-        """
-        The messages chosen are those one would choose one after the other.
-        """
+        """The messages chosen are those one would choose one after the other."""
         codes = None if tags is None else frozenset(map(tags_code, tags))
         raw, position = b"", 0
         wanted: list[tuple[int, int, int]] = []

@@ -1,6 +1,4 @@
-"""
-What is sent to consumers is what they asked for, or nothing.
-"""
+"""What is sent to consumers is what they asked for, or nothing."""
 
 from __future__ import annotations
 
@@ -23,17 +21,13 @@ from tests.support.logs import STORED, encoded
 
 
 class HeadTests(SynchronousTestCase):
-    """
-    Records beside their queue units.
-    """
+    """Records beside their queue units."""
 
     kinds = 7
     """How many sizes they have."""
 
     def made(self, count: int) -> tuple[bytearray, list[int], list[int], list[int]]:
-        """
-        Records side by side from byte 5000 on, whose queue offsets begin at 70.
-        """
+        """Records side by side from byte 5000 on, whose queue offsets begin at 70."""
         data, starts, sizes = bytearray(), [], []
         for number in range(count):
             size = 130 + number % self.kinds
@@ -45,9 +39,7 @@ class HeadTests(SynchronousTestCase):
         return data, starts, sizes, list(range(70, 70 + count))
 
     def test_right(self) -> None:
-        """
-        Records that are what they should be, few and many, of either version.
-        """
+        """Records that are what they should be, few and many, of either version."""
         for count in (1, 2, 6, 7, 32, 200):
             data, *told = self.made(count)
             self.assertEqual(first_wrong(memoryview(data), *told), count)
@@ -56,8 +48,8 @@ class HeadTests(SynchronousTestCase):
             self.assertEqual(first_wrong(memoryview(data), *told), count)
 
     def test_wrong(self) -> None:
-        """
-        The first that is not is found, whatever is wrong with it: magic, size, offset, number.
+        """The first that is not is found, whatever is wrong with it: magic, size, offset,
+        number.
         """
         for count in (1, 6, 7, 40):
             for row in {0, count // 2, count - 1}:
@@ -67,9 +59,7 @@ class HeadTests(SynchronousTestCase):
                     self.assertEqual(first_wrong(memoryview(data), *told), row, (count, place))
 
     def test_wild_units(self) -> None:
-        """
-        Sizes that no record has are wrong, and nothing is read behind the view.
-        """
+        """Sizes that no record has are wrong, and nothing is read behind the view."""
         for count in (1, 6, 7, 40):
             for size in (0, -1, 90, -(1 << 31)):
                 data, starts, sizes, numbers = self.made(count)
@@ -78,24 +68,18 @@ class HeadTests(SynchronousTestCase):
 
 
 class AlikeTests(HeadTests):
-    """
-    The same where all records have one size.
-    """
+    """The same where all records have one size."""
 
     kinds = 1
 
 
 class ServedTestCase(ConsumingTestCase):
-    """
-    A broker with 40 messages in a queue, of which some are damaged.
-    """
+    """A broker with 40 messages in a queue, of which some are damaged."""
 
     broker: Consuming
 
     def setUp(self) -> None:
-        """
-        Store them.
-        """
+        """Store them."""
         self.broker = self.consuming(store={"settings": {"file_size": 1 << 16}})
         self.peer = self.broker.peer()
         self.begins = []
@@ -109,29 +93,21 @@ class ServedTestCase(ConsumingTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.observe)
 
     def observe(self, event: dict[str, Any]) -> None:
-        """
-        Keep what was told as an error.
-        """
+        """Keep what was told as an error."""
         if event.get("log_level") is LogLevel.error:
             self.errors.append(str(event["log_format"]).format(**event))
 
     def write(self, offset: int, data: bytes) -> None:
-        """
-        Let the disk lose something.
-        """
+        """Let the disk lose something."""
         file = self.broker.store.log.folder.at(offset)
         file.view[offset - file.start : offset - file.start + len(data)] = data
 
     def numbers(self, answer: Command) -> list[int]:
-        """
-        Which messages came.
-        """
+        """Which messages came."""
         return [int(body[:2]) for body in bodies(answer)]
 
     def assert_refused(self, answer: Command, offset: int, *words: str) -> None:
-        """
-        Nothing comes but an error that names the place.
-        """
+        """Nothing comes but an error that names the place."""
         self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
         self.assertEqual(bytes(answer.body), b"")
         path = self.broker.store.log.folder.at(offset).path
@@ -141,13 +117,10 @@ class ServedTestCase(ConsumingTestCase):
 
 
 class PullTests(ServedTestCase):
-    """
-    Pulls.
-    """
+    """Pulls."""
 
     def test_before_and_at(self) -> None:
-        """
-        What lies before a bad record is sent; who asks for it is told the file and the place.
+        """What lies before a bad record is sent; who asks for it is told the file and the place.
         What lies behind it can be had.
         """
         bad = self.begins[5]
@@ -164,9 +137,7 @@ class PullTests(ServedTestCase):
         self.assertEqual(self.numbers(self.ask(self.peer, pull(6)))[:2], [6, 7])
 
     def test_tags(self) -> None:
-        """
-        With a filter only what would be sent is looked at.
-        """
+        """With a filter only what would be sent is looked at."""
         self.write(self.begins[4], bytes(8))
         answer = self.ask(self.peer, pull(subscription="A"))
         self.assertEqual(self.numbers(answer), [*range(0, 40, 3)])
@@ -175,9 +146,7 @@ class PullTests(ServedTestCase):
         self.assert_refused(self.ask(self.peer, pull(2, subscription="B")), self.begins[4])
 
     def test_another_record(self) -> None:
-        """
-        A whole, valid record of another place, or of another message, is not sent either.
-        """
+        """A whole, valid record of another place, or of another message, is not sent either."""
         log = self.broker.store.log
         copied = bytes(log.read(self.begins[20], self.begins[21] - self.begins[20]))
         self.write(self.begins[7], copied)
@@ -189,9 +158,7 @@ class PullTests(ServedTestCase):
         self.assert_refused(self.ask(self.peer, pull(7)), self.begins[7], "another message")
 
     def test_queue_that_lies(self) -> None:
-        """
-        A unit that points nowhere, or behind the log's end, is an error too.
-        """
+        """A unit that points nowhere, or behind the log's end, is an error too."""
         queue = self.broker.store.queues.get(TOPIC, 0)
         assert queue is not None
         real = queue.units
@@ -218,9 +185,7 @@ class PullTests(ServedTestCase):
             patched.restore()
 
     def heads(self, body: bytes) -> list[tuple[int, int]]:
-        """
-        Queue offset and physical offset of each record, as a client finds them.
-        """
+        """Queue offset and physical offset of each record, as a client finds them."""
         found, place = [], 0
         while place < len(body):
             size, number, offset = unpack_from(">i16xqq", body, place)
@@ -230,8 +195,8 @@ class PullTests(ServedTestCase):
         return found
 
     def test_any_damage(self) -> None:
-        """
-        Whatever the disk makes of the log, what comes is whole records with the right numbers.
+        """Whatever the disk makes of the log, what comes is whole records with the right
+        numbers.
         """
         seed = random.randrange(1 << 32)
         sys.stdout.write(f"seed {seed}\n")
@@ -267,9 +232,7 @@ class PullTests(ServedTestCase):
             self.write(place, before)
 
     def test_known_damage(self) -> None:
-        """
-        What the scrubber has found is not sent, whatever its head says.
-        """
+        """What the scrubber has found is not sent, whatever its head says."""
         begin, end = self.begins[3], self.begins[4]
         self.broker.served.damage = lambda start, stop: (
             f"damage at rest: file at byte {begin}: body crc"
@@ -284,9 +247,7 @@ class PullTests(ServedTestCase):
         self.assertEqual(self.broker.served.faults, 1)
 
     def test_doubt(self) -> None:
-        """
-        What may not be the master's is not sent; that is no fault of the disk's.
-        """
+        """What may not be the master's is not sent; that is no fault of the disk's."""
         at = self.begins[2] + 50
         self.broker.served.doubt = lambda start, stop: "diverged: byte 7" if stop > at else ""
         self.assertEqual(self.numbers(self.ask(self.peer, pull())), [0, 1])
@@ -298,31 +259,25 @@ class PullTests(ServedTestCase):
 
 
 class LookupTests(ServedTestCase):
-    """
-    Single messages.
-    """
+    """Single messages."""
 
     def view(self, offset: int) -> Command:
-        """
-        Ask for a message by its place.
-        """
+        """Ask for a message by its place."""
         return self.ask(
             self.peer,
             Command.request(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest(offset=offset)),
         )
 
     def query(self) -> Command:
-        """
-        Ask for messages by their key.
-        """
+        """Ask for messages by their key."""
         request = QueryMessageRequest(
             topic=TOPIC, key="key", max_num=64, begin_timestamp=0, end_timestamp=STORED * 2
         )
         return self.ask(self.peer, Command.request(RequestCode.QUERY_MESSAGE, request))
 
     def test_view(self) -> None:
-        """
-        A damaged body is named; so is what the scrubber knows, and what may not be the master's.
+        """A damaged body is named; so is what the scrubber knows, and what may not be the
+        master's.
         """
         begin = self.begins[4]
         self.write(begin + 300, b"damage")
@@ -341,8 +296,7 @@ class LookupTests(ServedTestCase):
         self.assertIn("damage at rest: there", self.view(begin).remark or "")
 
     def test_by_key(self) -> None:
-        """
-        The messages that are sound come, and the others are counted; with none of them it is an
+        """The messages that are sound come, and the others are counted; with none of them it is an
         error that names the place.
         """
         self.write(self.begins[4] + 300, b"damage")

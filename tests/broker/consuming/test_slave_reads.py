@@ -1,6 +1,4 @@
-"""
-Which broker a consumer is sent to, and what a slave gives it.
-"""
+"""Which broker a consumer is sent to, and what a slave gives it."""
 
 from __future__ import annotations
 
@@ -41,16 +39,12 @@ SLOWLY, HOME = 2, 7
 
 
 class SuggestionTests(ConsumingTestCase):
-    """
-    C{suggestWhichBrokerId}.
-    """
+    """C{suggestWhichBrokerId}."""
 
     def start(
         self, *, slave: bool = False, slave_read: bool = True, check_in_slave: bool = False
     ) -> Consuming:
-        """
-        A broker with messages half of which memory holds, and a group with ids of its own.
-        """
+        """A broker with messages half of which memory holds, and a group with ids of its own."""
         self.broker = self.consuming(
             store={"settings": {"file_size": 4096}},
             slave=slave,
@@ -68,15 +62,12 @@ class SuggestionTests(ConsumingTestCase):
         return self.broker
 
     def suggested(self, command: Command) -> tuple[str | None, int]:
-        """
-        How a pull goes that is answered at once, and where it sends its consumer.
-        """
+        """How a pull goes that is answered at once, and where it sends its consumer."""
         answer = self.ask(self.peer, command)
         return answer.remark, int(answer.ext["suggestWhichBrokerId"])
 
     def test_found(self) -> None:
-        """
-        Whoever lags goes where its group wants it to, until it has caught up; on a master as
+        """Whoever lags goes where its group wants it to, until it has caught up; on a master as
         on a slave, which so sends it back.
         """
         for slave, slave_read in product((False, True), repeat=2):
@@ -86,9 +77,7 @@ class SuggestionTests(ConsumingTestCase):
             self.assertEqual(self.suggested(pull(COUNT - 2)), ("FOUND", home))
 
     def test_where_it_stops(self) -> None:
-        """
-        It is the last message looked at that counts, wanted or not.
-        """
+        """It is the last message looked at that counts, wanted or not."""
         self.start()
         self.assertEqual(self.suggested(pull(0, max_msg_nums=1)), ("FOUND", SLOWLY))
         self.assertEqual(self.suggested(pull(COUNT // 2, max_msg_nums=COUNT)), ("FOUND", HOME))
@@ -96,9 +85,7 @@ class SuggestionTests(ConsumingTestCase):
         self.assertEqual(self.suggested(pull(0, subscription="B")), (none, HOME))
 
     def test_to_the_byte(self) -> None:
-        """
-        A consumer lags if its last message begins more than so many bytes before the end.
-        """
+        """A consumer lags if its last message begins more than so many bytes before the end."""
         broker = self.start()
         unit = broker.store.queues.get(TOPIC, 0)
         assert unit is not None
@@ -110,8 +97,7 @@ class SuggestionTests(ConsumingTestCase):
             self.assertEqual(self.suggested(pull(5, max_msg_nums=1)), ("FOUND", wanted))
 
     def test_nothing_found(self) -> None:
-        """
-        So is said in all other answers: there is nothing yet, the offset has moved, or what it
+        """So is said in all other answers: there is nothing yet, the offset has moved, or what it
         asks for was deleted.
         """
         for slave in (False, True):
@@ -124,9 +110,7 @@ class SuggestionTests(ConsumingTestCase):
             self.assertEqual(self.suggested(pull(0)), ("MESSAGE_WAS_REMOVING", SLOWLY))
 
     def test_held(self) -> None:
-        """
-        An answer that had to wait says it as well, whether or not anything came.
-        """
+        """An answer that had to wait says it as well, whether or not anything came."""
         for slave in (False, True):
             self.start(slave=slave)
             self.peer.send(pull(COUNT, sys_flag=SUSPEND))
@@ -143,9 +127,7 @@ class SuggestionTests(ConsumingTestCase):
             self.assertEqual(answer.ext["suggestWhichBrokerId"], str(HOME))
 
     def test_uncertain(self) -> None:
-        """
-        A slave that may be behind sends a consumer home, at once or after a second.
-        """
+        """A slave that may be behind sends a consumer home, at once or after a second."""
         self.start(slave=True)
         again = pull(COUNT + 9, sys_flag=SUSPEND)
         self.assertEqual(self.suggested(again), ("OFFSET_OVERFLOW_BADLY", HOME))
@@ -157,9 +139,7 @@ class SuggestionTests(ConsumingTestCase):
         self.assertEqual(answer.ext["suggestWhichBrokerId"], str(HOME))
 
     def test_not_of_other_groups(self) -> None:
-        """
-        A group that nobody changed goes to 1, and back to 0.
-        """
+        """A group that nobody changed goes to 1, and back to 0."""
         self.start()
         other = {"consumer_group": "other"}
         self.assertEqual(self.suggested(pull(0, **other)), ("FOUND", 1))
@@ -167,21 +147,16 @@ class SuggestionTests(ConsumingTestCase):
 
 
 class MemoryTests(BrokerTestCase):
-    """
-    What memory holds.
-    """
+    """What memory holds."""
 
     def suggested(self) -> str:
-        """
-        Where a consumer is sent that begins at the first of some messages.
-        """
+        """Where a consumer is sent that begins at the first of some messages."""
         answer = self.client().ask(RequestCode.PULL_MESSAGE, pull(0, max_msg_nums=1).ext)
         assert answer is not None and answer.code == 0, answer
         return answer.ext["suggestWhichBrokerId"]
 
     def test_at_run_time(self) -> None:
-        """
-        How much it is, and whether slaves are read, is changed while the broker runs; 0 goes by
+        """How much it is, and whether slaves are read, is changed while the broker runs; 0 goes by
         the machine's memory again.
         """
         broker = self.broker()
@@ -206,14 +181,10 @@ class MemoryTests(BrokerTestCase):
 
 
 class UntoldTests(ConsumingTestCase):
-    """
-    A slave whose tables are behind its log.
-    """
+    """A slave whose tables are behind its log."""
 
     def setUp(self) -> None:
-        """
-        It has messages of a topic, and of a queue, that it has not heard of.
-        """
+        """It has messages of a topic, and of a queue, that it has not heard of."""
         self.broker = self.consuming(slave=True)
         self.broker.put(b"one", topic="Untold")
         self.broker.put(b"two", queue_id=6)
@@ -221,8 +192,7 @@ class UntoldTests(ConsumingTestCase):
         self.peer = self.broker.peer()
 
     def test_pull(self) -> None:
-        """
-        They can be read, and what comes to them wakes who waits; what it has nothing of is not
+        """They can be read, and what comes to them wakes who waits; what it has nothing of is not
         there.
         """
         self.assertEqual(bodies(self.ask(self.peer, pull(topic="Untold"))), [b"one"])
@@ -239,15 +209,12 @@ class UntoldTests(ConsumingTestCase):
             self.assertEqual(self.ask(self.peer, pull(**more)).code, code)
 
     def test_shut(self) -> None:
-        """
-        What may not be read is not.
-        """
+        """What may not be read is not."""
         self.broker.topics.put(TopicConfig(topic_name=TOPIC, perm=2))
         self.assertEqual(self.ask(self.peer, pull(queue_id=6)).code, ResponseCode.NO_PERMISSION)
 
     def test_commit(self) -> None:
-        """
-        Consumers say there how far they are, even further than the slave is, in a group that it
+        """Consumers say there how far they are, even further than the slave is, in a group that it
         may not make; and are told.
         """
         self.broker.groups._auto_create = False
@@ -263,9 +230,7 @@ class UntoldTests(ConsumingTestCase):
             self.assertEqual(self.ask(self.peer, commit(**{"offset": 1, **more})).code, code, more)
 
     def test_kept(self) -> None:
-        """
-        What was said to a slave is there after its restart.
-        """
+        """What was said to a slave is there after its restart."""
         self.ask(self.peer, commit(1, topic="Untold"))
         self.broker.clock.advance(5)
         files = CheckedTables(self.broker.store.settings.root)
@@ -274,9 +239,7 @@ class UntoldTests(ConsumingTestCase):
         self.assertEqual(again.get(GROUP, "Untold", 0), 1)
 
     def test_on_a_master(self) -> None:
-        """
-        A master knows its topics.
-        """
+        """A master knows its topics."""
         self.broker = self.consuming()
         self.broker.put(b"one", topic="Untold")
         self.broker.dispatch()

@@ -1,6 +1,4 @@
-"""
-Delayed messages: delivered on time, in order, and not twice.
-"""
+"""Delayed messages: delivered on time, in order, and not twice."""
 
 from __future__ import annotations
 
@@ -37,14 +35,10 @@ LEVELS = "1s 2s 1m"
 
 
 class ScheduleTestCase(BrokerTestCase):
-    """
-    A master with delays of a second, two, and a minute.
-    """
+    """A master with delays of a second, two, and a minute."""
 
     def begin(self, *, sizes: dict[str, Any] | None = None, **settings: Any) -> Broker:
-        """
-        Open the store, and deliver.
-        """
+        """Open the store, and deliver."""
         broker = self.broker(sizes={"delay_levels": LEVELS} | (sizes or {}), **settings)
         self.jump = 0
         broker.store.now_ms = lambda: NOW + round(self.clock.seconds() * 1000) + self.jump
@@ -53,69 +47,51 @@ class ScheduleTestCase(BrokerTestCase):
         return broker
 
     def again(self, **settings: Any) -> Broker:
-        """
-        Stop it cleanly, and begin anew.
-        """
+        """Stop it cleanly, and begin anew."""
         self.successResultOf(self.serving.schedule.stop())
         self.close_store(self.serving.store)
         return self.begin(**settings)
 
     def later(self, body: bytes, level: int = 1, topic: str = "T", **more: Any) -> None:
-        """
-        Send one that is to come later.
-        """
+        """Send one that is to come later."""
         ext = sending(topic, properties={"DELAY": str(level), "TAGS": "A"}, **more)
         answer = self.client().ask(SEND_V2, ext, body)
         if answer is not None:
             self.assertEqual(answer.code, 0, answer.remark)
 
     def passes(self, seconds: float) -> None:
-        """
-        Let time pass, each millisecond by itself.
-        """
+        """Let time pass, each millisecond by itself."""
         self.clock.pump([0.001] * round(seconds * 1000))
 
     def skips(self, seconds: float) -> None:
-        """
-        Let time pass in larger steps.
-        """
+        """Let time pass in larger steps."""
         self.clock.pump([0.05] * round(seconds * 20))
         self.passes(0.01)
 
     def got(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """
-        All that a queue has.
-        """
+        """All that a queue has."""
         lookup = self.serving.lookup
         first, end = lookup.bounds(topic, queue_id) or (0, 0)
         records = [lookup.by_queue_offset(topic, queue_id, n) for n in range(first, end)]
         return [record.body for record in records if record is not None]
 
     def offsets(self) -> dict[int, int]:
-        """
-        What request 45 says.
-        """
+        """What request 45 says."""
         answer = self.client().ask(RequestCode.GET_ALL_DELAY_OFFSET)
         assert answer is not None
         return read(DelayOffsets, answer.body).offset_table
 
     def written(self) -> dict[int, int]:
-        """
-        What is on the disk.
-        """
+        """What is on the disk."""
         found = json_table.read(self.table("delayOffset.json"))
         return {} if found is None else found["offsetTable"]
 
 
 class DeliveryTests(ScheduleTestCase):
-    """
-    What comes when.
-    """
+    """What comes when."""
 
     def test_on_time(self) -> None:
-        """
-        A message is stored in its queue at the millisecond it is due.
-        """
+        """A message is stored in its queue at the millisecond it is due."""
         self.begin()
         self.passes(0.5)
         self.later(b"hello")
@@ -126,9 +102,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertIn(self.record("T").store_timestamp - NOW, (1500, 1501))
 
     def test_nobody_polls(self) -> None:
-        """
-        Nothing wakes for levels without messages, and little for one that waits.
-        """
+        """Nothing wakes for levels without messages, and little for one that waits."""
         self.begin()
         self.passes(0.1)
         self.assertEqual(self.timers(), [])
@@ -138,16 +112,12 @@ class DeliveryTests(ScheduleTestCase):
         self.assertGreater(timer.getTime() - self.clock.seconds(), 0.8)
 
     def timers(self) -> list[DelayedCall]:
-        """
-        What the schedule waits for.
-        """
+        """What the schedule waits for."""
         calls = self.clock.getDelayedCalls()
         return [call for call in calls if "Schedule." in getattr(call.func, "__qualname__", "")]
 
     def test_order(self) -> None:
-        """
-        A shorter delay overtakes a longer one; one level keeps its order.
-        """
+        """A shorter delay overtakes a longer one; one level keeps its order."""
         self.begin()
         for body, level in ((b"1", 2), (b"2", 1), (b"3", 1), (b"4", 2)):
             self.later(body, level)
@@ -156,9 +126,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"2", b"3", b"1", b"4"])
 
     def test_not_at_once(self) -> None:
-        """
-        A delay of 0 or below is none; one above the highest is the highest.
-        """
+        """A delay of 0 or below is none; one above the highest is the highest."""
         self.begin()
         for level in (0, -3):
             self.later(b"now", level)
@@ -169,9 +137,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"now", b"now", b"then"])
 
     def test_copy(self) -> None:
-        """
-        What is delivered is what was sent: to its own queue, with its own tags.
-        """
+        """What is delivered is what was sent: to its own queue, with its own tags."""
         self.begin()
         self.later(b"hello", queue_id=3, flag=7, sys_flag=1, reconsume_times=2)
         waiting = self.record(SCHEDULE_TOPIC)
@@ -199,9 +165,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertEqual(delivered[2], sent[2], "tags codes")
 
     def test_many(self) -> None:
-        """
-        Thousands that are due together all come, in their order.
-        """
+        """Thousands that are due together all come, in their order."""
         self.begin()
         sent = [b"%d" % n for n in range(2500)]
         for body in sent:
@@ -210,9 +174,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertEqual(self.got(), sent)
 
     def test_retry(self) -> None:
-        """
-        A message that was sent back comes again in its group's retry topic.
-        """
+        """A message that was sent back comes again in its group's retry topic."""
         self.begin()
         answer = self.client().ask(SEND_V2, sending("T"), b"hello")
         assert answer is not None
@@ -224,9 +186,7 @@ class DeliveryTests(ScheduleTestCase):
         self.assertEqual(self.record("%RETRY%g").reconsume_times, 1)
 
     def test_slave(self) -> None:
-        """
-        A slave delivers nothing.
-        """
+        """A slave delivers nothing."""
         self.begin()
         self.later(b"x")
         self.passes(0.01)
@@ -239,14 +199,10 @@ class DeliveryTests(ScheduleTestCase):
 
 
 class OffsetTests(ScheduleTestCase):
-    """
-    How far each level is, over restarts.
-    """
+    """How far each level is, over restarts."""
 
     def test_clean_restart(self) -> None:
-        """
-        After a clean stop nothing comes twice, and what was not due yet comes.
-        """
+        """After a clean stop nothing comes twice, and what was not due yet comes."""
         self.begin()
         self.later(b"1")
         self.passes(0.5)
@@ -258,9 +214,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1", b"2"])
 
     def test_overdue(self) -> None:
-        """
-        What became due while nobody was there comes at once.
-        """
+        """What became due while nobody was there comes at once."""
         self.begin()
         self.later(b"1")
         self.passes(0.1)
@@ -270,9 +224,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1"])
 
     def test_written(self) -> None:
-        """
-        Offsets are on the disk soon, in a stock broker's form, with where the log has to end.
-        """
+        """Offsets are on the disk soon, in a stock broker's form, with where the log has to end."""
         self.begin()
         self.later(b"1")
         self.later(b"2", 2)
@@ -283,9 +235,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(read(DelayOffsets, text.encode()).log_end, self.serving.store.log.end)
 
     def test_log_first(self) -> None:
-        """
-        An offset is not on the disk before the copies it speaks of.
-        """
+        """An offset is not on the disk before the copies it speaks of."""
         broker = self.begin()
         self.later(b"1")
         self.skips(3)
@@ -296,9 +246,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.written(), {1: 1})
 
     def test_crash(self) -> None:
-        """
-        After a crash nothing is lost; what was delivered in the last two seconds comes again.
-        """
+        """After a crash nothing is lost; what was delivered in the last two seconds comes again."""
         broker = self.begin()
         for n in range(10):
             self.later(b"%d" % n)
@@ -313,9 +261,8 @@ class OffsetTests(ScheduleTestCase):
         self.assertLessEqual(len(got), 13)
 
     def test_too_far(self) -> None:
-        """
-        An offset that a longer log has the copies for goes back to the first message that has none
-        here, one below its begin forward.
+        """An offset that a longer log has the copies for goes back to the first message that has
+        none here, one below its begin forward.
         """
         self.begin()
         self.later(b"1")
@@ -336,9 +283,8 @@ class OffsetTests(ScheduleTestCase):
         self.assertIn("kept", self.table("delayOffset.json").read_text())
 
     def test_newer_than_the_log(self) -> None:
-        """
-        What a table calls delivered is delivered if its copy is not in the log: the table is of a
-        node that had more, or of a later moment.
+        """What a table calls delivered is delivered if its copy is not in the log: the table is of
+        a node that had more, or of a later moment.
         """
         broker = self.begin()
         self.later(b"1")
@@ -360,9 +306,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1", b"2"])
 
     def test_adopted(self) -> None:
-        """
-        A slave takes a master's offsets over, never back, and tells them on.
-        """
+        """A slave takes a master's offsets over, never back, and tells them on."""
         broker = self.begin(slave=True)
         broker.schedule.adopt(DelayOffsets(offset_table={1: 7, 2: 3}))
         broker.schedule.adopt(DelayOffsets(offset_table={1: 5, 3: 1}))
@@ -373,8 +317,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertNotIn(LOG_END, self.table("delayOffset.json").read_text())
 
     def test_adopted_later(self) -> None:
-        """
-        A master's offsets count once its copies are here: else a slave that takes over would
+        """A master's offsets count once its copies are here: else a slave that takes over would
         leave messages out.
         """
         self.begin()
@@ -398,9 +341,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.offsets(), {1: 1})
 
     def test_stock_master(self) -> None:
-        """
-        A store of a stock master goes on where that one was.
-        """
+        """A store of a stock master goes on where that one was."""
         for version in golden.VERSIONS:
             self.root = golden.store(version)
             self.jump = 0
@@ -422,22 +363,16 @@ class OffsetTests(ScheduleTestCase):
             )
 
     def pending(self) -> dict[str, int]:
-        """
-        How many messages wait, by level.
-        """
+        """How many messages wait, by level."""
         levels = self.serving.schedule.status()["levels"]
         return {number: level["pending"] for number, level in levels.items()}
 
 
 class FailureTests(ScheduleTestCase):
-    """
-    Writes that wait, and such that fail.
-    """
+    """Writes that wait, and such that fail."""
 
     def test_waits_like_any_write(self) -> None:
-        """
-        The offset moves when replicas have the message, not when it is stored.
-        """
+        """The offset moves when replicas have the message, not when it is stored."""
         self.begin()
         self.later(b"1")
         waiting: Deferred[PutStatus] = Deferred()
@@ -450,9 +385,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.offsets(), {1: 1})
 
     def test_in_order(self) -> None:
-        """
-        It moves over what is delivered in order.
-        """
+        """It moves over what is delivered in order."""
         self.begin()
         waits: list[Deferred[PutStatus]] = [Deferred() for _ in range(3)]
         for n in range(3):
@@ -471,9 +404,7 @@ class FailureTests(ScheduleTestCase):
             self.assertEqual(self.offsets().get(1, 0), offset)
 
     def test_stored_is_delivered(self) -> None:
-        """
-        A message that is in the log is delivered, whatever its replicas say.
-        """
+        """A message that is in the log is delivered, whatever its replicas say."""
         self.begin()
         for n, status in enumerate(PutStatus):
             self.later(b"%d" % n)
@@ -484,9 +415,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"%d" % n for n in range(len(PutStatus))])
 
     def test_not_stored(self) -> None:
-        """
-        One that could not be stored is tried again until it can, and comes once.
-        """
+        """One that could not be stored is tried again until it can, and comes once."""
         broker = self.begin()
         self.later(b"1")
         self.passes(0.01)
@@ -498,9 +427,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1"])
 
     def test_disk_failed(self) -> None:
-        """
-        After a failed fsync the offset stays: the next start delivers again.
-        """
+        """After a failed fsync the offset stays: the next start delivers again."""
         self.begin()
         self.later(b"1")
         self.passes(0.01)
@@ -514,9 +441,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1"])
 
     def test_bounded(self) -> None:
-        """
-        No more than a window of a level's messages waits; the rest follows.
-        """
+        """No more than a window of a level's messages waits; the rest follows."""
         self.begin()
         for n in range(WINDOW + 5):
             self.later(b"%d" % n)
@@ -540,9 +465,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(len(self.got()), WINDOW + 5)
 
     def test_stop_in_flight(self) -> None:
-        """
-        A stop waits for what is under way, and counts it.
-        """
+        """A stop waits for what is under way, and counts it."""
         broker = self.begin()
         self.later(b"1")
         self.later(b"2", 2)
@@ -559,9 +482,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1"], "nothing after the stop")
 
     def test_undeliverable(self) -> None:
-        """
-        What does not say where it belongs, or where nobody may send, holds nothing up.
-        """
+        """What does not say where it belongs, or where nobody may send, holds nothing up."""
         broker = self.begin()
         for given in (
             {},
@@ -579,9 +500,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(broker.schedule.status()["undeliverable"], 6)
 
     def test_too_large(self) -> None:
-        """
-        Neither does one the store takes no more.
-        """
+        """Neither does one the store takes no more."""
         self.begin()
         self.later(b"large" * 1000)
         self.later(b"small")
@@ -592,9 +511,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.serving.schedule.status()["undeliverable"], 1)
 
     def test_deleted(self) -> None:
-        """
-        What went with its part of the log is passed over.
-        """
+        """What went with its part of the log is passed over."""
         broker = self.begin(sizes={"file_size": 8192, "max_message_size": 4000})
         self.later(b"old", 3)
         for _ in range(20):
@@ -608,9 +525,7 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.offsets(), {3: 2})
 
     def delayed(self, given: dict[str, str]) -> Message:
-        """
-        A message that waits, with any properties.
-        """
+        """A message that waits, with any properties."""
         return Message(
             topic=SCHEDULE_TOPIC,
             queue_id=0,
@@ -623,14 +538,10 @@ class FailureTests(ScheduleTestCase):
 
 
 class ClockTests(ScheduleTestCase):
-    """
-    A wall clock that is set while messages wait.
-    """
+    """A wall clock that is set while messages wait."""
 
     def test_set_back(self) -> None:
-        """
-        After a step back of an hour what waits comes after its delay, not after an hour.
-        """
+        """After a step back of an hour what waits comes after its delay, not after an hour."""
         self.begin()
         self.later(b"1")
         self.passes(0.5)
@@ -641,9 +552,7 @@ class ClockTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"1"])
 
     def test_sent_meanwhile(self) -> None:
-        """
-        What is sent while the clock is behind comes after its delay too, each by itself.
-        """
+        """What is sent while the clock is behind comes after its delay too, each by itself."""
         self.begin()
         self.later(b"0")
         self.passes(1.1)
@@ -656,9 +565,7 @@ class ClockTests(ScheduleTestCase):
             self.assertEqual(len(self.got()), n + 1, "not late")
 
     def test_sent_before_a_restart(self) -> None:
-        """
-        After a restart too nothing waits longer than its delay.
-        """
+        """After a restart too nothing waits longer than its delay."""
         self.begin()
         for n in range(3):
             self.later(b"%d" % n)
@@ -671,9 +578,7 @@ class ClockTests(ScheduleTestCase):
         self.assertEqual(len(self.got()), 3)
 
     def test_set_forward(self) -> None:
-        """
-        After a step forward what is due by the new time comes within a second.
-        """
+        """After a step forward what is due by the new time comes within a second."""
         self.begin()
         self.later(b"1", 3)
         self.passes(0.1)
@@ -683,14 +588,10 @@ class ClockTests(ScheduleTestCase):
 
 
 class StatusTests(ScheduleTestCase):
-    """
-    What an operator sees.
-    """
+    """What an operator sees."""
 
     def test_levels(self) -> None:
-        """
-        Of each level that has messages: offset, how many wait, and when the next one is due.
-        """
+        """Of each level that has messages: offset, how many wait, and when the next one is due."""
         broker = self.begin()
         self.later(b"1")
         self.later(b"2", 3)
@@ -709,9 +610,7 @@ class StatusTests(ScheduleTestCase):
         self.assertLessEqual(found["lateMillis"]["max"], 1)
 
     def test_lateness(self) -> None:
-        """
-        Messages that were overdue when the broker was started do not count as late.
-        """
+        """Messages that were overdue when the broker was started do not count as late."""
         self.begin()
         self.later(b"1")
         self.passes(0.1)
@@ -725,14 +624,10 @@ class StatusTests(ScheduleTestCase):
 
 
 class StockCopyTests(ScheduleTestCase):
-    """
-    Beside what stock brokers delivered.
-    """
+    """Beside what stock brokers delivered."""
 
     def test_copies(self) -> None:
-        """
-        Ours of the same message is theirs, but for its place and time.
-        """
+        """Ours of the same message is theirs, but for its place and time."""
         messages = Messages(HOST, "C", DelayLevels.parse(LEVELS))
         compared = 0
         for version in golden.VERSIONS:
@@ -784,9 +679,7 @@ def _records(root: Any) -> list[Record]:
 
 
 class _Puts:
-    """
-    A writer of a test's own.
-    """
+    """A writer of a test's own."""
 
     def __init__(self, put: Any) -> None:
         self.put = put

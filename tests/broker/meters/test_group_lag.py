@@ -1,6 +1,4 @@
-"""
-How far groups are behind, and what it costs to say so.
-"""
+"""How far groups are behind, and what it costs to say so."""
 
 from __future__ import annotations
 
@@ -18,16 +16,13 @@ TOPICS = "T0", "T1", "T2"
 
 
 class GroupLagTests(BrokerTestCase):
-    """
-    L{GroupLags<rmqha.broker.meters.group_lag.GroupLags>} of three topics of four queues with five
-    messages each, one message a second, that one group reads; one look may read as many queues as
-    one topic has, and the record of the log that is the oldest there.
+    """L{GroupLags<rmqha.broker.meters.group_lag.GroupLags>} of three topics of four queues with
+    five messages each, one message a second, that one group reads; one look may read as many queues
+    as one topic has, and the record of the log that is the oldest there.
     """
 
     def setUp(self) -> None:
-        """
-        Topics with messages, and a group at their beginning.
-        """
+        """Topics with messages, and a group at their beginning."""
         super().setUp()
         self.patch(group_lag, "READS", QUEUES + 1)
         serving = self.broker()
@@ -51,9 +46,7 @@ class GroupLagTests(BrokerTestCase):
     def counted(
         self, unit: Callable[[ConsumeQueue, int], tuple[int, int, int] | None]
     ) -> Callable[[ConsumeQueue, int], tuple[int, int, int] | None]:
-        """
-        A reading of a queue that is counted.
-        """
+        """A reading of a queue that is counted."""
 
         def counting(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
             self.reads += 1
@@ -62,24 +55,18 @@ class GroupLagTests(BrokerTestCase):
         return counting
 
     def go(self, offset: int) -> None:
-        """
-        The group comes to an offset in all queues.
-        """
+        """The group comes to an offset in all queues."""
         for topic in TOPICS:
             for queue_id in range(QUEUES):
                 self.offsets.commit("cg", topic, queue_id, offset, "test:1")
 
     def look(self) -> dict[str, GroupLag]:
-        """
-        How far the group is, by topic.
-        """
+        """How far the group is, by topic."""
         found = [each for each in self.serving.lags.each(lambda _: False) if each is not None]
         return {topic: lag for topic, _, lag in found}
 
     def since(self) -> list[float | None]:
-        """
-        When the oldest of each topic was stored, in seconds after the first of all.
-        """
+        """When the oldest of each topic was stored, in seconds after the first of all."""
         found = self.look()
         return [
             None if (since := found[topic].since) is None else (since - NOW) / 1000
@@ -87,8 +74,7 @@ class GroupLagTests(BrokerTestCase):
         ]
 
     def test_bounded(self) -> None:
-        """
-        A look reads so many queues and no more, the rest is looked up soon after, and the look
+        """A look reads so many queues and no more, the rest is looked up soon after, and the look
         then knows everything and reads nothing.
         """
         self.assertEqual(self.since(), [0, None, None])
@@ -99,8 +85,8 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(self.reads, 3 * QUEUES)
 
     def test_moved(self) -> None:
-        """
-        Groups that a look leaves out are told as they were before; their messages are counted.
+        """Groups that a look leaves out are told as they were before; their messages are
+        counted.
         """
         self.look()
         self.clock.pump([1.0] * 2)
@@ -111,9 +97,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(self.since(), [12, 16, 20])
 
     def test_one_queue(self) -> None:
-        """
-        Only queues in which the group has moved are read.
-        """
+        """Only queues in which the group has moved are read."""
         self.look()
         self.clock.pump([1.0] * 2)
         self.reads = 0
@@ -124,9 +108,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(self.reads, 3)
 
     def test_log_counts(self) -> None:
-        """
-        The record of the log is a read too: a look that has none left for it reads nothing.
-        """
+        """The record of the log is a read too: a look that has none left for it reads nothing."""
         self.patch(group_lag, "READS", QUEUES)
         self.assertEqual(self.since(), [None] * len(TOPICS))
         self.assertEqual(self.reads, 0)
@@ -134,9 +116,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(self.since(), [0, 4, 8])
 
     def test_many_queues(self) -> None:
-        """
-        Neither a look nor the work after it reads more than some queues of a topic in one go.
-        """
+        """Neither a look nor the work after it reads more than some queues of a topic in one go."""
         self.patch(group_lag, "QUEUES_A_STEP", 2)
         self.patch(group_lag, "READS", 0)
 
@@ -155,9 +135,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual((most, self.reads), (2, 2 * len(TOPICS) * QUEUES))
 
     def test_no_claim(self) -> None:
-        """
-        An age that is not known yet is no sample; that of nothing is 0.
-        """
+        """An age that is not known yet is no sample; that of nothing is 0."""
         for queue_id in range(QUEUES):
             self.offsets.commit("cg", "T2", queue_id, 5, "test:1")
         now = int(self.clock.seconds() * 1000)
@@ -169,9 +147,7 @@ class GroupLagTests(BrokerTestCase):
         self.assertEqual(found, {"T0": now, "T2": 0})
 
     def test_gone(self) -> None:
-        """
-        A topic that is deleted before its groups were looked up is passed over.
-        """
+        """A topic that is deleted before its groups were looked up is passed over."""
         self.look()
         self.serving.topics.delete("T1")
         self.clock.pump([1.0] * 2)

@@ -1,6 +1,4 @@
-"""
-How long writes take, as administrators are shown it.
-"""
+"""How long writes take, as administrators are shown it."""
 
 from __future__ import annotations
 
@@ -20,32 +18,24 @@ RESULT = PutResult(PutStatus.FLUSH_SLAVE_TIMEOUT, Receipt(0, 100, 0, "id"))
 
 
 class TimedPutsTests(SynchronousTestCase):
-    """
-    A writer that is watched.
-    """
+    """A writer that is watched."""
 
     def setUp(self) -> None:
-        """
-        A writer that does what the test says.
-        """
+        """A writer that does what the test says."""
         self.clock = Clock()
         self.outcome: Any = succeed(RESULT)
         self.asked: list[Any] = []
         self.puts = TimedPuts(self, self.clock.seconds, PutTimes())
 
     def put(self, message: Any, *, batch: bool = False, wait: bool = True) -> Deferred[PutResult]:
-        """
-        The writer's side.
-        """
+        """The writer's side."""
         self.asked.append((message, batch, wait))
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def test_waited(self) -> None:
-        """
-        A write takes until it is answered, whatever the answer is.
-        """
+        """A write takes until it is answered, whatever the answer is."""
         self.outcome = Deferred()
         stored = self.puts.put("message", batch=True, wait=False)
         self.assertEqual(self.asked, [("message", True, False)])
@@ -57,9 +47,7 @@ class TimedPutsTests(SynchronousTestCase):
         self.assertEqual(self.puts.times.results(), {PutStatus.FLUSH_SLAVE_TIMEOUT: 1})
 
     def test_failed(self) -> None:
-        """
-        What was not stored, and what nobody knows of, is counted.
-        """
+        """What was not stored, and what nobody knows of, is counted."""
         self.outcome = NotWritable("full", "no room")
         self.assertRaises(NotWritable, self.puts.put, "message")
         self.outcome = Deferred()

@@ -1,6 +1,4 @@
-"""
-What real clients sent to a real broker, sent to ours: the answers are the same.
-"""
+"""What real clients sent to a real broker, sent to ours: the answers are the same."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ NEWER = frozenset({"batchUniqId", "recallHandle", "transactionId"})
 
 
 def sends(recording: str) -> Iterator[tuple[CapturedFrame, CapturedFrame | None]]:
-    """
-    Messages sent to the master, each with its answer; a one-way message has none.
-    """
+    """Messages sent to the master, each with its answer; a one-way message has none."""
     answers = {
         (frame.note["conn"], frame.note["opaque"]): frame
         for frame in frames(recording)
@@ -35,22 +31,17 @@ def sends(recording: str) -> Iterator[tuple[CapturedFrame, CapturedFrame | None]
 
 
 def decoded(frame: CapturedFrame) -> Command:
-    """
-    What a frame says.
-    """
+    """What a frame says."""
     (command,) = FrameDecoder().receive(frame.raw)
     return command
 
 
 class CaptureTests(BrokerTestCase):
-    """
-    Recorded requests, answered by us.
-    """
+    """Recorded requests, answered by us."""
 
     def test_sends(self) -> None:
-        """
-        Every message is answered as the Java broker answered it: code, fields, queue, region, and
-        how many ids.  Only timer messages are refused, which 4.9.7 delivers at once.
+        """Every message is answered as the Java broker answered it: code, fields, queue, region,
+        and how many ids.  Only timer messages are refused, which 4.9.7 delivers at once.
         """
         self.broker(name="rem-a", cluster="RemCluster", topic_queues=8)
         client = self.client()
@@ -73,17 +64,13 @@ class CaptureTests(BrokerTestCase):
         self.assertGreater(count, 150)
 
     def replayed(self, client: Client, request: CapturedFrame) -> Command | None:
-        """
-        Our answer to a recorded request.
-        """
+        """Our answer to a recorded request."""
         client.connection.dataReceived(request.raw)
         answers = client.heard()
         return answers[0] if answers else None
 
     def compare(self, ours: Command, expected: CapturedFrame, where: str) -> None:
-        """
-        Two answers differ in nothing but places and times.
-        """
+        """Two answers differ in nothing but places and times."""
         theirs = decoded(expected)
         self.assertEqual((ours.code, ours.opaque), (theirs.code, theirs.opaque), where)
         self.assertEqual(set(ours.ext), set(theirs.ext) - NEWER, where)

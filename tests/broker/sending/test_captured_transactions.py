@@ -1,6 +1,4 @@
-"""
-The transactions of recorded producers, sent again: each ends as its producer wanted, once.
-"""
+"""The transactions of recorded producers, sent again: each ends as its producer wanted, once."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ from tests.support.frames import CapturedFrame, frames
 
 
 class TransactionTests(BrokerTestCase):
-    """
-    Four transactions: committed, rolled back, and two settled only when they are asked about.
-    """
+    """Four transactions: committed, rolled back, and two settled only when they are asked about."""
 
     def replay(self, version: str) -> None:
-        """
-        Send what was sent, and compare what comes.
-        """
+        """Send what was sent, and compare what comes."""
         recording = [
             frame for frame in frames(f"client-transaction-{version}") if frame.request_code != 105
         ]
@@ -61,8 +55,7 @@ class TransactionTests(BrokerTestCase):
         self.assertEqual(sorted(stored), ["commit", "unknown-then-commit"])
 
     def halves(self, client: Client, recording: list[CapturedFrame]) -> dict[str, tuple[str, str]]:
-        """
-        Send the half messages.
+        """Send the half messages.
 
         @return: Where each one is, by its unique key: offsets in its queue and in the log.
         """
@@ -88,9 +81,7 @@ class TransactionTests(BrokerTestCase):
         return places
 
     def end(self, client: Client, frame: CapturedFrame, places: dict[str, tuple[str, str]]) -> None:
-        """
-        Say what the producer said, of the places here.
-        """
+        """Say what the producer said, of the places here."""
         command: Command = FrameDecoder().receive(frame.raw)[0]
         table, log = places[command.ext["msgId"]]
         command.ext |= {"tranStateTableOffset": table, "commitLogOffset": log}
@@ -99,9 +90,7 @@ class TransactionTests(BrokerTestCase):
         self.clock.advance(0.01)
 
     def compare(self, questions: dict[str, Command], recording: list[CapturedFrame]) -> None:
-        """
-        Hold the questions against those that were asked.
-        """
+        """Hold the questions against those that were asked."""
         stock = {
             frame.ext["msgId"]: frame
             for frame in recording
@@ -122,13 +111,9 @@ class TransactionTests(BrokerTestCase):
             self.assertEqual(mine.properties.keys() - optional, other.properties.keys() - optional)
 
     def test_4(self) -> None:
-        """
-        Java 4.9.7.
-        """
+        """Java 4.9.7."""
         self.replay("4.9.7")
 
     def test_5(self) -> None:
-        """
-        Java 5.3.3.
-        """
+        """Java 5.3.3."""
         self.replay("5.3.3")

@@ -1,6 +1,4 @@
-"""
-Sending: what is checked in which order, what is stored, and what is answered.
-"""
+"""Sending: what is checked in which order, what is stored, and what is answered."""
 
 from __future__ import annotations
 
@@ -30,14 +28,10 @@ ALWAYS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
 class SendTests(BrokerTestCase):
-    """
-    Messages that are taken.
-    """
+    """Messages that are taken."""
 
     def test_answer(self) -> None:
-        """
-        The answer says where the message is.
-        """
+        """The answer says where the message is."""
         self.broker()
         answer = self.client().ask(SEND_V2, sending("T", queue_id=2), b"hello")
         self.assertEqual(answer.code, 0)
@@ -52,9 +46,7 @@ class SendTests(BrokerTestCase):
         )
 
     def test_record(self) -> None:
-        """
-        The record says what the client said, who it was, and where it is stored.
-        """
+        """The record says what the client said, who it was, and where it is stored."""
         self.broker()
         ext = sending("T", queue_id=1, flag=7, reconsume_times=2, sys_flag=0x301)
         self.client().ask(SEND_V2, ext, b"hello")
@@ -67,17 +59,14 @@ class SendTests(BrokerTestCase):
         self.assertEqual(record.raw_properties, b"UNIQ_KEY\x01U1\x02TAGS\x01A\x02CLUSTER\x01C\x02")
 
     def test_old_code(self) -> None:
-        """
-        Request 10 says the same by long names.
-        """
+        """Request 10 says the same by long names."""
         self.broker()
         answer = self.client().ask(SEND, long_names(sending("T")), b"hello")
         self.assertEqual((answer.code, answer.ext["queueOffset"]), (0, "0"))
         self.assertEqual(self.record("T").body, b"hello")
 
     def test_sys_flag(self) -> None:
-        """
-        Of a client's bits only those of the compression are stored: others would make the record
+        """Of a client's bits only those of the compression are stored: others would make the record
         unreadable or the message invisible.
         """
         self.broker()
@@ -85,18 +74,14 @@ class SendTests(BrokerTestCase):
         self.assertEqual(self.record("T").sys_flag, 0x701)
 
     def test_multi_tags(self) -> None:
-        """
-        The topic decides whether a message has several tags.
-        """
+        """The topic decides whether a message has several tags."""
         broker = self.broker()
         broker.topics.put(TopicConfig(topic_name="M", topic_filter_type="MULTI_TAG"))
         self.client().ask(SEND_V2, sending("M"), b"x")
         self.assertEqual(self.record("M").sys_flag, 2)
 
     def test_any_queue(self) -> None:
-        """
-        Without a queue the broker chooses one, and tells which.
-        """
+        """Without a queue the broker chooses one, and tells which."""
         self.broker()
         client = self.client()
         chosen = {
@@ -105,9 +90,7 @@ class SendTests(BrokerTestCase):
         self.assertEqual(chosen, {"0", "1", "2", "3"})
 
     def test_new_topic(self) -> None:
-        """
-        Sending makes a topic after its template, with no more queues than that one has.
-        """
+        """Sending makes a topic after its template, with no more queues than that one has."""
         broker = self.broker()
         client = self.client()
         client.ask(SEND_V2, sending("T", default_topic_queue_nums=64), b"x")
@@ -118,18 +101,14 @@ class SendTests(BrokerTestCase):
         self.assertEqual(broker.topics.get("U").topic_sys_flag, 1)
 
     def test_oneway(self) -> None:
-        """
-        A one-way message is stored, nothing is answered, and nothing waits for replicas.
-        """
+        """A one-way message is stored, nothing is answered, and nothing waits for replicas."""
         self.broker()
         self.assertIsNone(self.client().ask(SEND_V2, sending("T"), b"x", oneway=True))
         self.assertEqual(self.record("T").body, b"x")
         self.assertEqual(self.writer.waited, [False])
 
     def test_wait(self) -> None:
-        """
-        A message says whether its producer wants to wait.
-        """
+        """A message says whether its producer wants to wait."""
         self.broker()
         client = self.client()
         for text in ("true", "false", "FALSE"):
@@ -138,9 +117,7 @@ class SendTests(BrokerTestCase):
         self.assertEqual(self.writer.waited, [True, False, False, True])
 
     def test_region(self) -> None:
-        """
-        Producers are told the region and whether to trace, also by a refusal.
-        """
+        """Producers are told the region and whether to trace, also by a refusal."""
         self.broker(region="north", trace_on=False)
         for topic in ("T", "bad name"):
             answer = self.client().ask(SEND_V2, sending(topic), b"x")
@@ -149,13 +126,11 @@ class SendTests(BrokerTestCase):
 
 
 class PlaceTests(BrokerTestCase):
-    """
-    Messages that are stored elsewhere than their client said.
-    """
+    """Messages that are stored elsewhere than their client said."""
 
     def test_delay(self) -> None:
-        """
-        A delayed message waits with all of its level; the answer has the queue it is meant for.
+        """A delayed message waits with all of its level; the answer has the queue it is meant
+        for.
         """
         self.broker()
         answer = self.client().ask(
@@ -166,17 +141,13 @@ class PlaceTests(BrokerTestCase):
         self.assertEqual(found, {"DELAY": "2", "REAL_TOPIC": "T", "REAL_QID": "3", "CLUSTER": "C"})
 
     def test_longest_delay(self) -> None:
-        """
-        A level above the highest one is the highest.
-        """
+        """A level above the highest one is the highest."""
         self.broker()
         self.client().ask(SEND_V2, sending("T", properties={"DELAY": "99"}), b"x")
         self.assertEqual(self.record("SCHEDULE_TOPIC_XXXX", 17).properties["DELAY"], "18")
 
     def test_half(self) -> None:
-        """
-        A message of a transaction waits in the half topic, visible to nobody else.
-        """
+        """A message of a transaction waits in the half topic, visible to nobody else."""
         broker = self.broker()
         given = {"TRAN_MSG": "true", "PGROUP": "pg", "DELAY": "3"}
         answer = self.client().ask(
@@ -192,9 +163,7 @@ class PlaceTests(BrokerTestCase):
         self.assertEqual(broker.topics.get("RMQ_SYS_TRANS_HALF_TOPIC").write_queue_nums, 1)
 
     def test_retried_half(self) -> None:
-        """
-        An old client's retry that still says it belongs to a transaction is a plain message.
-        """
+        """An old client's retry that still says it belongs to a transaction is a plain message."""
         self.broker()
         given = {"TRAN_MSG": "true", "DELAY": "3"}
         self.client().ask(SEND_V2, sending("T", reconsume_times=1, properties=given), b"x")
@@ -202,14 +171,10 @@ class PlaceTests(BrokerTestCase):
 
 
 class BatchTests(BrokerTestCase):
-    """
-    Several messages in one request.
-    """
+    """Several messages in one request."""
 
     def test_batch(self) -> None:
-        """
-        Each is a record, the queue offsets follow each other, and all ids are answered.
-        """
+        """Each is a record, the queue offsets follow each other, and all ids are answered."""
         self.broker()
         body = batch((b"a", properties(UNIQ_KEY="A")), (b"bc", properties(UNIQ_KEY="B")))
         ext = sending("T", batch=True, properties={"UNIQ_KEY": "ALL", "WAIT": "true"})
@@ -224,18 +189,14 @@ class BatchTests(BrokerTestCase):
         )
 
     def test_single_code(self) -> None:
-        """
-        The field decides, not the code: the C++ client sends batches with 310.
-        """
+        """The field decides, not the code: the C++ client sends batches with 310."""
         self.broker()
         body = batch((b"a", ""), (b"b", ""))
         answer = self.client().ask(SEND_V2, sending("T", batch=True), body)
         self.assertEqual((answer.code, answer.ext["msgId"].count(",")), (0, 1))
 
     def test_bad_batches(self) -> None:
-        """
-        A batch that lies about itself stores nothing.
-        """
+        """A batch that lies about itself stores nothing."""
         self.broker()
         good = batch((b"a", ""))
         wrong: list[tuple[dict[str, Any], bytes]] = [
@@ -256,13 +217,11 @@ class BatchTests(BrokerTestCase):
 
 
 class OutcomeTests(BrokerTestCase):
-    """
-    What became of a message that was stored.
-    """
+    """What became of a message that was stored."""
 
     def test_statuses(self) -> None:
-        """
-        A message that did not reach all it should is stored all the same, and the answer says so.
+        """A message that did not reach all it should is stored all the same, and the answer says
+        so.
         """
         self.broker()
         client = self.client()
@@ -278,9 +237,7 @@ class OutcomeTests(BrokerTestCase):
             self.assertEqual((answer.code, answer.ext["queueOffset"]), (code, str(number)))
 
     def test_later(self) -> None:
-        """
-        Others are answered while a message waits for a replica.
-        """
+        """Others are answered while a message waits for a replica."""
         self.broker()
         client = self.client()
         held: Deferred[PutStatus] = Deferred()
@@ -293,9 +250,7 @@ class OutcomeTests(BrokerTestCase):
         self.assertEqual(answer.ext["queueOffset"], "0")
 
     def test_gone(self) -> None:
-        """
-        Nobody waits for a replica for a client that left.
-        """
+        """Nobody waits for a replica for a client that left."""
         self.broker()
         client = self.client()
         forgotten: list[object] = []
@@ -305,24 +260,20 @@ class OutcomeTests(BrokerTestCase):
         self.assertEqual(len(forgotten), 1)
 
     def test_stopping(self) -> None:
-        """
-        What waits when the node stops is answered as not available.
-        """
+        """What waits when the node stops is answered as not available."""
         self.broker()
         self.writer.outcome = PutStatus.SERVICE_NOT_AVAILABLE
         self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 14)
 
     def test_disk_failed(self) -> None:
-        """
-        The same where the disk does not take what it was given.
-        """
+        """The same where the disk does not take what it was given."""
         self.broker()
         self.writer.outcome = fail(FlushFailed("a file", "Input/output error"))
         self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 14)
 
     def test_not_writable(self) -> None:
-        """
-        A store that takes no writes is not available, and the remark says how full its disk is.
+        """A store that takes no writes is not available, and the remark says how full its disk
+        is.
         """
         broker = self.broker()
         broker.store.disk_full(NotWritable("disk-full", "no room"))  # type: ignore[arg-type]
@@ -331,18 +282,14 @@ class OutcomeTests(BrokerTestCase):
         self.assertIn("[CL:  0.10 CQ:  0.10 INDEX:  0.10]", answer.remark)
 
     def test_too_few_in_sync(self) -> None:
-        """
-        A set that is too small for a write takes none, and says so as a stock master does.
-        """
+        """A set that is too small for a write takes none, and says so as a stock master does."""
         self.broker()
         self.writer.outcome = TooFewInSync(1, 2)
         answer = self.client().ask(SEND_V2, sending("T"), b"x")
         self.assertEqual((answer.code, answer.remark), (1, "in-sync replicas not enough"))
 
     def test_slave(self) -> None:
-        """
-        A slave takes no messages, and makes no topics for them.
-        """
+        """A slave takes no messages, and makes no topics for them."""
         broker = self.broker(slave=True)
         for code, ext in ((SEND_V2, sending("T")), (SEND, long_names(sending("T")))):
             answer = self.client().ask(code, ext, b"x")
@@ -366,14 +313,10 @@ FAULTS: tuple[tuple[dict[str, Any], int, str], ...] = (
 
 
 class RefusalTests(BrokerTestCase):
-    """
-    Messages that are not taken.
-    """
+    """Messages that are not taken."""
 
     def setUp(self) -> None:
-        """
-        A broker with a few topics.
-        """
+        """A broker with a few topics."""
         super().setUp()
         broker = self.broker()
         for name, perm in (("T", 6), ("readonly", 4)):
@@ -382,25 +325,19 @@ class RefusalTests(BrokerTestCase):
             )
 
     def refused(self, code: int, part: str, body: bytes = b"x", **fields: Any) -> None:
-        """
-        A message is refused, and nothing is stored.
-        """
+        """A message is refused, and nothing is stored."""
         answer = self.client().ask(SEND_V2, sending(**({"topic": "T"} | fields)), body)
         self.assertEqual((answer.code, answer.ext), (code, ALWAYS), answer.remark)
         self.assertIn(part, answer.remark)
         self.assertEqual(self.serving.store.log.end, 0)
 
     def test_each(self) -> None:
-        """
-        Each fault has its code, and a text that names it.
-        """
+        """Each fault has its code, and a text that names it."""
         for fields, code, part in FAULTS:
             self.refused(code, part, **fields)
 
     def test_order(self) -> None:
-        """
-        Of two faults the one is told that a stock broker tells.
-        """
+        """Of two faults the one is told that a stock broker tells."""
         for n, (fields, code, part) in enumerate(FAULTS):
             for others, _, _ in FAULTS[n + 1 :]:
                 # "default_topic" alone is no fault.
@@ -409,32 +346,24 @@ class RefusalTests(BrokerTestCase):
                     self.refused(code, part, **given)
 
     def test_names(self) -> None:
-        """
-        What cannot be a topic's name is refused with RocketMQ's texts.
-        """
+        """What cannot be a topic's name is refused with RocketMQ's texts."""
         self.refused(29, "The specified topic is blank.", topic=" ")
         self.refused(29, "longer than topic max length", topic="x" * 128)
         self.refused(29, "^[%|a-zA-Z0-9_-]+$", topic="T\u00e9")
 
     def test_read_only_queue(self) -> None:
-        """
-        A queue that is only there to be read from takes nothing.
-        """
+        """A queue that is only there to be read from takes nothing."""
         self.refused(29, "readQueueNums=8, writeQueueNums=4, perm=RW-", queue_id=7)
         self.refused(29, "Producer: 10.1.2.3:40000", queue_id=8)
 
     def test_size(self) -> None:
-        """
-        The largest body is taken, one byte more is not.
-        """
+        """The largest body is taken, one byte more is not."""
         self.refused(13, "msg body length limit 100000B", b"x" * 100_001)
         answer = self.client().ask(SEND_V2, sending("T"), b"x" * 100_000)
         self.assertEqual(answer.code, 0)
 
     def test_fields(self) -> None:
-        """
-        A mandatory field that is missing or no number is named.
-        """
+        """A mandatory field that is missing or no number is named."""
         for name in "abcdefgh":
             for bad in (None, "x"):
                 ext = sending("T")
@@ -450,14 +379,10 @@ class RefusalTests(BrokerTestCase):
 
 
 class BrokerRefusalTests(BrokerTestCase):
-    """
-    Refusals that are the configuration's.
-    """
+    """Refusals that are the configuration's."""
 
     def test_not_yet(self) -> None:
-        """
-        No message is taken before the time for it has come, whatever else is wrong with it.
-        """
+        """No message is taken before the time for it has come, whatever else is wrong with it."""
         self.broker(accept_sends_from=NOW / 1000 + 10)
         answer = self.client().ask(SEND_V2, sending("bad name"), b"x")
         self.assertEqual(answer.code, 1)
@@ -466,8 +391,7 @@ class BrokerRefusalTests(BrokerTestCase):
         self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 0)
 
     def test_no_permission(self) -> None:
-        """
-        A broker that may not be written to refuses messages of every topic, there or not, but a
+        """A broker that may not be written to refuses messages of every topic, there or not, but a
         bad name is told first.
         """
         broker = self.broker(permission=4)
@@ -480,9 +404,7 @@ class BrokerRefusalTests(BrokerTestCase):
         self.assertNotEqual(self.client().ask(SEND_V2, sending("bad name"), b"x").code, 16)
 
     def test_permission_is_taken_and_given(self) -> None:
-        """
-        Writing can be forbidden and allowed again while the broker runs; reading goes on.
-        """
+        """Writing can be forbidden and allowed again while the broker runs; reading goes on."""
         self.broker()
         client = self.client()
         for permission, code in (("4", 16), ("6", 0)):
@@ -491,18 +413,14 @@ class BrokerRefusalTests(BrokerTestCase):
             self.assertEqual(client.ask(SEND_V2, sending("T"), b"x").code, code)
 
     def test_no_new_topics(self) -> None:
-        """
-        Where topics are made by administrators, sending makes none.
-        """
+        """Where topics are made by administrators, sending makes none."""
         self.broker(auto_create_topics=False)
         answer = self.client().ask(SEND_V2, sending("T"), b"x")
         self.assertEqual(answer.code, 17)
         self.assertIn("topic[T] not exist, apply first please!\nSee http", answer.remark)
 
     def test_transactions(self) -> None:
-        """
-        A broker may want no transactions.
-        """
+        """A broker may want no transactions."""
         self.broker(reject_transactions=True)
         given = {"TRAN_MSG": "true"}
         answer = self.client().ask(SEND_V2, sending("T", properties=given), b"x")

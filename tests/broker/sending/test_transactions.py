@@ -1,6 +1,4 @@
-"""
-Transactions: what ends them, and what becomes of those nobody ends.
-"""
+"""Transactions: what ends them, and what becomes of those nobody ends."""
 
 from __future__ import annotations
 
@@ -28,14 +26,10 @@ HALF_PROPERTIES = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U1", "TAGS":
 
 
 class TransactionsTestCase(BrokerTestCase):
-    """
-    A master whose producer sends half messages.
-    """
+    """A master whose producer sends half messages."""
 
     def begin(self, **settings: Any) -> Client:
-        """
-        Serve, and have a producer.
-        """
+        """Serve, and have a producer."""
         limits = {"timeout": 6.0, "check_max": 2, "check_interval": 60.0} | settings
         broker = self.broker(transactions=TransactionSettings(**limits))
         broker.transactions.start()
@@ -45,9 +39,7 @@ class TransactionsTestCase(BrokerTestCase):
         return client
 
     def half(self, client: Client, **more: str) -> Command:
-        """
-        Send one.
-        """
+        """Send one."""
         ext = sending("T", queue_id=2, sys_flag=4, properties=HALF_PROPERTIES | more)
         answer = client.ask(SEND_V2, ext, b"pay")
         assert answer is not None
@@ -56,9 +48,7 @@ class TransactionsTestCase(BrokerTestCase):
         return answer
 
     def end(self, client: Client, half: Command, word: int = 8, **more: Any) -> Command:
-        """
-        Say what became of it.
-        """
+        """Say what became of it."""
         fields = {
             "producer_group": "pg",
             "tran_state_table_offset": int(half.ext["queueOffset"]),
@@ -73,22 +63,16 @@ class TransactionsTestCase(BrokerTestCase):
         return answer
 
     def length(self, topic: str, queue_id: int = 0) -> int:
-        """
-        How many messages a queue has.
-        """
+        """How many messages a queue has."""
         self.clock.advance(0.01)
         return (self.serving.lookup.bounds(topic, queue_id) or (0, 0))[1]
 
 
 class EndTests(TransactionsTestCase):
-    """
-    Request 37.
-    """
+    """Request 37."""
 
     def test_commit(self) -> None:
-        """
-        A committed message comes to its own queue, with the half's properties.
-        """
+        """A committed message comes to its own queue, with the half's properties."""
         client = self.begin()
         half = self.half(client)
         self.assertEqual((half.ext["queueId"], half.ext["queueOffset"]), ("2", "0"))
@@ -103,9 +87,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual((op.body, op.properties["TAGS"]), (b"0", "d"))
 
     def test_delayed(self) -> None:
-        """
-        A delay counts from the commit: until then nobody knows whether there is a message.
-        """
+        """A delay counts from the commit: until then nobody knows whether there is a message."""
         client = self.begin()
         half = self.half(client, DELAY="2")
         self.assertEqual(self.length(SCHEDULE_TOPIC, 1), 0)
@@ -117,9 +99,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 0)
 
     def test_at_once(self) -> None:
-        """
-        A producer may be faster than dispatch.
-        """
+        """A producer may be faster than dispatch."""
         client = self.begin()
         ext = sending("T", queue_id=2, sys_flag=4, properties=HALF_PROPERTIES)
         half = client.ask(SEND_V2, ext, b"pay")
@@ -128,9 +108,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (1, 1))
 
     def test_progress_beyond_the_log(self) -> None:
-        """
-        Where a crash has cost the log its last records, what comes to their places is open.
-        """
+        """Where a crash has cost the log its last records, what comes to their places is open."""
         client = self.begin()
         self.end(client, self.half(client))
         self.serving.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 100, "test")
@@ -145,18 +123,14 @@ class EndTests(TransactionsTestCase):
         self.assertLess(self.serving.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0, 3)
 
     def test_rollback(self) -> None:
-        """
-        A message rolled back never comes.
-        """
+        """A message rolled back never comes."""
         client = self.begin()
         half = self.half(client)
         self.assertEqual(self.end(client, half, 12).code, 0)
         self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (0, 1))
 
     def test_twice(self) -> None:
-        """
-        A second word, of whatever kind, changes nothing and is answered well.
-        """
+        """A second word, of whatever kind, changes nothing and is answered well."""
         client = self.begin()
         half = self.half(client)
         for word in (8, 8, 12):
@@ -164,9 +138,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (1, 1))
 
     def test_twice_over_a_restart(self) -> None:
-        """
-        Nor does a second word after the broker was started again.
-        """
+        """Nor does a second word after the broker was started again."""
         client = self.begin()
         first, second = self.half(client), self.half(client)
         self.end(client, first)
@@ -179,18 +151,14 @@ class EndTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 2)
 
     def test_unknown(self) -> None:
-        """
-        A producer that does not know yet is answered, and leaves it open.
-        """
+        """A producer that does not know yet is answered, and leaves it open."""
         client = self.begin()
         half = self.half(client)
         self.assertEqual(self.end(client, half, 0).code, 0)
         self.assertEqual(self.length(HALF_DONE_TOPIC), 0)
 
     def test_wrong(self) -> None:
-        """
-        Whoever names the wrong message is told what does not fit.
-        """
+        """Whoever names the wrong message is told what does not fit."""
         client = self.begin()
         half = self.half(client)
         plain = client.ask(SEND_V2, sending("T"), b"x")
@@ -210,9 +178,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 0)
 
     def test_store_is_full(self) -> None:
-        """
-        A commit that cannot be stored is refused, and can be said again.
-        """
+        """A commit that cannot be stored is refused, and can be said again."""
         client = self.begin()
         half = self.half(client)
 
@@ -223,9 +189,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 1)
 
     def test_slave(self) -> None:
-        """
-        A slave ends nothing.
-        """
+        """A slave ends nothing."""
         self.broker(slave=True)
         header = EndTransactionRequest(
             producer_group="pg",
@@ -240,14 +204,10 @@ class EndTests(TransactionsTestCase):
 
 
 class CheckTests(TransactionsTestCase):
-    """
-    Request 39, and what comes after it.
-    """
+    """Request 39, and what comes after it."""
 
     def asked(self, client: Client) -> list[Command]:
-        """
-        What the producer was asked.
-        """
+        """What the producer was asked."""
         return [
             command
             for command in client.heard()
@@ -255,9 +215,7 @@ class CheckTests(TransactionsTestCase):
         ]
 
     def test_question(self) -> None:
-        """
-        The producer is shown its message, at the place of the half one.
-        """
+        """The producer is shown its message, at the place of the half one."""
         client = self.begin()
         half = self.half(client)
         self.clock.advance(60)
@@ -278,9 +236,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 1)
 
     def test_too_young(self) -> None:
-        """
-        A producer has its time before it is asked.
-        """
+        """A producer has its time before it is asked."""
         client = self.begin()
         self.clock.advance(55)
         self.half(client)
@@ -293,8 +249,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(len(self.asked(client)), 2)
 
     def test_clock_was_ahead(self) -> None:
-        """
-        A half message of a moment when the clock was a day ahead keeps no other one from being
+        """A half message of a moment when the clock was a day ahead keeps no other one from being
         asked about, and is asked about itself once it has been here for as long as others.
         """
         client = self.begin()
@@ -309,9 +264,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual([one.ext["msgId"] for one in self.asked(client)], ["U1", "U2"])
 
     def test_given_up(self) -> None:
-        """
-        Asked often enough in vain, a message is put aside and is open no more.
-        """
+        """Asked often enough in vain, a message is put aside and is open no more."""
         client = self.begin()
         half = self.half(client)
         for _ in range(2):
@@ -324,9 +277,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.length("T", 2), 0)
 
     def test_strange_properties(self) -> None:
-        """
-        What a client writes into its properties is no reason to ask nobody any more.
-        """
+        """What a client writes into its properties is no reason to ask nobody any more."""
         client = self.begin()
         self.half(client, CHECK_IMMUNITY_TIME_IN_SECONDS="\u00b2")
         self.half(client, TRANSACTION_CHECK_TIMES="9" * 5000)
@@ -341,9 +292,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 4)
 
     def test_never_to_be_asked(self) -> None:
-        """
-        A half message that nobody is to be asked about ends with the log's files.
-        """
+        """A half message that nobody is to be asked about ends with the log's files."""
         client = self.begin()
         self.half(client, CHECK_IMMUNITY_TIME_IN_SECONDS="999999999")
         self.clock.advance(self.serving.store.settings.file_reserved - 30)
@@ -353,9 +302,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.asked(client), [])
 
     def test_resumed(self) -> None:
-        """
-        An administrator can have the counting begin anew.
-        """
+        """An administrator can have the counting begin anew."""
         client = self.begin()
         half = self.half(client)
         for _ in range(3):
@@ -369,8 +316,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(refused.code, 1)
 
     def test_progress(self) -> None:
-        """
-        How far the queues are done with is kept as a group's offsets, and no further than the
+        """How far the queues are done with is kept as a group's offsets, and no further than the
         oldest message that is open.
         """
         client = self.begin()
@@ -388,9 +334,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(offsets.get(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0), 3)
 
     def test_restart(self) -> None:
-        """
-        A broker that is started again asks about what is open, and about nothing else.
-        """
+        """A broker that is started again asks about what is open, and about nothing else."""
         client = self.begin()
         first, second = self.half(client), self.half(client)
         self.end(client, second)
@@ -402,8 +346,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(question.ext["tranStateTableOffset"], first.ext["queueOffset"])
 
     def test_table_newer_than_the_log(self) -> None:
-        """
-        A half message is asked about if its end is not in the log, whatever a table says that is
+        """A half message is asked about if its end is not in the log, whatever a table says that is
         newer: of another node that had more, or because the log lost its last records.
         """
         client = self.begin()
@@ -425,8 +368,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(question.ext["tranStateTableOffset"], half.ext["queueOffset"])
 
     def test_no_op(self) -> None:
-        """
-        Without an op in the log all half messages in it are open, also if the ops' queue goes on
+        """Without an op in the log all half messages in it are open, also if the ops' queue goes on
         where the table of another node counts on it.
         """
         client = self.begin()
@@ -448,9 +390,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(len(self.asked(client)), 1)
 
     def test_op_tells(self) -> None:
-        """
-        The record that ends a half message says before which one all are ended.
-        """
+        """The record that ends a half message says before which one all are ended."""
         client = self.begin()
         halves = [self.half(client) for _ in range(4)]
         for place, (number, told) in enumerate(((1, 1), (0, 1), (3, 3), (2, 3))):
@@ -459,9 +399,7 @@ class CheckTests(TransactionsTestCase):
             self.assertEqual((op.body, op.prepared_transaction_offset), (b"%d" % number, told))
 
     def test_interval_changes(self) -> None:
-        """
-        The interval may change while the broker runs.
-        """
+        """The interval may change while the broker runs."""
         client = self.begin()
         self.half(client)
         self.serving.current.change({"transactionCheckInterval": "10000"})
@@ -474,9 +412,7 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.asked(client), [])
 
     def test_nobody_there(self) -> None:
-        """
-        Without a producer nobody is asked, and it still counts.
-        """
+        """Without a producer nobody is asked, and it still counts."""
         client = self.begin()
         self.half(client)
         client.connection.connectionLost()

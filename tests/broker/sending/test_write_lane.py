@@ -1,6 +1,4 @@
-"""
-The short way of a message gives what the usual way gives, whatever comes.
-"""
+"""The short way of a message gives what the usual way gives, whatever comes."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ COMMANDS = st.builds(
 
 
 def written(command: Command, style: int) -> bytes:
-    """
-    A frame as one of several clients would write it.
-    """
+    """A frame as one of several clients would write it."""
     if not style or command.serialize is not SerializeType.JSON:
         return encode(command)
     ext: dict[str, Any] = dict(command.ext)
@@ -138,14 +134,10 @@ def written(command: Command, style: int) -> bytes:
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class LaneTestCase(BrokerTestCase):
-    """
-    Tests with two brokers: one has the lane, one has not.
-    """
+    """Tests with two brokers: one has the lane, one has not."""
 
     def pair(self, **sizes: Any) -> tuple[tuple[Broker, Client], tuple[Broker, Client]]:
-        """
-        Both, with the same topics, and a client each.
-        """
+        """Both, with the same topics, and a client each."""
         made = []
         for lane in (True, False):
             self.root = self.folder() / "store"
@@ -159,9 +151,7 @@ class LaneTestCase(BrokerTestCase):
         return made[0], made[1]
 
     def log(self, broker: Broker) -> bytes:
-        """
-        All that was written.
-        """
+        """All that was written."""
         log, parts = broker.store.log, []
         at = log.min_offset
         while at < log.end:
@@ -170,16 +160,12 @@ class LaneTestCase(BrokerTestCase):
         return b"".join(parts)
 
     def taken(self, broker: Broker) -> int:
-        """
-        How many messages went the short way.
-        """
+        """How many messages went the short way."""
         assert broker.lane is not None, "a lane"
         return broker.lane.messages
 
     def same(self, one: tuple[Broker, Client], other: tuple[Broker, Client]) -> None:
-        """
-        Both have the same log, and said the same.
-        """
+        """Both have the same log, and said the same."""
         self.assertEqual(one[1].transport.value(), other[1].transport.value())
         self.assertEqual(self.log(one[0]), self.log(other[0]))
         self.assertEqual(
@@ -188,13 +174,10 @@ class LaneTestCase(BrokerTestCase):
 
 
 class BothWaysTests(LaneTestCase):
-    """
-    The same bytes into both.
-    """
+    """The same bytes into both."""
 
     def drive(self, data: bytes, cuts: list[int], **sizes: Any) -> int:
-        """
-        Compare both ways of a stream.
+        """Compare both ways of a stream.
 
         @return: How many messages took the short one.
         """
@@ -219,9 +202,7 @@ class BothWaysTests(LaneTestCase):
         cuts=st.lists(st.integers(0, 1 << 20), max_size=3),
     )
     def test_requests(self, requests: list[tuple[Command, int]], cuts: list[int]) -> None:
-        """
-        Usual requests and unusual ones, however the stream is cut.
-        """
+        """Usual requests and unusual ones, however the stream is cut."""
         self.drive(b"".join(written(*request) for request in requests), cuts)
 
     @given(
@@ -231,9 +212,8 @@ class BothWaysTests(LaneTestCase):
         byte=st.integers(0, 255),
     )
     def test_damaged(self, command: Command, style: int, at: int, byte: int) -> None:
-        """
-        A byte of a header is another one, between two frames that are whole.  The first is so long
-        that the usual way looks at it alone: frames before a broken one may be lost with it.
+        """A byte of a header is another one, between two frames that are whole.  The first is so
+        long that the usual way looks at it alone: frames before a broken one may be lost with it.
         """
         whole = encode(Command(code=310, opaque=1, ext=sending("Orders"), body=bytes(SLICE)))
         frame = bytearray(written(command, style))
@@ -242,8 +222,8 @@ class BothWaysTests(LaneTestCase):
         self.drive(whole + bytes(frame) + whole, [])
 
     def test_rolls(self) -> None:
-        """
-        Runs that go on in the next file of the log, and one that would fill it to the last byte.
+        """Runs that go on in the next file of the log, and one that would fill it to the last
+        byte.
         """
         frames = [
             encode(Command(code=310, opaque=n, ext=sending("Orders"), body=bytes(900 + n % 97)))
@@ -252,9 +232,7 @@ class BothWaysTests(LaneTestCase):
         self.assertGreater(self.drive(b"".join(frames), [], file_size=128 << 10), 300)
 
     def test_long_names(self) -> None:
-        """
-        What older clients and Go's send: request 10, with names that are words.
-        """
+        """What older clients and Go's send: request 10, with names that are words."""
         frames = [
             encode(
                 Command(
@@ -269,9 +247,7 @@ class BothWaysTests(LaneTestCase):
         self.assertEqual(self.drive(b"".join(frames), []), 40)
 
     def test_many_queues(self) -> None:
-        """
-        Each queue counts by itself.
-        """
+        """Each queue counts by itself."""
         frames = [
             encode(
                 Command(
@@ -309,8 +285,8 @@ class BothWaysTests(LaneTestCase):
         damage: tuple[int, int] | None,
         cuts: list[int],
     ) -> None:
-        """
-        Batches between single messages, however they are cut, and with a byte that is another one.
+        """Batches between single messages, however they are cut, and with a byte that is another
+        one.
         """
         body = bytearray(batch(*items))
         if damage is not None and body:
@@ -321,9 +297,7 @@ class BothWaysTests(LaneTestCase):
         self.drive(b"".join(map(encode, (single, many, single))), cuts)
 
     def test_captures(self) -> None:
-        """
-        What real clients sent.  Most of it goes the short way.
-        """
+        """What real clients sent.  Most of it goes the short way."""
         short = count = 0
         for recording in RECORDINGS:
             requests = [request for request, _ in sends(recording)]
@@ -343,30 +317,22 @@ class BothWaysTests(LaneTestCase):
 
 
 class ShortWayTests(LaneTestCase):
-    """
-    What becomes of a run.
-    """
+    """What becomes of a run."""
 
     def setUp(self) -> None:
-        """
-        A broker with a topic.
-        """
+        """A broker with a topic."""
         super().setUp()
         self.broker()
         self.serving.topics.ensure("Orders", 4)
         self.asking = self.client()
 
     def run_of(self, count: int, *more: Command) -> None:
-        """
-        Let a run arrive, and other requests behind it.
-        """
+        """Let a run arrive, and other requests behind it."""
         frames = [Command(code=310, opaque=n, ext=sending("Orders")) for n in range(count)]
         self.asking.send(*frames, *more)
 
     def statuses(self, status: PutStatus) -> set[int]:
-        """
-        What a run is answered that ends so.
-        """
+        """What a run is answered that ends so."""
         self.writer.outcome = status
         self.run_of(3)
         answers = self.asking.heard()
@@ -374,9 +340,7 @@ class ShortWayTests(LaneTestCase):
         return {answer.code for answer in answers}
 
     def test_statuses(self) -> None:
-        """
-        Each message is told what the run came to.
-        """
+        """Each message is told what the run came to."""
         self.assertEqual({ResponseCode.SUCCESS}, self.statuses(PutStatus.PUT_OK))
         self.assertEqual(
             {ResponseCode.SLAVE_NOT_AVAILABLE}, self.statuses(PutStatus.SLAVE_NOT_AVAILABLE)
@@ -390,9 +354,7 @@ class ShortWayTests(LaneTestCase):
         self.assertEqual(12, self.taken(self.serving))
 
     def test_waits(self) -> None:
-        """
-        Nothing is answered before what was promised is so; other requests are.
-        """
+        """Nothing is answered before what was promised is so; other requests are."""
         self.writer.outcome = waiting = Deferred()
         self.run_of(2, Command(code=RequestCode.GET_MAX_OFFSET, opaque=9, ext={"topic": "Orders"}))
         self.assertEqual([9], [answer.opaque for answer in self.asking.heard()])
@@ -402,9 +364,7 @@ class ShortWayTests(LaneTestCase):
         self.assertEqual(0, self.asking.connection.in_runs)
 
     def test_gone(self) -> None:
-        """
-        Whoever left is told nothing.
-        """
+        """Whoever left is told nothing."""
         self.writer.outcome = waiting = Deferred()
         self.run_of(2)
         self.asking.connection.close("peer")
@@ -412,9 +372,7 @@ class ShortWayTests(LaneTestCase):
         self.assertEqual([], self.asking.heard())
 
     def test_too_many(self) -> None:
-        """
-        Requests that wait count, on whichever way they came.
-        """
+        """Requests that wait count, on whichever way they came."""
         limits = self.asking.connection._all.limits
         self.writer.outcome = Deferred()
         self.asking.connection.in_runs = limits.requests - 1
@@ -425,9 +383,7 @@ class ShortWayTests(LaneTestCase):
         )
 
     def test_behind_a_broken_frame(self) -> None:
-        """
-        Nothing behind a frame that ends the connection is stored; what was before it is.
-        """
+        """Nothing behind a frame that ends the connection is stored; what was before it is."""
         good = encode(Command(code=310, opaque=1, ext=sending("Orders")))
         self.asking.connection.dataReceived(good + bytes(8) + good)
         self.assertEqual(1, self.taken(self.serving))
@@ -435,16 +391,12 @@ class ShortWayTests(LaneTestCase):
         self.assertIsNone(self.serving.lookup.by_queue_offset("Orders", 0, 1))
 
     def test_disk_full(self) -> None:
-        """
-        Without room nothing of a run is stored, and each message is told so.
-        """
+        """Without room nothing of a run is stored, and each message is told so."""
         self.refused(self.full)
         self.assertEqual("disk-full", self.serving.store.state)
 
     def full(self) -> None:
-        """
-        There is no room for the next bytes.
-        """
+        """There is no room for the next bytes."""
 
         def ensure(*_: object) -> None:
             raise DiskFull(Path("log"), 1)
@@ -452,15 +404,11 @@ class ShortWayTests(LaneTestCase):
         self.patch(Allocator, "ensure", ensure)
 
     def test_fenced(self) -> None:
-        """
-        A master that takes no writes takes none on this way.
-        """
+        """A master that takes no writes takes none on this way."""
         self.refused(lambda: self.serving.store.fence("another is master"))
 
     def refused(self, because: Callable[[], None]) -> None:
-        """
-        After this nothing is stored.
-        """
+        """After this nothing is stored."""
         self.run_of(1)
         self.asking.heard()
         end = self.serving.store.log.end
@@ -471,9 +419,7 @@ class ShortWayTests(LaneTestCase):
         self.assertEqual(end, self.serving.store.log.end)
 
     def test_topic_changed(self) -> None:
-        """
-        What a topic permits counts for the next run.
-        """
+        """What a topic permits counts for the next run."""
         self.run_of(1)
         topic = self.serving.topics.get("Orders")
         assert topic is not None, "a topic"

@@ -1,6 +1,4 @@
-"""
-How far groups are.
-"""
+"""How far groups are."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from tests.support.logs import now
 
 
 class ProgressTests(ConsumingTestCase):
-    """
-    Asking and saying how far a group is.
-    """
+    """Asking and saying how far a group is."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -32,18 +28,14 @@ class ProgressTests(ConsumingTestCase):
         self.broker.dispatch()
 
     def test_commit(self) -> None:
-        """
-        What is committed is what is answered.
-        """
+        """What is committed is what is answered."""
         answer = self.assert_answer(self.ask(self.peer, commit(3)), ResponseCode.SUCCESS)
         self.assertEqual(answer.ext, {})
         answer = self.assert_answer(self.ask(self.peer, progress()), ResponseCode.SUCCESS)
         self.assertEqual(answer.ext, {"offset": "3"})
 
     def test_oneway(self) -> None:
-        """
-        A commit nobody waits for counts as well.
-        """
+        """A commit nobody waits for counts as well."""
         command = commit(3)
         command.flag = 2
         self.peer.send(command)
@@ -51,9 +43,7 @@ class ProgressTests(ConsumingTestCase):
         self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 3)
 
     def test_back(self) -> None:
-        """
-        A client may go back, and the log says who did.
-        """
+        """A client may go back, and the log says who did."""
         events: list[LogEvent] = []
         globalLogPublisher.addObserver(events.append)
         self.addCleanup(globalLogPublisher.removeObserver, events.append)
@@ -67,9 +57,7 @@ class ProgressTests(ConsumingTestCase):
         self.assertIn(self.peer.connection.address, line)
 
     def test_impossible(self) -> None:
-        """
-        What no consumer can have reached is refused, by a text that names it.
-        """
+        """What no consumer can have reached is refused, by a text that names it."""
         for more, code, text in (
             ({"commit_offset": 6}, ResponseCode.INVALID_PARAMETER, "commitOffset[6]"),
             ({"commit_offset": -1}, ResponseCode.INVALID_PARAMETER, "commitOffset[-1]"),
@@ -84,16 +72,13 @@ class ProgressTests(ConsumingTestCase):
         self.assertEqual(self.broker.offsets.table().offset_table, {})
 
     def test_slave_takes_what_it_has_not_yet(self) -> None:
-        """
-        A consumer may be further than a slave is.
-        """
+        """A consumer may be further than a slave is."""
         self.broker = self.consuming(slave=True)
         answer = self.ask(self.broker.peer(), commit(100))
         self.assert_answer(answer, ResponseCode.SUCCESS)
 
     def test_new_group(self) -> None:
-        """
-        A group without an offset starts at 0 where the queue has all its messages, and not
+        """A group without an offset starts at 0 where the queue has all its messages, and not
         too many; else it decides itself.
         """
         self.assertEqual(self.ask(self.peer, progress()).ext, {"offset": "0"})
@@ -111,9 +96,7 @@ class ProgressTests(ConsumingTestCase):
         self.assert_answer(answer, ResponseCode.QUERY_NOT_FOUND, NONE_YET)
 
     def test_all(self) -> None:
-        """
-        A slave gets the whole table, as stock slaves read it.
-        """
+        """A slave gets the whole table, as stock slaves read it."""
         self.ask(self.peer, commit(3))
         self.ask(self.peer, commit(0, queue_id=2))
         answer = self.ask(self.peer, Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET))
@@ -123,9 +106,7 @@ class ProgressTests(ConsumingTestCase):
 
 
 class TableTests(ConsumingTestCase):
-    """
-    The table and its file.
-    """
+    """The table and its file."""
 
     def setUp(self) -> None:
         self.broker = self.consuming()
@@ -133,9 +114,7 @@ class TableTests(ConsumingTestCase):
         self.path = self.broker.store.settings.root / "config" / "consumerOffset.json"
 
     def test_written(self) -> None:
-        """
-        It is written some seconds after a change, and read again.
-        """
+        """It is written some seconds after a change, and read again."""
         self.offsets.commit(GROUP, TOPIC, 0, 3, "127.0.0.1:1")
         self.offsets.commit(GROUP, TOPIC, 1, 4, "127.0.0.1:1")
         self.broker.clock.advance(INTERVAL)
@@ -148,9 +127,7 @@ class TableTests(ConsumingTestCase):
         self.assertEqual(again.queues(GROUP, TOPIC), {0: 3, 1: 4})
 
     def test_unknown_members(self) -> None:
-        """
-        What newer releases write into it stays there.
-        """
+        """What newer releases write into it stays there."""
         table = {"offsetTable": {"T@g": {0: 1}}, "dataVersion": {"counter": 7}, "new": [1]}
         self.path.parent.mkdir(exist_ok=True)
         json_table.replace(self.path, table)
@@ -162,9 +139,7 @@ class TableTests(ConsumingTestCase):
         self.assertEqual(found["offsetTable"], {"T@g": {0: 1}, "TopicA@group-a": {0: 3}})
 
     def test_removed(self) -> None:
-        """
-        Nothing stays of a group or a topic that is deleted.
-        """
+        """Nothing stays of a group or a topic that is deleted."""
         for group, topic in (("g1", "T1"), ("g1", "T2"), ("g2", "T1")):
             self.offsets.commit(group, topic, 0, 1, "127.0.0.1:1")
         self.assertEqual(self.offsets.topics_of("g1"), {"T1", "T2"})
@@ -175,9 +150,7 @@ class TableTests(ConsumingTestCase):
         self.assertEqual(self.offsets.table().offset_table, {})
 
     def test_merged(self) -> None:
-        """
-        Another broker's table only moves offsets forward.
-        """
+        """Another broker's table only moves offsets forward."""
         self.offsets.commit("g", "T", 0, 5, "127.0.0.1:1")
         moved = self.offsets.merge_max(OffsetTable(offset_table={"T@g": {0: 4, 1: 2}}))
         self.assertEqual(moved, 1)
@@ -185,13 +158,10 @@ class TableTests(ConsumingTestCase):
 
 
 class StartTests(BrokerTestCase):
-    """
-    A start with offsets that the log does not reach.
-    """
+    """A start with offsets that the log does not reach."""
 
     def test_above_its_queue(self) -> None:
-        """
-        A master brings a group back to its queue's end, or it would pass over the messages that
+        """A master brings a group back to its queue's end, or it would pass over the messages that
         get those places; a slave, which may be behind, leaves it.
         """
         master = self.broker()

@@ -1,6 +1,4 @@
-"""
-Consumers' offsets between two writes of their table: what a crash at any moment leaves.
-"""
+"""Consumers' offsets between two writes of their table: what a crash at any moment leaves."""
 
 from __future__ import annotations
 
@@ -48,28 +46,20 @@ STEPS = st.lists(
 
 
 class Killed(BaseException):
-    """
-    The process is gone.
-    """
+    """The process is gone."""
 
 
 class JournalTestCase(LogTestCase):
-    """
-    A table of offsets with a journal.
-    """
+    """A table of offsets with a journal."""
 
     def setUp(self) -> None:
-        """
-        An empty store.
-        """
+        """An empty store."""
         self.clock = Clock()
         self.root = self.folder()
         self.offsets = self.made()
 
     def made(self, in_thread: Any = now, root: Path | None = None) -> ConsumerOffsetTable:
-        """
-        The table as a new process has it.
-        """
+        """The table as a new process has it."""
         files = CheckedTables(root or self.root)
         table = ConsumerOffsetTable(files, self.clock, in_thread, PAUSE)
         table.load()
@@ -77,42 +67,31 @@ class JournalTestCase(LogTestCase):
         return table
 
     def crashed(self) -> ConsumerOffsetTable:
-        """
-        The table after a crash at this moment.
-        """
+        """The table after a crash at this moment."""
         root = self.folder()
         shutil.copytree(self.root, root, dirs_exist_ok=True)
         return self.made(root=root)
 
     def commit(self, offset: int, queue_id: int = 0, topic: str = "T", group: str = "g") -> None:
-        """
-        A client commits.
-        """
+        """A client commits."""
         self.offsets.commit(group, topic, queue_id, offset, WHO)
 
     def held(self, table: ConsumerOffsetTable) -> Offsets:
-        """
-        All offsets of a table.
-        """
+        """All offsets of a table."""
         found = table.table().offset_table
         return {key: queues for key, queues in found.items() if queues}
 
     @property
     def segments(self) -> list[int]:
-        """
-        The files there are.
-        """
+        """The files there are."""
         return offset_segments.numbers_in(self.root / "rmqha" / "offsets")
 
 
 class DurableTests(JournalTestCase):
-    """
-    When a commit is durable.
-    """
+    """When a commit is durable."""
 
     def test_at_once_then_paced(self) -> None:
-        """
-        After a pause a commit is written in the next turn; then there is one write in each
+        """After a pause a commit is written in the next turn; then there is one write in each
         interval, with all that was committed meanwhile, and none while nothing is.
         """
         written: list[int] = []
@@ -140,9 +119,7 @@ class DurableTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 49, 1: 49}})
 
     def test_lost(self) -> None:
-        """
-        A crash costs what was committed since the last write of the journal, and no more.
-        """
+        """A crash costs what was committed since the last write of the journal, and no more."""
         self.commit(1)
         self.clock.advance(PAUSE)
         self.commit(2)
@@ -151,8 +128,8 @@ class DurableTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 2}})
 
     def test_set_back(self) -> None:
-        """
-        An offset that was set back stays so after a crash, though the table has the higher one.
+        """An offset that was set back stays so after a crash, though the table has the higher
+        one.
         """
         self.commit(50)
         self.clock.advance(INTERVAL + 1)
@@ -164,9 +141,7 @@ class DurableTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 12}})
 
     def test_deleted(self) -> None:
-        """
-        What was deleted stays so, and what came to its place since counts.
-        """
+        """What was deleted stays so, and what came to its place since counts."""
         self.commit(50)
         self.commit(60, queue_id=1)
         self.commit(7, topic="U")
@@ -180,9 +155,7 @@ class DurableTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 3}})
 
     def test_deleted_and_back_at_once(self) -> None:
-        """
-        The same where both come into one batch.
-        """
+        """The same where both come into one batch."""
         self.commit(50)
         self.commit(60, queue_id=1)
         self.clock.advance(INTERVAL + 1)
@@ -194,8 +167,7 @@ class DurableTests(JournalTestCase):
     @given(STEPS, st.integers(0, 3))
     @run_settings(max_examples=tries(120), deadline=None)
     def test_any_crash(self, steps: list[tuple[Any, ...]], torn: int) -> None:
-        """
-        Whatever happens, a crash finds the state of one moment, at most an interval back.
+        """Whatever happens, a crash finds the state of one moment, at most an interval back.
 
         @param torn: Bytes that the crash cuts off the journal's end.
         """
@@ -226,13 +198,10 @@ class DurableTests(JournalTestCase):
 
 
 class CompactTests(JournalTestCase):
-    """
-    The journal and the table.
-    """
+    """The journal and the table."""
 
     def test_files_go(self) -> None:
-        """
-        Each generation of the table begins a file, and those of the one before it stay, for its
+        """Each generation of the table begins a file, and those of the one before it stay, for its
         C{.bak}.
         """
         for offset in range(1, 5):
@@ -246,8 +215,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(self.segments, [4, 5])
 
     def test_damaged_table(self) -> None:
-        """
-        A table that the disk has changed costs no offset: the one before it and its journal have
+        """A table that the disk has changed costs no offset: the one before it and its journal have
         them all.
         """
         path = self.root / "config" / "consumerOffset.json"
@@ -268,8 +236,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 305}})
 
     def test_killed_in_the_first_write(self) -> None:
-        """
-        A table that is written for the first time, and was to be there already, costs no offset:
+        """A table that is written for the first time, and was to be there already, costs no offset:
         the journal has them all.
         """
         self.commit(5)
@@ -301,9 +268,7 @@ class CompactTests(JournalTestCase):
         self.assertGreater(place, 5)
 
     def test_another_broker(self) -> None:
-        """
-        When another broker has written the table since, the journal is history.
-        """
+        """When another broker has written the table since, the journal is history."""
         path = self.root / "config" / "consumerOffset.json"
         for offset in (100, 200):
             self.commit(offset)
@@ -319,9 +284,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual(found.journal.status()["batches"], 1)
 
     def test_clean_stop(self) -> None:
-        """
-        After a clean stop the table has everything, and nothing is replayed.
-        """
+        """After a clean stop the table has everything, and nothing is replayed."""
         self.commit(5)
         self.successResultOf(self.offsets.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
@@ -330,9 +293,7 @@ class CompactTests(JournalTestCase):
         self.assertEqual((self.held(again), again.read.replayed), ({"T@g": {0: 5}}, 0))
 
     def test_replayed_is_written(self) -> None:
-        """
-        What was replayed is in the table soon, also if nothing is committed any more.
-        """
+        """What was replayed is in the table soon, also if nothing is committed any more."""
         self.commit(5)
         self.clock.advance(0)
         again = self.crashed()
@@ -342,9 +303,7 @@ class CompactTests(JournalTestCase):
         self.assertIn("5", path.read_text())
 
     def test_torn_tail(self) -> None:
-        """
-        A journal that a crash tore loses the batch that was not whole, and says so.
-        """
+        """A journal that a crash tore loses the batch that was not whole, and says so."""
         self.commit(5)
         self.clock.advance(PAUSE)
         self.commit(6)
@@ -359,8 +318,8 @@ class CompactTests(JournalTestCase):
         self.assertEqual(found.read.damaged, ())
 
     def test_off(self) -> None:
-        """
-        Without a journal nothing is written but the table; one that was left is replayed and goes.
+        """Without a journal nothing is written but the table; one that was left is replayed and
+        goes.
         """
         self.commit(5)
         self.clock.advance(PAUSE)
@@ -376,21 +335,16 @@ class CompactTests(JournalTestCase):
 
 
 def full(writer: SegmentWriter, number: int, changes: Any) -> None:
-    """
-    A disk without room.
-    """
+    """A disk without room."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class LostMessagesTests(JournalTestCase):
-    """
-    A log that lost its last messages, of which the journal still has the commits.
-    """
+    """A log that lost its last messages, of which the journal still has the commits."""
 
     def test_brought_back(self) -> None:
-        """
-        An offset above its queue is set to the queue's end, durably; what is below, and what is of
-        no topic here, stays.
+        """An offset above its queue is set to the queue's end, durably; what is below, and what is
+        of no topic here, stays.
         """
         self.commit(50)
         self.commit(20, queue_id=1)
@@ -407,13 +361,11 @@ class LostMessagesTests(JournalTestCase):
 
 
 class TroubleTests(JournalTestCase):
-    """
-    Disks that fail, and threads that are slow.
-    """
+    """Disks that fail, and threads that are slow."""
 
     def test_failing_disk(self) -> None:
-        """
-        A batch that cannot be written is tried again, in a new file, with what came meanwhile.
+        """A batch that cannot be written is tried again, in a new file, with what came
+        meanwhile.
         """
         real = SegmentWriter.append
         broken = self.patch(SegmentWriter, "append", full)
@@ -429,9 +381,7 @@ class TroubleTests(JournalTestCase):
         self.assertEqual(unhealthy(self.offsets.journal.job), "")
 
     def test_trouble(self) -> None:
-        """
-        A journal that cannot be written again and again makes its node unhealthy.
-        """
+        """A journal that cannot be written again and again makes its node unhealthy."""
         self.patch(SegmentWriter, "append", full)
         self.commit(5)
         self.clock.pump([0.0, RETRY, RETRY])
@@ -441,8 +391,7 @@ class TroubleTests(JournalTestCase):
         )
 
     def test_slow(self) -> None:
-        """
-        What is committed while a batch is being written is in the next one, and what is in the
+        """What is committed while a batch is being written is in the next one, and what is in the
         table that is written meanwhile is not lost if that is not.
         """
         thread = Held()
@@ -461,9 +410,7 @@ class TroubleTests(JournalTestCase):
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 4}})
 
     def test_stop_while_writing(self) -> None:
-        """
-        A stop waits for the batch that is being written, and writes what came after it.
-        """
+        """A stop waits for the batch that is being written, and writes what came after it."""
         thread = Held()
         self.offsets = self.made(thread)
         self.commit(1)
@@ -479,23 +426,17 @@ class TroubleTests(JournalTestCase):
 
 
 class VersionTests(JournalTestCase):
-    """
-    What changed since a batch.
-    """
+    """What changed since a batch."""
 
     def journal(self, *offsets: int) -> OffsetJournal:
-        """
-        A journal with a batch for each offset.
-        """
+        """A journal with a batch for each offset."""
         for offset in offsets:
             self.commit(offset, queue_id=offset)
             self.clock.advance(PAUSE)
         return self.offsets.journal
 
     def test_since(self) -> None:
-        """
-        All that came after the batch, and nothing of what was before.
-        """
+        """All that came after the batch, and nothing of what was before."""
         journal = self.journal(1, 2, 3)
         self.assertEqual(journal.version, 3)
         self.assertEqual(set(journal.changes_since(1) or ()), {("T@g", 2), ("T@g", 3)})
@@ -504,18 +445,14 @@ class VersionTests(JournalTestCase):
             self.assertIsNone(journal.changes_since(unknown))
 
     def test_forgotten(self) -> None:
-        """
-        Not more than some changes are remembered.
-        """
+        """Not more than some changes are remembered."""
         self.patch(offset_journal, "REMEMBERED", 2)
         journal = self.journal(1, 2, 3)
         self.assertIsNone(journal.changes_since(0))
         self.assertEqual(set(journal.changes_since(1) or ()), {("T@g", 2), ("T@g", 3)})
 
     def test_told(self) -> None:
-        """
-        Each batch is told when it is durable.
-        """
+        """Each batch is told when it is durable."""
         told: list[int] = []
         self.offsets.journal.flushed.append(lambda: told.append(self.offsets.journal.version))
         self.journal(1, 2)

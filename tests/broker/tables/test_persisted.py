@@ -1,6 +1,4 @@
-"""
-Tables on disk: when they are written, and what becomes of one that cannot be.
-"""
+"""Tables on disk: when they are written, and what becomes of one that cannot be."""
 
 from __future__ import annotations
 
@@ -17,22 +15,16 @@ from tests.support.logs import Held, LogTestCase, now
 
 
 class PersistedTests(LogTestCase):
-    """
-    L{Persisted}, with threads and time played by hand.
-    """
+    """L{Persisted}, with threads and time played by hand."""
 
     def setUp(self) -> None:
-        """
-        A table of one number.
-        """
+        """A table of one number."""
         self.clock = Clock()
         self.path = self.folder() / "config" / "numbers.json"
         self.number = 0
 
     def made(self, in_thread: Any = now, interval: float = 0.0) -> Persisted:
-        """
-        The table's file.
-        """
+        """The table's file."""
         return Persisted(
             self.path,
             lambda: {"n": self.number},
@@ -43,16 +35,12 @@ class PersistedTests(LogTestCase):
         )
 
     def on_disk(self) -> object:
-        """
-        What is written.
-        """
+        """What is written."""
         table = json_table.read(self.path)
         return None if table is None else table["n"]
 
     def test_coalesced(self) -> None:
-        """
-        Many changes are one write, at most the interval after the first.
-        """
+        """Many changes are one write, at most the interval after the first."""
         table = self.made(now, 1.0)
         written: list[Path] = []
         real = json_table.replace
@@ -69,9 +57,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(len(written), 1)
 
     def test_load(self) -> None:
-        """
-        What was written is read; where nothing was there is nothing.
-        """
+        """What was written is read; where nothing was there is nothing."""
         table = self.made()
         self.assertIsNone(table.load())
         self.number = 7
@@ -80,9 +66,8 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.made().load(), {"n": 7})
 
     def test_generation_before(self) -> None:
-        """
-        A table that is cut short is not silently an older one; what it was is kept, and the table
-        is written again.
+        """A table that is cut short is not silently an older one; what it was is kept, and the
+        table is written again.
         """
         table = self.made()
         for self.number in (1, 2):
@@ -105,9 +90,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(well.read.fault, "")
 
     def test_gone(self) -> None:
-        """
-        A table whose file is gone is the generation before it.
-        """
+        """A table whose file is gone is the generation before it."""
         table = self.made()
         for self.number in (1, 2):
             table.dirty()
@@ -119,9 +102,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(again.read.fault, "numbers.json is missing")
 
     def test_at_once(self) -> None:
-        """
-        Without an interval a change is written in the reactor's next turn.
-        """
+        """Without an interval a change is written in the reactor's next turn."""
         table = self.made()
         self.number = 3
         table.dirty()
@@ -130,9 +111,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.on_disk(), 3)
 
     def test_changed_meanwhile(self) -> None:
-        """
-        A change during a write is written after it.
-        """
+        """A change during a write is written after it."""
         thread = Held()
         table = self.made(thread)
         self.number = 1
@@ -150,9 +129,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.on_disk(), 2)
 
     def test_stop(self) -> None:
-        """
-        A stop writes what is left, and nothing is written afterwards.
-        """
+        """A stop writes what is left, and nothing is written afterwards."""
         table = self.made()
         self.number = 3
         table.dirty()
@@ -163,16 +140,12 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_nothing_to_write(self) -> None:
-        """
-        A table nobody changed is not written.
-        """
+        """A table nobody changed is not written."""
         self.successResultOf(self.made().stop())
         self.assertFalse(self.path.exists())
 
     def test_failing_disk(self) -> None:
-        """
-        A table that cannot be written is tried again, and who waits for it is told.
-        """
+        """A table that cannot be written is tried again, and who waits for it is told."""
         table = self.made()
         self.path.parent.write_text("in the way", encoding="ascii")
         self.number = 4
@@ -183,9 +156,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.on_disk(), 4)
 
     def test_trouble(self) -> None:
-        """
-        A table that cannot be written again and again is a trouble of its node, until it is.
-        """
+        """A table that cannot be written again and again is a trouble of its node, until it is."""
         table = self.made()
         self.path.parent.write_text("in the way", encoding="ascii")
         table.dirty()
@@ -198,9 +169,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual((table.job.runs, unhealthy(table.job)), (4, ""))
 
     def test_failing_at_stop(self) -> None:
-        """
-        A stop ends all the same.
-        """
+        """A stop ends all the same."""
         table = self.made()
         self.path.parent.write_text("in the way", encoding="ascii")
         table.dirty()
@@ -208,9 +177,7 @@ class PersistedTests(LogTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_burst_during_a_slow_write(self) -> None:
-        """
-        Five thousand changes during one write are one more write, and nothing waits for ever.
-        """
+        """Five thousand changes during one write are one more write, and nothing waits for ever."""
         thread = Held()
         table = self.made(thread)
         self.number = 1

@@ -1,6 +1,4 @@
-"""
-The tables of topics and groups: what is there from the start, and what stays.
-"""
+"""The tables of topics and groups: what is there from the start, and what stays."""
 
 from __future__ import annotations
 
@@ -40,14 +38,10 @@ STOCK = """{
 
 
 class TableTestCase(LogTestCase):
-    """
-    Tests with a folder of tables.
-    """
+    """Tests with a folder of tables."""
 
     def setUp(self) -> None:
-        """
-        The folder.
-        """
+        """The folder."""
         self.clock = Clock()
         self.config = self.folder() / "config"
         self.config.mkdir()
@@ -55,29 +49,22 @@ class TableTestCase(LogTestCase):
         self.now = NOW
 
     def made(self, cls: Any, **settings: Any) -> Any:
-        """
-        A table that is loaded.
-        """
+        """A table that is loaded."""
         table = cls(self.files, evolve(SETTINGS, **settings), self.clock, now, lambda: self.now)
         table.load()
         return table
 
     def written(self, name: str) -> Any:
-        """
-        A table on disk, a second later.
-        """
+        """A table on disk, a second later."""
         self.clock.advance(1)
         return json_table.read(Path(self.config / name))
 
 
 class TopicsTests(TableTestCase):
-    """
-    L{Topics}.
-    """
+    """L{Topics}."""
 
     def test_messages_without_a_topic(self) -> None:
-        """
-        What has messages and is in no table is a topic again, with as many queues as it used;
+        """What has messages and is in no table is a topic again, with as many queues as it used;
         what the table has stays, and system topics are no user's.
         """
         (self.config / "topics.json").write_text(STOCK, encoding="utf-8")
@@ -94,9 +81,7 @@ class TopicsTests(TableTestCase):
         self.assertIn("Late", self.written("topics.json")["topicConfigTable"])
 
     def test_presets(self) -> None:
-        """
-        A new broker has the topics of a stock one.
-        """
+        """A new broker has the topics of a stock one."""
         topics = self.made(Topics)
         found = {
             name: (topics.get(name).write_queue_nums, topics.get(name).perm)
@@ -119,9 +104,7 @@ class TopicsTests(TableTestCase):
         )
 
     def test_other_presets(self) -> None:
-        """
-        The configuration decides about some of them.
-        """
+        """The configuration decides about some of them."""
         topics = self.made(
             Topics,
             auto_create_topics=False,
@@ -134,9 +117,7 @@ class TopicsTests(TableTestCase):
         self.assertIsNotNone(topics.get("RMQ_SYS_TRACE_TOPIC"))
 
     def test_stock_table(self) -> None:
-        """
-        A stock broker's table is read, wins over the presets, and comes back whole.
-        """
+        """A stock broker's table is read, wins over the presets, and comes back whole."""
         (self.config / "topics.json").write_text(STOCK, encoding="utf-8")
         topics = self.made(Topics)
         orders = topics.get("Orders")
@@ -165,26 +146,20 @@ class TopicsTests(TableTestCase):
         )
 
     def test_kept_template(self) -> None:
-        """
-        A template that an older configuration left makes no topics any more.
-        """
+        """A template that an older configuration left makes no topics any more."""
         (self.config / "topics.json").write_text(STOCK, encoding="utf-8")
         topics = self.made(Topics, auto_create_topics=False)
         self.assertEqual(topics.get("TBW102").perm, 6)
         self.assertIsNone(topics.auto_create("T", "TBW102", 4))
 
     def test_garbled(self) -> None:
-        """
-        A table that is something else is not taken for an empty one.
-        """
+        """A table that is something else is not taken for an empty one."""
         (self.config / "topics.json").write_text(json.dumps({"topicConfigTable": 1}))
         with self.assertRaises(BodyInvalid):
             self.made(Topics)
 
     def test_version(self) -> None:
-        """
-        Each change has a higher number, also when the clock is set back.
-        """
+        """Each change has a higher number, also when the clock is set back."""
         topics = self.made(Topics)
         versions = []
         for self.now in (NOW, NOW - 5000, NOW + 1):
@@ -193,9 +168,7 @@ class TopicsTests(TableTestCase):
         self.assertEqual(versions, [(1, NOW), (2, NOW), (3, NOW + 1)])
 
     def test_changed(self) -> None:
-        """
-        Whoever wants to know hears of each change.
-        """
+        """Whoever wants to know hears of each change."""
         topics = self.made(Topics)
         heard: list[TopicConfig | None] = []
         topics.changed.append(heard.append)
@@ -207,18 +180,14 @@ class TopicsTests(TableTestCase):
         self.assertIsNone(topics.get("T"))
 
     def test_table_is_a_copy(self) -> None:
-        """
-        A table that is being written does not change.
-        """
+        """A table that is being written does not change."""
         topics = self.made(Topics)
         table = topics.table()
         topics.put(TopicConfig(topic_name="T"))
         self.assertNotIn("T", table.topic_config_table)
 
     def test_system(self) -> None:
-        """
-        A broker's own topics are told from users'.
-        """
+        """A broker's own topics are told from users'."""
         topics = self.made(Topics)
         for name in ("TBW102", "C", "broker-a", "C_REPLY_TOPIC", "rmq_sys_x"):
             self.assertTrue(topics.is_system(name), name)
@@ -226,29 +195,21 @@ class TopicsTests(TableTestCase):
             self.assertFalse(topics.is_system(name), name)
 
     def test_permissions(self) -> None:
-        """
-        Permissions read as in RocketMQ.
-        """
+        """Permissions read as in RocketMQ."""
         self.assertEqual(
             [perm_text(n) for n in (0, 2, 4, 6, 7)], ["---", "-W-", "R--", "RW-", "RWX"]
         )
 
 
 class GroupsTests(TableTestCase):
-    """
-    L{Groups}.
-    """
+    """L{Groups}."""
 
     def test_presets(self) -> None:
-        """
-        A new broker has the groups of a stock one.
-        """
+        """A new broker has the groups of a stock one."""
         self.assertEqual(set(self.made(Groups).names()), set(PRESET_GROUPS))
 
     def test_find(self) -> None:
-        """
-        A group is made when it is looked for, once.
-        """
+        """A group is made when it is looked for, once."""
         groups = self.made(Groups)
         found = groups.find("g")
         self.assertIs(groups.find("g"), found)
@@ -270,9 +231,7 @@ class GroupsTests(TableTestCase):
         )
 
     def test_not_made(self) -> None:
-        """
-        Where users make no groups only brokers' own are made, and nowhere impossible ones.
-        """
+        """Where users make no groups only brokers' own are made, and nowhere impossible ones."""
         groups = self.made(Groups, auto_create_groups=False)
         self.assertIsNone(groups.find("g"))
         self.assertIsNotNone(groups.find("CID_RMQ_SYS_TRANS"))
@@ -280,9 +239,7 @@ class GroupsTests(TableTestCase):
             self.assertIsNone(self.made(Groups).find(name), name)
 
     def test_stock_table(self) -> None:
-        """
-        A stock broker's table is read, and what newer ones add comes back.
-        """
+        """A stock broker's table is read, and what newer ones add comes back."""
         text = (
             '{"dataVersion":{"counter":1,"timestamp":1},"forbiddenTable":{},'
             '"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3,'
@@ -299,8 +256,7 @@ class GroupsTests(TableTestCase):
         self.assertFalse(groups.delete("h"))
 
     def test_a_member_no_java_peer_reads(self) -> None:
-        """
-        A table in which a member of 5.x is misshapen is read without it: a client could once put
+        """A table in which a member of 5.x is misshapen is read without it: a client could once put
         it there.
         """
         text = (
@@ -315,14 +271,10 @@ class GroupsTests(TableTestCase):
 
 
 class NameTests(LogTestCase):
-    """
-    What may be a name.
-    """
+    """What may be a name."""
 
     def test_names(self) -> None:
-        """
-        A topic has at most 127 characters, and a group so many that its retry topic fits.
-        """
+        """A topic has at most 127 characters, and a group so many that its retry topic fits."""
         for check, most in ((topic_names.check_name, 127), (subscription_groups.check_name, 120)):
             check("x" * most)
             check("%RETRY%a|b_c-1")

@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/cli/archives.
-"""
+"""Tests of rmqha/cli/archives."""

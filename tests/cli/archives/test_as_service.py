@@ -1,6 +1,4 @@
-"""
-What commands that run for long tell their service manager.
-"""
+"""What commands that run for long tell their service manager."""
 
 from __future__ import annotations
 
@@ -17,14 +15,10 @@ from rmqha.tier.errors import TierOfAnotherLog
 
 
 class AsServiceTests(SynchronousTestCase):
-    """
-    L{as_service}.
-    """
+    """L{as_service}."""
 
     def code(self, error: Exception) -> int:
-        """
-        The exit code of a command that this ended.
-        """
+        """The exit code of a command that this ended."""
 
         @click.command()
         def fails() -> None:
@@ -37,9 +31,8 @@ class AsServiceTests(SynchronousTestCase):
         return int(ended.exception.code or 0)
 
     def test_lasts(self) -> None:
-        """
-        It is 78, on which the unit does not start it again, for what is as before then: logs that
-        are not one, and a folder that it may not write to.
+        """It is 78, on which the unit does not start it again, for what is as before then: logs
+        that are not one, and a folder that it may not write to.
         """
         stopped = ReceiveStopped(state="diverged", reason="byte 7 differs", start=0, end=9)
         other = TierOfAnotherLog("s3://a/b", "/store", 0, "broker-a", "broker-b")
@@ -47,8 +40,7 @@ class AsServiceTests(SynchronousTestCase):
             self.assertEqual(78, self.code(error), error)
 
     def test_passes(self) -> None:
-        """
-        It is 1 for what may be over by then: a master that does not answer yet, another process
+        """It is 1 for what may be over by then: a master that does not answer yet, another process
         that has the archive, a disk without room, or one that failed.
         """
         away = FileSizeUnknown("127.0.0.1:10911", "Connection refused")

@@ -1,6 +1,4 @@
-"""
-C{rmqha receive}, as its own process.
-"""
+"""C{rmqha receive}, as its own process."""
 
 from __future__ import annotations
 
@@ -20,37 +18,27 @@ RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class MistakeTests(CommandTestCase):
-    """
-    What the command line cannot say.
-    """
+    """What the command line cannot say."""
 
     def test_from(self) -> None:
-        """
-        The master's address is needed, and is one.
-        """
+        """The master's address is needed, and is one."""
         self.assertIn("--from", self.fails(2, "receive", "archive"))
         self.assertIn("is not host:port", self.fails(2, "receive", "--from", "a", "archive"))
 
     def test_numbers(self) -> None:
-        """
-        Numbers are in their range.
-        """
+        """Numbers are in their range."""
         for option in ("--report-delay", "--fsync-interval", "--log-interval", "--file-size"):
             said = self.fails(2, "receive", "--from", "127.0.0.1:1", "archive", option, "0")
             self.assertIn(option, said)
 
     def test_nobody_to_ask(self) -> None:
-        """
-        Without a client port a new archive needs a file size.
-        """
+        """Without a client port a new archive needs a file size."""
         said = self.fails(2, "receive", "--from", "127.0.0.1:2", "/nowhere", "--client-port", "0")
         self.assertIn("--client-port 0 needs --file-size", said)
 
 
 class ReceiveTests(CommandTestCase):
-    """
-    A real master, and signals.
-    """
+    """A real master, and signals."""
 
     def setUp(self) -> None:
         folder = Folder("receive-")
@@ -61,15 +49,12 @@ class ReceiveTests(CommandTestCase):
         self.addCleanup(self.process.kill9)
 
     def run_receive(self, *args: str) -> None:
-        """
-        Start the command.
-        """
+        """Start the command."""
         self.process.spawn([sys.executable, RMQHA, "receive", str(self.archive), *args])
 
     @slow
     def test_begins_and_ends(self) -> None:
-        """
-        A new archive has its master's file size; Ctrl-C and SIGTERM end it with code 0, and the
+        """A new archive has its master's file size; Ctrl-C and SIGTERM end it with code 0, and the
         next run goes on where it ended.
         """
         master = Node(self.folder, "master").start()
@@ -99,8 +84,7 @@ class ReceiveTests(CommandTestCase):
 
     @slow
     def test_another_log(self) -> None:
-        """
-        At a master with another log it ends with one line and the exit code that keeps its unit
+        """At a master with another log it ends with one line and the exit code that keeps its unit
         from starting it again.
         """
         for name, topic in (("one", "Orders"), ("other", "Prices")):
@@ -122,9 +106,7 @@ class ReceiveTests(CommandTestCase):
 
     @slow
     def test_no_file_size(self) -> None:
-        """
-        Without an answer a new archive is not begun with a size that may be wrong.
-        """
+        """Without an answer a new archive is not begun with a size that may be wrong."""
         (port,) = free_ports(1)
         done = subprocess.run(
             [

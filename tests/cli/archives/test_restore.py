@@ -1,6 +1,4 @@
-"""
-C{rmqha restore}.
-"""
+"""C{rmqha restore}."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ SIZE = golden.LOG_FILE_SIZE
 
 @cache
 def places(name: str = "store") -> list[tuple[int, int, int]]:
-    """
-    Begin, end and store time of each record of a golden store.
-    """
+    """Begin, end and store time of each record of a golden store."""
     log = OfflineLog(golden.store(VERSION, name))
     found = []
     for view, block in scan(log, log.min_offset, log.end):
@@ -48,17 +44,14 @@ def places(name: str = "store") -> list[tuple[int, int, int]]:
 
 
 class RestoreCase(CommandTestCase, LogTestCase):
-    """
-    A store that a real broker left.
-    """
+    """A store that a real broker left."""
 
     def setUp(self) -> None:
         self.store = golden.store(VERSION)
         self.dest = self.folder() / "restored"
 
     def restore(self, *args: str | Path, source: Path | None = None) -> Any:
-        """
-        Restore, and check the new store as an operator would.
+        """Restore, and check the new store as an operator would.
 
         @return: What the command said.
         """
@@ -70,31 +63,23 @@ class RestoreCase(CommandTestCase, LogTestCase):
         return said
 
     def table(self, root: Path, name: str) -> json_table.Table:
-        """
-        A table of a store.
-        """
+        """A table of a store."""
         found = json_table.read(root / "config" / name)
         assert found is not None, f"{root} has it"
         return found
 
     def bytes_of(self, root: Path, end: int | None = None) -> bytes:
-        """
-        A log's bytes.
-        """
+        """A log's bytes."""
         log = OfflineLog(root)
         self.addCleanup(log.close)
         return content(log, end=end)
 
 
 class WholeTests(RestoreCase):
-    """
-    All there is.
-    """
+    """All there is."""
 
     def test_store(self) -> None:
-        """
-        The log, byte for byte, and the tables; queues and index are built.
-        """
+        """The log, byte for byte, and the tables; queues and index are built."""
         said = self.restore()
         self.assertEqual(said["records"], len(places()))
         self.assertEqual((said["minOffset"], said["end"]), (0, places()[-1][1]))
@@ -112,9 +97,7 @@ class WholeTests(RestoreCase):
         self.succeed("diverge", self.dest, "--against", self.store)
 
     def test_only_a_log(self) -> None:
-        """
-        Of a log alone: what is not in a log is not in the store, and that is said.
-        """
+        """Of a log alone: what is not in a log is not in the store, and that is said."""
         result = self.run_command("restore", self.store / "commitlog", self.dest)
         self.assertEqual(result.exit_code, 0, result.output)
         self.assertIn(f"consumer offsets are those of {self.store}", result.stdout)
@@ -127,8 +110,8 @@ class WholeTests(RestoreCase):
         self.assertIn("GoldenBulk", result.stderr)
 
     def test_deleted(self) -> None:
-        """
-        A topic that was deleted stays so, also if the log comes from elsewhere than the tables.
+        """A topic that was deleted stays so, also if the log comes from elsewhere than the
+        tables.
         """
         tables = self.folder() / "store"
         shutil.copytree(self.store, tables)
@@ -144,8 +127,8 @@ class WholeTests(RestoreCase):
         self.assertFalse((self.dest / "consumequeue" / topic).exists())
 
     def test_tables(self) -> None:
-        """
-        Tables may come from elsewhere; one that is damaged is taken from its C{.bak}, and said.
+        """Tables may come from elsewhere; one that is damaged is taken from its C{.bak}, and
+        said.
         """
         alone = self.folder() / "alone"
         shutil.copytree(self.store / "commitlog", alone)
@@ -157,9 +140,7 @@ class WholeTests(RestoreCase):
         self.assertIsNotNone(json_table.read(self.dest / "config" / "topics.json"))
 
     def test_archive(self) -> None:
-        """
-        Of an archive that is being received: its last file is not finished.
-        """
+        """Of an archive that is being received: its last file is not finished."""
         archive = self.folder() / "archive"
         shutil.copytree(self.store / "commitlog", archive / "commitlog")
         last = damage.log_file(archive, -1)
@@ -167,9 +148,7 @@ class WholeTests(RestoreCase):
         self.assertEqual(self.restore(source=archive)["end"], places()[-1][1])
 
     def test_new_life(self) -> None:
-        """
-        It begins a new epoch at its end, and knows nothing of the source's.
-        """
+        """It begins a new epoch at its end, and knows nothing of the source's."""
         (self.store / "rmqha").mkdir()
         for name in ("epoch.json", "published.json", "dispatched.json", "metadata.json"):
             json_table.replace(self.store / "rmqha" / name, {"start": 0, "end": 0})
@@ -184,9 +163,7 @@ class WholeTests(RestoreCase):
         self.assertEqual((point.durable, point.cuts), (end, ()))
 
     def test_master_epoch(self) -> None:
-        """
-        Its master epoch is above all that the source knows: of a store, and of an archive.
-        """
+        """Its master epoch is above all that the source knows: of a store, and of an archive."""
         known = EpochJournal(
             number=4, starts=(EpochStart(3, 100), EpochStart(4, 1000), EpochStart(5, 1 << 20))
         )
@@ -211,9 +188,7 @@ class WholeTests(RestoreCase):
 
     @skipUnless(os.geteuid() == 0, "only root can make files of others")
     def test_owner(self) -> None:
-        """
-        What root restores into a folder of the node's user is that user's.
-        """
+        """What root restores into a folder of the node's user is that user's."""
         self.dest.mkdir()
         os.chown(self.dest, 12345, 12345)
         self.dest.parent.chmod(0o755)
@@ -222,8 +197,8 @@ class WholeTests(RestoreCase):
         self.assertEqual(owners, {12345})
 
     def test_conf(self) -> None:
-        """
-        Sizes of the new files may come from the configuration of the node that is to run there.
+        """Sizes of the new files may come from the configuration of the node that is to run
+        there.
         """
         conf = self.folder() / "broker.conf"
         keys = {
@@ -246,23 +221,17 @@ class WholeTests(RestoreCase):
 
 
 class UntilTests(RestoreCase):
-    """
-    Up to a place in it.
-    """
+    """Up to a place in it."""
 
     def assertEnds(self, said: Any, count: int) -> None:
-        """
-        So many records were restored.
-        """
+        """So many records were restored."""
         begin, end, stored = places()[count - 1]
         self.assertEqual((said["records"], said["end"], said["lastStored"]), (count, end, stored))
         self.assertEqual(self.bytes_of(self.dest), self.bytes_of(self.store, end))
         self.assertGreater(end, begin)
 
     def test_offsets(self) -> None:
-        """
-        Whole records below the offset: one that reaches above it is left out.
-        """
+        """Whole records below the offset: one that reaches above it is left out."""
         rows = places()
         first_of_file = next(row for row, place in enumerate(rows) if place[0] == 3 * SIZE)
         for until, count in (
@@ -283,9 +252,7 @@ class UntilTests(RestoreCase):
             shutil.rmtree(self.dest)
 
     def test_times(self) -> None:
-        """
-        Everything before the first record that was stored later.
-        """
+        """Everything before the first record that was stored later."""
         rows = places()
         times = [stored for _, _, stored in rows]
         for moment in (times[0], times[300], times[300] + 1, times[900] - 1, times[-1] - 1):
@@ -295,9 +262,7 @@ class UntilTests(RestoreCase):
                 shutil.rmtree(self.dest)
 
     def test_consumers(self) -> None:
-        """
-        Offsets above a queue's new end are moved back to it, and said.
-        """
+        """Offsets above a queue's new end are moved back to it, and said."""
         said = self.restore("--until", str(places()[600][0]))
         self.assertTrue(said["movedConsumers"])
         table = json_table.read(self.dest / "config" / "consumerOffset.json")
@@ -308,9 +273,7 @@ class UntilTests(RestoreCase):
             self.assertLess(moved["after"], moved["before"])
 
     def test_clock_set_back(self) -> None:
-        """
-        Behind the first later record nothing is restored, though it has an earlier time.
-        """
+        """Behind the first later record nothing is restored, though it has an earlier time."""
         root = self.folder() / "store"
         log = self.log(root / "commitlog")
         for stored in (5, 10, 30, 20, 40):
@@ -319,8 +282,8 @@ class UntilTests(RestoreCase):
         self.assertEqual((said["records"], said["end"]), (2, 600))
 
     def test_outside(self) -> None:
-        """
-        What the log does not reach, or begins behind, is said with its bounds; nothing is made.
+        """What the log does not reach, or begins behind, is said with its bounds; nothing is
+        made.
         """
         rows = places()
         end, last = rows[-1][1], rows[-1][2]
@@ -337,17 +300,13 @@ class UntilTests(RestoreCase):
             self.assertFalse(self.dest.exists())
 
     def test_within_the_first_record(self) -> None:
-        """
-        An offset within the first record leaves nothing to restore.
-        """
+        """An offset within the first record leaves nothing to restore."""
         until = str(places()[0][1] - 1)
         said = self.fails(1, "restore", self.store, self.dest, "--until", until)
         self.assertIn("before the begin", said)
 
     def test_gap(self) -> None:
-        """
-        Missing files are named by their bytes; what is before them can be restored.
-        """
+        """Missing files are named by their bytes; what is before them can be restored."""
         for number in (4, 3):
             damage.log_file(self.store, number).unlink()
         gap = f"lacks the {2 * SIZE} bytes from {3 * SIZE} to {5 * SIZE}"
@@ -360,9 +319,7 @@ class UntilTests(RestoreCase):
         self.assertEqual(self.restore("--until", str(3 * SIZE))["records"], count)
 
     def test_damage(self) -> None:
-        """
-        A damaged record is named, and ends what can be restored.
-        """
+        """A damaged record is named, and ends what can be restored."""
         begin, end, _ = places()[800]
         damage.flip(damage.log_file(self.store, begin // SIZE), begin % SIZE + 100)
         said = self.fails(1, "restore", self.store, self.dest)
@@ -373,23 +330,17 @@ class UntilTests(RestoreCase):
 
 
 class RefusedTests(RestoreCase):
-    """
-    What is not done.
-    """
+    """What is not done."""
 
     def test_not_empty(self) -> None:
-        """
-        Nothing is written into a folder that has something.
-        """
+        """Nothing is written into a folder that has something."""
         self.dest.mkdir()
         (self.dest / "anything").touch()
         self.assertIn("is not empty", self.fails(1, "restore", self.store, self.dest))
         self.assertEqual([path.name for path in self.dest.iterdir()], ["anything"])
 
     def test_interrupted(self) -> None:
-        """
-        No node starts on what an interrupted one left.
-        """
+        """No node starts on what an interrupted one left."""
         begin = places()[800][0]
         damage.flip(damage.log_file(self.store, begin // SIZE), begin % SIZE + 100)
         self.fails(1, "restore", self.store, self.dest)
@@ -397,25 +348,19 @@ class RefusedTests(RestoreCase):
         self.assertIn("interrupted restore", self.fails(1, "promote", self.dest))
 
     def test_nothing_there(self) -> None:
-        """
-        A store without a log.
-        """
+        """A store without a log."""
         empty = self.folder()
         (empty / "commitlog").mkdir()
         self.assertIn("no log file", self.fails(1, "restore", empty, self.dest))
         self.assertIn("is not a RocketMQ store", self.fails(1, "restore", self.folder(), self.dest))
 
     def test_bad_target(self) -> None:
-        """
-        A mistake in the target is one of the command line.
-        """
+        """A mistake in the target is one of the command line."""
         said = self.fails(2, "restore", self.store, self.dest, "--until", "noon")
         self.assertIn("'noon' is not an offset, a time with its zone", said)
 
     def test_running(self) -> None:
-        """
-        Of a running node's store: up to what the node has published, and not further.
-        """
+        """Of a running node's store: up to what the node has published, and not further."""
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.addCleanup(lock.release)
@@ -437,9 +382,7 @@ class RefusedTests(RestoreCase):
         self.assertEqual(self.restore()["records"], 1000)
 
     def test_expiry(self) -> None:
-        """
-        Old messages are kept from the restore on, and it says until when.
-        """
+        """Old messages are kept from the restore on, and it says until when."""
         said = self.run_command("restore", self.store, self.dest).stderr
         self.assertRegex(
             said,
@@ -447,9 +390,7 @@ class RefusedTests(RestoreCase):
         )
 
     def test_text(self) -> None:
-        """
-        People are told what was built.
-        """
+        """People are told what was built."""
         text = self.succeed("restore", self.store, self.dest, "--until", str(places()[600][0]))
         self.assertIn(f"bytes 0 to {places()[599][1]}, 600 records up to", text)
         self.assertIn(f"a new epoch is begun at byte {places()[599][1]}", text)

@@ -1,3 +1,1 @@
-"""
-Tests of rmqha/cli/nodes.
-"""
+"""Tests of rmqha/cli/nodes."""

@@ -1,6 +1,4 @@
-"""
-C{rmqha events}.
-"""
+"""C{rmqha events}."""
 
 from __future__ import annotations
 
@@ -30,23 +28,17 @@ EVENTS = [
 
 
 class EventsTests(CommandTestCase):
-    """
-    What is shown, and of what.
-    """
+    """What is shown, and of what."""
 
     def told(self, hours: float = 24.0, *, as_json: bool = False) -> str:
-        """
-        What is printed.
-        """
+        """What is printed."""
         out = io.StringIO()
         with redirect_stdout(out):
             tell(EVENTS, hours, as_json=as_json, now=NOW)
         return out.getvalue()
 
     def test_latest(self) -> None:
-        """
-        Those of the last day are shown, oldest first, with their times.
-        """
+        """Those of the last day are shown, oldest first, with their times."""
         said = [" ".join(line.split()) for line in self.told().splitlines()]
         self.assertEqual(len(said), 3)
         self.assertIn("state recovering -> [odd] serving", said[1])
@@ -55,24 +47,18 @@ class EventsTests(CommandTestCase):
         self.assertIn("master started", self.told(26.0))
 
     def test_nothing(self) -> None:
-        """
-        That nothing happened is said.
-        """
+        """That nothing happened is said."""
         self.assertEqual(self.told(0.01), "nothing happened in the last 0.01 hours\n")
         self.assertEqual(self.told(0.01, as_json=True), "")
 
     def test_json(self) -> None:
-        """
-        For scripts it is an object a line.
-        """
+        """For scripts it is an object a line."""
         rows = [json.loads(line) for line in self.told(as_json=True).splitlines()]
         self.assertEqual([row["kind"] for row in rows], ["state", "replica 10.0.0.2"])
         self.assertEqual(rows[1]["time"], (NOW - 60) * 1000)
 
     def test_asked(self) -> None:
-        """
-        A node tells its own; one of an older version has none.
-        """
+        """A node tells its own; one of an older version has none."""
         look = Look(StubTreq(AdminSite(Node())), "127.0.0.1:10914", Clock())
         found = self.successResultOf(ensureDeferred(asked(look)))
         self.assertEqual(found, [Event(1_700_000_000_000, "state", "serving")])
@@ -80,18 +66,14 @@ class EventsTests(CommandTestCase):
         self.failureResultOf(ensureDeferred(asked(old)), ValueError)
 
     def test_stopped(self) -> None:
-        """
-        Of a node that is stopped its store tells.
-        """
+        """Of a node that is stopped its store tells."""
         root = Path(self.mktemp())
         append(event_path(root), EVENTS)
         said = self.succeed("events", str(root), "--hours", "900000")
         self.assertIn("master started", said)
 
     def test_usage(self) -> None:
-        """
-        What is neither an address nor a folder is a usage error.
-        """
+        """What is neither an address nor a folder is a usage error."""
         self.assertIn(
             "is neither HOST:PORT nor a store's folder", self.fails(2, "events", "nowhere")
         )

@@ -1,6 +1,4 @@
-"""
-C{rmqha slots}.
-"""
+"""C{rmqha slots}."""
 
 from __future__ import annotations
 
@@ -31,23 +29,17 @@ AWAY = {
 
 
 class Keeping(Node):
-    """
-    A node that keeps files for one replica.
-    """
+    """A node that keeps files for one replica."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = [AWAY]
 
     def status(self) -> dict[str, Any]:
-        """
-        With the slots.
-        """
+        """With the slots."""
         return {"role": "master", "retentionSlots": self.rows}
 
     def drop_slot(self, address: str) -> bool:
-        """
-        Keep them no more.
-        """
+        """Keep them no more."""
         before, self.rows = self.rows, [row for row in self.rows if row["address"] != address]
         return before != self.rows
 
@@ -57,15 +49,11 @@ class SlotRequestsTests(CommandTestCase):
         self.node: Node = Keeping()
 
     def requests(self) -> SlotRequests:
-        """
-        Asks the node.
-        """
+        """Asks the node."""
         return SlotRequests(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
 
     def test_rows(self) -> None:
-        """
-        All that is known of each is shown, with times that can be read.
-        """
+        """All that is known of each is shown, with times that can be read."""
         rows = self.successResultOf(ensureDeferred(self.requests().rows()))
         self.assertEqual(rows, [AWAY])
         console = Console(width=120)
@@ -84,34 +72,27 @@ class SlotRequestsTests(CommandTestCase):
         )
 
     def test_drop(self) -> None:
-        """
-        A slot is dropped; where there is none the node says so.
-        """
+        """A slot is dropped; where there is none the node says so."""
         dropped = self.successResultOf(ensureDeferred(self.requests().drop("10.0.0.5")))
         self.assertEqual(dropped, "")
         again = self.successResultOf(ensureDeferred(self.requests().drop("10.0.0.5")))
         self.assertIn("no files are kept for a replica at 10.0.0.5", again)
 
     def test_no_slots(self) -> None:
-        """
-        A name server, or another program, has none.
-        """
+        """A name server, or another program, has none."""
         self.node = Node()
         self.failureResultOf(ensureDeferred(self.requests().rows()), ValueError)
 
 
 class SlotsTests(CommandTestCase):
     def test_addresses(self) -> None:
-        """
-        An address is a host and a port.
-        """
+        """An address is a host and a port."""
         for address in ("localhost", ":1", "h:0", "h:65536"):
             self.assertIn("is not HOST:PORT", self.fails(2, "slots", address))
 
     @slow
     def test_refused(self) -> None:
-        """
-        With nobody listening the whole command ends in one line and exit code 3, as status and
+        """With nobody listening the whole command ends in one line and exit code 3, as status and
         events do.
         """
         with socket.socket() as taken:

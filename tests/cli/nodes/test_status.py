@@ -1,6 +1,4 @@
-"""
-C{rmqha status}.
-"""
+"""C{rmqha status}."""
 
 from __future__ import annotations
 
@@ -34,17 +32,13 @@ from tests.support.effort import slow
 
 
 class Node:
-    """
-    A node as its admin port sees it.
-    """
+    """A node as its admin port sees it."""
 
     reason = ""
     jobs: tuple[str, ...] = ("flushing the log",)
 
     def status(self) -> dict[str, Any]:
-        """
-        Something of everything.
-        """
+        """Something of everything."""
         return {
             "role": "master",
             "maxOffset": 12345,
@@ -65,42 +59,30 @@ class Node:
         }
 
     def drop_slot(self, address: str) -> bool:
-        """
-        No files are kept for anybody.
-        """
+        """No files are kept for anybody."""
         return False
 
     def happened(self) -> list[dict[str, Any]]:
-        """
-        What C{/events} shows.
-        """
+        """What C{/events} shows."""
         return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
 
     def metrics(self) -> Deferred[bytes]:
-        """
-        None.
-        """
+        """None."""
         return succeed(b"")
 
     def looked(self) -> Deferred[None]:
-        """
-        There is nothing to wait for.
-        """
+        """There is nothing to wait for."""
         return succeed(None)
 
     def health(self) -> Iterator[HealthReason]:
-        """
-        What the test says.
-        """
+        """What the test says."""
         if self.reason:
             name, _, text = self.reason.partition(": ")
             yield HealthReason(name, text)
 
 
 class Page(Resource):
-    """
-    A page with fixed content.
-    """
+    """A page with fixed content."""
 
     isLeaf = True
 
@@ -110,25 +92,19 @@ class Page(Resource):
         self.code = code
 
     def render(self, request: Request) -> bytes:
-        """
-        Give it.
-        """
+        """Give it."""
         request.setResponseCode(self.code)
         return self.content
 
 
 class Broken:
-    """
-    A client whose requests fail.
-    """
+    """A client whose requests fail."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
     async def get(self, url: str, **more: object) -> None:
-        """
-        Fail.
-        """
+        """Fail."""
         raise self.error
 
 
@@ -138,30 +114,22 @@ class LookTests(CommandTestCase):
         self.clock = Clock()
 
     def look(self, client: Any = None) -> Look:
-        """
-        A look at the node, or whatever a client says.
-        """
+        """A look at the node, or whatever a client says."""
         return Look(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
 
     async def found(self) -> list[Look]:
-        """
-        The nodes to look at.
-        """
+        """The nodes to look at."""
         return [self.look()]
 
     def once(self, client: Any = None) -> Seen:
-        """
-        What one look brings.
-        """
+        """What one look brings."""
         seen: Seen = self.successResultOf(ensureDeferred(self.look(client).once()))
         return seen
 
     def printed(
         self, *seen: Seen, as_json: bool = False, everything: bool = True
     ) -> tuple[str, str]:
-        """
-        What is shown on stdout and on stderr.
-        """
+        """What is shown on stdout and on stderr."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             console = Console(file=out, width=200)
@@ -170,9 +138,8 @@ class LookTests(CommandTestCase):
         return out.getvalue(), err.getvalue()
 
     def test_stock_name_server(self) -> None:
-        """
-        A name server that has told its brokers and has no admin port, as one of RocketMQ's, has a
-        row, and makes no exit code.
+        """A name server that has told its brokers and has no admin port, as one of RocketMQ's, has
+        a row, and makes no exit code.
         """
         look = ServerLook(Broken(ConnectionRefusedError("no")), "10.0.0.9:9879", self.clock)
         seen = self.successResultOf(ensureDeferred(look.once()))
@@ -185,9 +152,7 @@ class LookTests(CommandTestCase):
         self.assertEqual(seen, self.once())
 
     def test_well(self) -> None:
-        """
-        A node that is well has no problem, and all of its status is shown.
-        """
+        """A node that is well has no problem, and all of its status is shown."""
         seen = self.once()
         self.assertEqual(seen, Seen("", self.node.status()))
         out, err = self.printed(seen)
@@ -196,9 +161,7 @@ class LookTests(CommandTestCase):
             self.assertIn(text, out)
 
     def test_nested(self) -> None:
-        """
-        Parts of parts have rows of their own, and what is alike is one table.
-        """
+        """Parts of parts have rows of their own, and what is alike is one table."""
         lines = self.printed(self.once())[0].splitlines()
         said = [" ".join(line.split()) for line in lines]
         for line in ("remoting port 10911", "remoting requests PULL_MESSAGE 7"):
@@ -209,9 +172,7 @@ class LookTests(CommandTestCase):
         self.assertEqual(said[levels + 1], "3 4 1")
 
     def test_jobs(self) -> None:
-        """
-        Of periodic jobs only those that failed are shown.
-        """
+        """Of periodic jobs only those that failed are shown."""
         self.assertNotIn("flushing the log", self.printed(self.once())[0])
         self.node.jobs = ("flushing the log", "writing topics.json")
         out, _ = self.printed(self.once())
@@ -219,17 +180,13 @@ class LookTests(CommandTestCase):
         self.assertNotIn("flushing the log", out)
 
     def test_json(self) -> None:
-        """
-        As JSON it is one line.
-        """
+        """As JSON it is one line."""
         out, _ = self.printed(self.once(), as_json=True)
         self.assertEqual(json.loads(out), self.node.status())
         self.assertEqual(out.count("\n"), 1)
 
     def test_not_well(self) -> None:
-        """
-        An unhealthy node shows its status, and why.
-        """
+        """An unhealthy node shows its status, and why."""
         self.node.reason = "disk-full: no room"
         seen = self.once()
         self.assertIn("is unhealthy: disk-full: no room", seen.problem)
@@ -238,9 +195,7 @@ class LookTests(CommandTestCase):
         self.assertIn("rmqha: 127.0.0.1:10914 is unhealthy", err)
 
     def test_unreachable(self) -> None:
-        """
-        Each way not to be reached is said in words.
-        """
+        """Each way not to be reached is said in words."""
         cases = [
             (ConnectionRefusedError("refused"), "cannot be reached"),
             (DNSLookupError("no such host"), "no such host"),
@@ -254,9 +209,7 @@ class LookTests(CommandTestCase):
             self.assertEqual(self.printed(seen)[0], "")
 
     def test_something_else(self) -> None:
-        """
-        A port that is not an admin port is reported as such.
-        """
+        """A port that is not an admin port is reported as such."""
         for health, status in (("<html>", "[]"), ("{}", "[]"), ("\xff", "{}")):
             root = Resource()
             root.putChild(b"healthz", Page(health))
@@ -264,9 +217,7 @@ class LookTests(CommandTestCase):
             self.assertIn("not an admin port", self.once(StubTreq(root)).problem)
 
     def test_strange_codes(self) -> None:
-        """
-        A status that is refused is a problem, and so is bad health without a reason.
-        """
+        """A status that is refused is a problem, and so is bad health without a reason."""
         root = Resource()
         root.putChild(b"healthz", Page("{}", 503))
         root.putChild(b"status", Page("{}", 500))
@@ -275,9 +226,7 @@ class LookTests(CommandTestCase):
         self.assertIn("/healthz answers 503", self.once(StubTreq(root)).problem)
 
     def test_watch(self) -> None:
-        """
-        It looks again after the interval, and as often as it was told.
-        """
+        """It looks again after the interval, and as often as it was told."""
         out = io.StringIO()
         view = View(console=Console(file=out), as_json=True)
         with redirect_stdout(out):
@@ -295,9 +244,7 @@ class LookTests(CommandTestCase):
         self.assertEqual(out.getvalue().count("\n"), 3)
 
     def test_watch_on_a_terminal(self) -> None:
-        """
-        There what is shown is replaced, and does not scroll.
-        """
+        """There what is shown is replaced, and does not scroll."""
         out = io.StringIO()
         console = Console(file=out, force_terminal=True, width=100, height=20)
         view = View(console=console)
@@ -309,9 +256,7 @@ class LookTests(CommandTestCase):
         self.assertGreaterEqual(out.getvalue().count("\x1b[2K"), 6, "lines were erased")
 
     def test_six_lines(self) -> None:
-        """
-        By default a node is six lines, and several are a table.
-        """
+        """By default a node is six lines, and several are a table."""
         seen = self.once()
         out, _ = self.printed(seen, everything=False)
         self.assertEqual(len(out.splitlines()), 6)
@@ -322,9 +267,7 @@ class LookTests(CommandTestCase):
 
 class CopyingTests(CommandTestCase):
     def test_first_copy(self) -> None:
-        """
-        While a slave copies from nothing, its bytes and their rate are shown.
-        """
+        """While a slave copies from nothing, its bytes and their rate are shown."""
         copying = Copying()
         console = Console(file=io.StringIO(), width=100)
         for now, received in ((0.0, 1_000_000), (2.0, 5_000_000)):
@@ -336,41 +279,31 @@ class CopyingTests(CommandTestCase):
         self.assertIn("2.0 MB/s", said)
 
     def test_nothing_to_copy(self) -> None:
-        """
-        A slave that follows, and a master, have no such line.
-        """
+        """A slave that follows, and a master, have no such line."""
         self.assertIsNone(Copying().bar({"upstream": {"bootstrapping": False}}, 0.0))
         self.assertIsNone(Copying().bar({"replicas": []}, 0.0))
 
 
 class StatusTests(CommandTestCase):
     def test_addresses(self) -> None:
-        """
-        An address is a host and a port; anything else is a usage error.
-        """
+        """An address is a host and a port; anything else is a usage error."""
         for address in ("localhost", "a b:1", ":1", "h:", "h:0", "h:65536", "h:x", "http://h:1"):
             self.assertIn("is not HOST:PORT", self.fails(2, "status", address))
 
     def test_two_ways_to_name(self) -> None:
-        """
-        Nodes are named, or a name server that knows them.
-        """
+        """Nodes are named, or a name server that knows them."""
         said = self.fails(2, "status", "--name-server", "h:9876", "h:10914")
         self.assertIn("--name-server", said)
         self.assertIn("is not HOST:PORT", self.fails(2, "status", "--name-server", "h"))
 
     def test_interval(self) -> None:
-        """
-        The interval has bounds.
-        """
+        """The interval has bounds."""
         for interval in ("0", "0.1", "3601", "-5", "nan"):
             self.assertIn("--watch", self.fails(2, "status", "--watch", interval))
 
     @slow
     def test_refused(self) -> None:
-        """
-        With nobody listening the whole command ends in one line and exit code 3.
-        """
+        """With nobody listening the whole command ends in one line and exit code 3."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"

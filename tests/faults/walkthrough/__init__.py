@@ -1,3 +1,1 @@
-"""
-What a user of two pairs sees, chapter by chapter, with a stock client.
-"""
+"""What a user of two pairs sees, chapter by chapter, with a stock client."""

@@ -1,6 +1,4 @@
-"""
-Two pairs, a name server and RocketMQ's C++ client: where every chapter begins.
-"""
+"""Two pairs, a name server and RocketMQ's C++ client: where every chapter begins."""
 
 from __future__ import annotations
 
@@ -42,8 +40,7 @@ AT_ONCE = 1.5
 
 
 class WalkthroughCase(FaultTestCase):
-    """
-    A cluster whose two masters are SYNC, and whose slaves are in sync.
+    """A cluster whose two masters are SYNC, and whose slaves are in sync.
 
     @ivar masters: By broker name.
     @ivar slaves: The same.
@@ -53,9 +50,7 @@ class WalkthroughCase(FaultTestCase):
     more: dict[str, dict[str, Any]] = {}
 
     def setUp(self) -> None:
-        """
-        Start everything, and make the topic on both masters.
-        """
+        """Start everything, and make the topic on both masters."""
         reason = why_not()
         if reason:
             raise SkipTest(f"RocketMQ's C++ client cannot run here: {reason}")
@@ -81,9 +76,7 @@ class WalkthroughCase(FaultTestCase):
         self._clients = itertools.count()
 
     def node(self, broker: str, role: str, name: str = "", **keys: Any) -> Node:
-        """
-        One of the nodes, not started.  A slave is told of its master by the name server.
-        """
+        """One of the nodes, not started.  A slave is told of its master by the name server."""
         sync = {"brokerRole": "SYNC_MASTER"} if role == "master" else {}
         node = Node(
             self.folder,
@@ -105,16 +98,12 @@ class WalkthroughCase(FaultTestCase):
         return node
 
     def knows(self, slave: Node) -> bool:
-        """
-        Whether a slave has been told of the topic.
-        """
+        """Whether a slave has been told of the topic."""
         found = json_table.read(slave.root / "config" / "topics.json")
         return found is not None and TOPIC in found["topicConfigTable"]
 
     def routed(self) -> bool:
-        """
-        Whether the name server has the topic on both masters.
-        """
+        """Whether the name server has the topic on both masters."""
         request = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(topic=TOPIC))
         with Remote(self.names.port) as client:
             answer = client.ask(request)
@@ -122,18 +111,14 @@ class WalkthroughCase(FaultTestCase):
         return {data.broker_name for data in queues} == set(self.masters)
 
     def make_topic(self, broker: str) -> None:
-        """
-        C{mqadmin updateTopic -b}.
-        """
+        """C{mqadmin updateTopic -b}."""
         self.until_served(self.masters[broker])
         with Remote(self.masters[broker].port) as client:
             answer = client.ask(make_topic(TOPIC, QUEUES), SOON)
         self.assertEqual(0, answer.code, answer)
 
     def until_served(self, node: Node) -> None:
-        """
-        Wait until a node that is open serves clients: a master asks its slaves first.
-        """
+        """Wait until a node that is open serves clients: a master asks its slaves first."""
         request = Command(code=RequestCode.GET_BROKER_CONFIG)
 
         def served() -> bool:
@@ -145,9 +130,7 @@ class WalkthroughCase(FaultTestCase):
     # --- clients ------------------------------------------------------------------
 
     def client(self) -> Client:
-        """
-        A stock client that knows the name server alone.
-        """
+        """A stock client that knows the name server alone."""
         folder = self.folder / f"client-{next(self._clients)}"
         folder.mkdir()
         process = Cpp(folder)
@@ -155,14 +138,11 @@ class WalkthroughCase(FaultTestCase):
         return Client(process.start(), Cpp.title, self.names.client_address)
 
     def bodies(self, count: int) -> list[str]:
-        """
-        Bodies that nobody has sent yet.
-        """
+        """Bodies that nobody has sent yet."""
         return [f"order {next(self._bodies):05}" for _ in range(count)]
 
     def produce(self, client: Client, count: int) -> list[str]:
-        """
-        Send that many; the client must be told that each is stored as the master promises.
+        """Send that many; the client must be told that each is stored as the master promises.
 
         @return: Their bodies.
         """
@@ -176,14 +156,11 @@ class WalkthroughCase(FaultTestCase):
         return new
 
     def problems(self, answers: list[Answer]) -> str:
-        """
-        What was answered otherwise.
-        """
+        """What was answered otherwise."""
         return str([answer for answer in answers if answer.status != "SEND_OK"][:3])
 
     def direct(self, node: Node, count: int) -> Counter[int]:
-        """
-        Send to one broker, as a client that has it in its route.
+        """Send to one broker, as a client that has it in its route.
 
         @return: How often it answered which code.
         """
@@ -194,17 +171,13 @@ class WalkthroughCase(FaultTestCase):
     # --- nodes --------------------------------------------------------------------
 
     def until_copied(self, *brokers: str) -> None:
-        """
-        Wait until slaves have what their masters have.
-        """
+        """Wait until slaves have what their masters have."""
         for name in brokers or tuple(self.masters):
             end = self.masters[name].status()["maxOffset"]
             self.slaves[name].until_synced(end, SOON)
 
     def until_replica(self, broker: str) -> None:
-        """
-        Wait until a master has a replica to wait for.
-        """
+        """Wait until a master has a replica to wait for."""
         self.masters[broker].until(
             lambda status: any(row["state"] == "in-sync" for row in status["replicas"]),
             "a replica in sync",
@@ -212,9 +185,7 @@ class WalkthroughCase(FaultTestCase):
         )
 
     def held(self, node: Node) -> Counter[str]:
-        """
-        The topic's messages in a node's log, running or not.
-        """
+        """The topic's messages in a node's log, running or not."""
         settings = self.settings(node)
         log = OfflineLog(settings.root, settings.file_size)
         found: Counter[str] = Counter()
@@ -227,8 +198,7 @@ class WalkthroughCase(FaultTestCase):
         return found
 
     def end_all_well(self, *brokers: str) -> None:
-        """
-        Stop the cluster: pairs are equal byte for byte, derived files are what the logs make
+        """Stop the cluster: pairs are equal byte for byte, derived files are what the logs make
         them, and nobody logged what has no name.
         """
         self.until_copied(*brokers)
@@ -246,9 +216,7 @@ class WalkthroughCase(FaultTestCase):
 
 
 def until_all(wanted: list[str], got: Any, what: str) -> None:
-    """
-    Wait until a list has everything.
-    """
+    """Wait until a list has everything."""
     left = set(wanted)
 
     def all_there() -> bool:

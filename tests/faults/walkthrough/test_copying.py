@@ -1,6 +1,4 @@
-"""
-Producers write to both masters while each slave copies; and slaves come, go, and begin anew.
-"""
+"""Producers write to both masters while each slave copies; and slaves come, go, and begin anew."""
 
 from __future__ import annotations
 
@@ -20,13 +18,10 @@ SLAVE_NOT_AVAILABLE = 11
 
 
 class CopyingTests(WalkthroughCase):
-    """
-    All is well.
-    """
+    """All is well."""
 
     def test_two_masters(self) -> None:
-        """
-        A client's messages go to both masters, each is on the right slave as it is answered,
+        """A client's messages go to both masters, each is on the right slave as it is answered,
         and a consumer gets all of them, once.
         """
         client = self.client()
@@ -43,15 +38,12 @@ class CopyingTests(WalkthroughCase):
 
 
 class SlaveTests(WalkthroughCase):
-    """
-    A slave dies; one master is SYNC, the other ASYNC.
-    """
+    """A slave dies; one master is SYNC, the other ASYNC."""
 
     more = {"broker-b": {"master": {"brokerRole": "ASYNC_MASTER"}}}
 
     def test_slave_killed(self) -> None:
-        """
-        Without its slave the SYNC master says so at once, each time; the ASYNC one never
+        """Without its slave the SYNC master says so at once, each time; the ASYNC one never
         notices; with the slave back all is as before.
         """
         self.assertEqual({0: 20}, self.direct(self.masters["broker-a"], 20))
@@ -79,13 +71,10 @@ class SlaveTests(WalkthroughCase):
 
 
 class NewSlaveTests(WalkthroughCase):
-    """
-    A slave begins with nothing.
-    """
+    """A slave begins with nothing."""
 
     def test_from_nothing(self) -> None:
-        """
-        An empty slave that knows the name server alone gets everything from the first byte,
+        """An empty slave that knows the name server alone gets everything from the first byte,
         under load, and counts for SYNC from then on.
         """
         client = self.client()
@@ -105,9 +94,7 @@ class NewSlaveTests(WalkthroughCase):
         self.end_all_well()
 
     def test_moved(self) -> None:
-        """
-        A slave that is moved with its log fetches only what it missed.
-        """
+        """A slave that is moved with its log fetches only what it missed."""
         client = self.client()
         sent = self.produce(client, 100)
         self.until_copied("broker-a")

@@ -1,6 +1,4 @@
-"""
-A master is killed, and comes back.
-"""
+"""A master is killed, and comes back."""
 
 from __future__ import annotations
 
@@ -22,14 +20,11 @@ from tests.faults.walkthrough.cluster import (
 
 
 class PlannedTests(WalkthroughCase):
-    """
-    A master is restarted on purpose.
-    """
+    """A master is restarted on purpose."""
 
     def test_restart(self) -> None:
-        """
-        A producer that never pauses is told C{SEND_OK} all the time: the master refuses first, so
-        that the other pair takes over, and only then it is restarted.
+        """A producer that never pauses is told C{SEND_OK} all the time: the master refuses first,
+        so that the other pair takes over, and only then it is restarted.
         """
         client = self.client()
         self.produce(client, 20)
@@ -71,14 +66,10 @@ class PlannedTests(WalkthroughCase):
 
 
 class OutageTests(WalkthroughCase):
-    """
-    The master of one pair is killed without a warning.
-    """
+    """The master of one pair is killed without a warning."""
 
     def offsets(self, node: Node) -> list[int]:
-        """
-        How far the group is in each queue, in the words of one broker; -1 where it never was.
-        """
+        """How far the group is in each queue, in the words of one broker; -1 where it never was."""
         found = []
         with Remote(node.port) as client:
             for queue in range(QUEUES):
@@ -87,8 +78,7 @@ class OutageTests(WalkthroughCase):
         return found
 
     def kill(self, broker: str) -> Node:
-        """
-        Kill a master, and wait until the name server knows.
+        """Kill a master, and wait until the name server knows.
 
         @return: Its slave.
         """
@@ -102,8 +92,7 @@ class OutageTests(WalkthroughCase):
         return self.slaves[broker]
 
     def test_killed(self) -> None:
-        """
-        Nothing that was acknowledged is lost: what its queues hold is read from the slave;
+        """Nothing that was acknowledged is lost: what its queues hold is read from the slave;
         writes go to the other pair.
         """
         client = self.client()
@@ -123,8 +112,7 @@ class OutageTests(WalkthroughCase):
         self.end_all_well("broker-b")
 
     def test_back(self) -> None:
-        """
-        The master comes back with its store: the slave compares and goes on, SYNC promises
+        """The master comes back with its store: the slave compares and goes on, SYNC promises
         again, and what the group committed to the slave meanwhile is known to the master.
         """
         client = self.client()
@@ -159,9 +147,7 @@ class OutageTests(WalkthroughCase):
         self.end_all_well()
 
     def queue_ends(self, node: Node) -> list[int]:
-        """
-        Messages in each queue of the topic.
-        """
+        """Messages in each queue of the topic."""
         with Remote(node.port) as client:
             asked = [MaxOffsetRequest(topic=TOPIC, queue_id=queue) for queue in range(QUEUES)]
             answers = [

@@ -1,5 +1,5 @@
-"""
-An elected master with a log in memory, a controller played by hand, and members that are scripts.
+"""An elected master with a log in memory, a controller played by hand, and members that are
+scripts.
 """
 
 from __future__ import annotations
@@ -44,9 +44,7 @@ FILE = 10_000
 
 
 def at(master: int = OWN, epoch: int = EPOCH, *ids: int, set_epoch: int = 1) -> SetState:
-    """
-    What is decided of the set.
-    """
+    """What is decided of the set."""
     return SetState(
         master=ElectedMember(master, f"{HOSTS[master]}:10911"),
         master_epoch=epoch,
@@ -57,8 +55,7 @@ def at(master: int = OWN, epoch: int = EPOCH, *ids: int, set_epoch: int = 1) -> 
 
 @define(eq=False)
 class PuppetCoordinator:
-    """
-    A controller that answers when told to.
+    """A controller that answers when told to.
 
     @ivar state: What it has decided.
     @ivar patient: Whether changes wait for L{answer}; else they are made at once.
@@ -74,21 +71,15 @@ class PuppetCoordinator:
     down: Exception | None = None
 
     def current(self) -> Deferred[SetState]:
-        """
-        What is decided now.
-        """
+        """What is decided now."""
         return succeed(self.state) if self.down is None else fail(self.down)
 
     def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
-        """
-        Not asked here.
-        """
+        """Not asked here."""
         raise NotImplementedError
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
-        """
-        Take a change.
-        """
+        """Take a change."""
         self.asked.append(new)
         answered: Deferred[SetState] = Deferred()
         self.waiting.append((old, new, answered))
@@ -97,25 +88,20 @@ class PuppetCoordinator:
         return answered
 
     def made(self, old: SetState, new: frozenset[int]) -> bool:
-        """
-        Make a change, if it names what is decided.
-        """
+        """Make a change, if it names what is decided."""
         if old.set_epoch != self.state.set_epoch or new == self.state.in_sync:
             return False
         self.state = evolve(self.state, in_sync=new, set_epoch=old.set_epoch + 1)
         return True
 
     def answer(self) -> None:
-        """
-        Make the oldest change, and say so.
-        """
+        """Make the oldest change, and say so."""
         old, new, answered = self.waiting.pop(0)
         assert self.made(old, new), "it names what is decided"
         answered.callback(self.state)
 
     def refuse(self, error: Exception, *, made: bool = False) -> None:
-        """
-        Fail the oldest change.
+        """Fail the oldest change.
 
         @param made: Whether it is made all the same.
         """
@@ -126,9 +112,7 @@ class PuppetCoordinator:
 
 
 class Told:
-    """
-    What a slave would make of a stream.
-    """
+    """What a slave would make of a stream."""
 
     def __init__(self, stream: bytes) -> None:
         self.answers: list[HandshakeAnswer] = []
@@ -147,14 +131,10 @@ class Told:
 
 
 class SetCase(SynchronousTestCase):
-    """
-    A master of id 1 in a set of three, elected in epoch 7 over a log of 25 000 bytes.
-    """
+    """A master of id 1 in a set of three, elected in epoch 7 over a log of 25 000 bytes."""
 
     def setUp(self) -> None:
-        """
-        Nobody is connected, and the master is alone in the set.
-        """
+        """Nobody is connected, and the master is alone in the set."""
         self.build()
 
     def build(
@@ -166,9 +146,7 @@ class SetCase(SynchronousTestCase):
         min_offset: int = 0,
         **settings: Any,
     ) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(min_offset, min_offset, file_size=FILE)
         self.log.put(random.Random(end).randbytes(end - min_offset))
@@ -189,8 +167,8 @@ class SetCase(SynchronousTestCase):
     def again(
         self, asked_before: Iterable[frozenset[int]] = (), confirm_from: int = 0
     ) -> SetMaster:
-        """
-        Another epoch of the same log begins, as the controller has it; or the same one goes on.
+        """Another epoch of the same log begins, as the controller has it; or the same one goes
+        on.
         """
         self.master = SetMaster(
             own=OWN,
@@ -212,16 +190,12 @@ class SetCase(SynchronousTestCase):
         return self.master
 
     def members(self) -> Deferred[Mapping[int, str]]:
-        """
-        Who the controllers say that the members are.
-        """
+        """Who the controllers say that the members are."""
         self.lookups += 1
         return succeed(self.known)
 
     def labels_of(self, address: str) -> Deferred[MemberLabels]:
-        """
-        What a member says of its log; one that counts has taken over our labels.
-        """
+        """What a member says of its log; one that counts has taken over our labels."""
         if self.theirs_later is not None:
             return self.theirs_later
         if address in self.theirs:
@@ -231,23 +205,17 @@ class SetCase(SynchronousTestCase):
         return fail(RemotingUnreachable(address, "connection refused"))
 
     def supersede(self) -> None:
-        """
-        Somebody else may lead.
-        """
+        """Somebody else may lead."""
         self.superseded += 1
 
     def has(self, number: int, end: int, *labels: EpochLabel) -> None:
-        """
-        A member's log is filed so.
-        """
+        """A member's log is filed so."""
         self.theirs[self.known[number]] = MemberLabels(labels, end)
 
     def connect(
         self, number: int = SLAVE, host: str = "", transport: StringTransport | None = None
     ) -> tuple[MasterProtocol, Any]:
-        """
-        A member's socket opens.
-        """
+        """A member's socket opens."""
         self.port += 1
         address = IPv4Address("TCP", host or HOSTS[number], self.port)
         protocol = self.factory.buildProtocol(address)
@@ -260,9 +228,7 @@ class SetCase(SynchronousTestCase):
     def greeted(
         self, number: int = SLAVE, host: str = "", **said: bool
     ) -> tuple[MasterProtocol, Any]:
-        """
-        It says who it is.
-        """
+        """It says who it is."""
         protocol, transport = self.connect(number, host)
         protocol.dataReceived(encode_handshake(SlaveHandshake(id=number, **said)))
         return protocol, transport
@@ -270,48 +236,34 @@ class SetCase(SynchronousTestCase):
     def fed(
         self, number: int = SLAVE, report: int = 0, host: str = "", **said: bool
     ) -> tuple[MasterProtocol, Any]:
-        """
-        It reports for the first time.
-        """
+        """It reports for the first time."""
         protocol, transport = self.greeted(number, host, **said)
         protocol.dataReceived(encode_report(report))
         return protocol, transport
 
     def caught_up(self, number: int = SLAVE) -> tuple[MasterProtocol, Any]:
-        """
-        An empty one takes all, and acknowledges it.
-        """
+        """An empty one takes all, and acknowledges it."""
         protocol, transport = self.fed(number)
         self.ack(protocol)
         return protocol, transport
 
     def ack(self, protocol: MasterProtocol, offset: int | None = None) -> None:
-        """
-        It reports.
-        """
+        """It reports."""
         protocol.dataReceived(encode_report(self.log.end if offset is None else offset))
 
     def lose(self, protocol: MasterProtocol) -> None:
-        """
-        Its socket closes.
-        """
+        """Its socket closes."""
         protocol.connectionLost(Failure(ConnectionDone()))
 
     def put(self, size: int = 300) -> Deferred[PutStatus]:
-        """
-        A SYNC write.
-        """
+        """A SYNC write."""
         return self.master.transfer.wait(*self.log.put(random.Random(size).randbytes(size)))
 
     def pass_time(self, seconds: float, step: float = 0.1) -> None:
-        """
-        Let time pass in steps.
-        """
+        """Let time pass in steps."""
         self.clock.pump([step] * round(seconds / step))
 
     def assertClosed(self, transport: Any, reason: str) -> None:
-        """
-        A connection was given up for a reason.
-        """
+        """A connection was given up for a reason."""
         self.assertTrue(transport.disconnecting)
         self.assertEqual(self.factory.closed, {reason: 1})

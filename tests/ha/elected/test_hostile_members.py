@@ -1,5 +1,4 @@
-"""
-Peers of an elected master that are no members, or none that could be: whatever they say, the set
+"""Peers of an elected master that are no members, or none that could be: whatever they say, the set
 and its writes know nothing of it.
 """
 
@@ -66,15 +65,12 @@ WORDS = st.lists(st.one_of(HANDSHAKES, REPORTS, REPORTS), max_size=8)
 
 
 def encoded(word: Word) -> bytes:
-    """
-    As it is on the wire.
-    """
+    """As it is on the wire."""
     return encode_report(word.offset) if isinstance(word, Report) else encode_handshake(word)
 
 
 def honest(words: list[Word]) -> bool:
-    """
-    Whether the third member may have said so: who it is, again perhaps, and then what it holds,
+    """Whether the third member may have said so: who it is, again perhaps, and then what it holds,
     which only grows.
     """
     offsets = [word.offset for word in words if isinstance(word, Report)]
@@ -88,15 +84,12 @@ def honest(words: list[Word]) -> bool:
 
 
 class HostileMemberTests(SetCase):
-    """
-    A set of two in sync, whose master has one write that waits, and a third member's host from
+    """A set of two in sync, whose master has one write that waits, and a third member's host from
     which anybody may speak.
     """
 
     def begin(self) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self.build()
         self.has(THIRD, LAST, EpochLabel(1, 0), EpochLabel(EPOCH, END))
         self.good, _ = self.caught_up(SLAVE)
@@ -105,45 +98,35 @@ class HostileMemberTests(SetCase):
         self.waiting: Deferred[PutStatus] = self.put(LAST - END)
 
     def stranger(self) -> tuple[MasterProtocol, Any]:
-        """
-        Somebody connects.
-        """
+        """Somebody connects."""
         return self.connect(THIRD)
 
     def say(self, protocol: MasterProtocol, transport: Any, data: bytes) -> None:
-        """
-        Its bytes arrive, unless it was closed.
-        """
+        """Its bytes arrive, unless it was closed."""
         if data and not transport.disconnecting:
             protocol.dataReceived(data)
 
     def assertNothingCounted(self) -> None:
-        """
-        Nobody is counted on but who was there before, nor ever was, and the write waits for it.
+        """Nobody is counted on but who was there before, nor ever was, and the write waits for
+        it.
         """
         self.assertEqual(self.coordinator.asked, [])
         self.assertDoesNotCount()
 
     def assertDoesNotCount(self) -> None:
-        """
-        Nobody is now.
-        """
+        """Nobody is now."""
         self.assertEqual(set(self.in_sync.claims), {SLAVE})
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
         self.assertNoResult(self.waiting)
         self.assertEqual(self.master.confirm, END)
 
     def assertWorks(self) -> None:
-        """
-        The member that was there does not notice.
-        """
+        """The member that was there does not notice."""
         self.ack(self.good)
         self.assertIs(self.successResultOf(self.waiting), PutStatus.PUT_OK)
 
     def test_garbage(self) -> None:
-        """
-        Each is closed by its reason and told nothing, also if it comes byte by byte.
-        """
+        """Each is closed by its reason and told nothing, also if it comes byte by byte."""
         for name, data in GARBAGE.items():
             for cuts in ([], list(range(len(data)))):
                 with self.subTest(name=name, pieces=len(cuts)):
@@ -158,9 +141,7 @@ class HostileMemberTests(SetCase):
                     self.assertWorks()
 
     def test_garbage_for_a_report(self) -> None:
-        """
-        So is one that shakes hands first.
-        """
+        """So is one that shakes hands first."""
         for name, data in GARBAGE.items():
             if data.startswith(b"\0\0\0\1"):
                 continue
@@ -176,8 +157,7 @@ class HostileMemberTests(SetCase):
     @settings(max_examples=tries(200))
     @given(st.binary(max_size=100), st.lists(st.integers(0, 100), max_size=10))
     def test_any_bytes(self, data: bytes, cuts: list[int]) -> None:
-        """
-        Whatever bytes come, in whatever pieces: nothing counts, and after a while whoever said
+        """Whatever bytes come, in whatever pieces: nothing counts, and after a while whoever said
         them is gone, with one reason.
         """
         self.begin()
@@ -195,8 +175,7 @@ class HostileMemberTests(SetCase):
     @settings(max_examples=tries(300))
     @given(WORDS, st.booleans())
     def test_any_words(self, words: list[Word], apart: bool) -> None:
-        """
-        Messages that are well made, in any order: only what a member may say counts, and no more
+        """Messages that are well made, in any order: only what a member may say counts, and no more
         than it said; any other order of them ends the connection, or counts for nothing.
         """
         self.begin()
@@ -217,9 +196,7 @@ class HostileMemberTests(SetCase):
         self.assertEqual(sum(self.factory.closed.values()), int(transport.disconnecting))
 
     def test_above_what_was_sent(self) -> None:
-        """
-        A member that counts and then reports more than it was sent does not count any more.
-        """
+        """A member that counts and then reports more than it was sent does not count any more."""
         self.begin()
         protocol, transport = self.caught_up(THIRD)
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE, THIRD})
@@ -230,8 +207,7 @@ class HostileMemberTests(SetCase):
         self.assertWorks()
 
     def test_in_the_name_of_another(self) -> None:
-        """
-        From another host nobody takes the place of a member that is there, with whatever it
+        """From another host nobody takes the place of a member that is there, with whatever it
         acknowledges, nor ours.
         """
         for number, reason in ((SLAVE, "not-its-address"), (OWN, "own-id")):

@@ -1,6 +1,4 @@
-"""
-Who is in the SyncStateSet, and below which offset all of it holds the log.
-"""
+"""Who is in the SyncStateSet, and below which offset all of it holds the log."""
 
 from __future__ import annotations
 
@@ -18,27 +16,19 @@ UNREACHED = NoController(("c:1",), "connection refused")
 
 
 def refused(code: ControllerResponseCode) -> ControllerRefused:
-    """
-    The controller says no.
-    """
+    """The controller says no."""
     return ControllerRefused("c:1", code, "no")
 
 
 class MembersTests(SetCase):
-    """
-    Who enters and leaves.
-    """
+    """Who enters and leaves."""
 
     def ids(self) -> set[int]:
-        """
-        Who is in.
-        """
+        """Who is in."""
         return set(self.in_sync.state.in_sync)
 
     def test_enters(self) -> None:
-        """
-        A member enters with the report that reaches the end of the log.
-        """
+        """A member enters with the report that reaches the end of the log."""
         protocol, _ = self.fed()
         self.ack(protocol, 24_999)
         self.assertEqual(self.coordinator.asked, [])
@@ -47,9 +37,7 @@ class MembersTests(SetCase):
         self.assertEqual(self.ids(), {OWN, SLAVE})
 
     def test_one_after_the_other(self) -> None:
-        """
-        One change is asked for at a time.
-        """
+        """One change is asked for at a time."""
         self.coordinator.patient = True
         self.caught_up(SLAVE)
         self.caught_up(THIRD)
@@ -60,9 +48,8 @@ class MembersTests(SetCase):
         self.assertEqual(self.ids(), {OWN, SLAVE, THIRD})
 
     def test_enters_under_load(self) -> None:
-        """
-        One that is a little behind at every moment, as under load all are, enters as soon as it has
-        what was there a moment ago; confirm waits for it meanwhile.
+        """One that is a little behind at every moment, as under load all are, enters as soon as it
+        has what was there a moment ago; confirm waits for it meanwhile.
         """
         protocol, _ = self.fed()
         for _ in range(5):
@@ -76,9 +63,7 @@ class MembersTests(SetCase):
         self.assertLessEqual(confirm, self.log.end - 1000)
 
     def test_goal_is_not_reached(self) -> None:
-        """
-        Confirm does not wait for one that does not get there.
-        """
+        """Confirm does not wait for one that does not get there."""
         protocol, _ = self.fed()
         self.log.put(bytes(1000))
         self.ack(protocol, 25_500)
@@ -91,18 +76,15 @@ class MembersTests(SetCase):
         self.assertEqual(self.coordinator.asked, [])
 
     def test_leaves_with_its_connection(self) -> None:
-        """
-        A member whose connection ends leaves at once.
-        """
+        """A member whose connection ends leaves at once."""
         protocol, _ = self.caught_up()
         self.lose(protocol)
         self.assertEqual(self.coordinator.asked[1:], [{OWN}])
         self.assertEqual(self.ids(), {OWN})
 
     def test_leaves_late(self) -> None:
-        """
-        A member that does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves, an
-        idle one does not.
+        """A member that does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves,
+        an idle one does not.
         """
         protocol, _ = self.caught_up()
         other, _ = self.caught_up(THIRD)
@@ -124,9 +106,7 @@ class MembersTests(SetCase):
         self.assertEqual(self.ids(), {OWN, SLAVE})
 
     def test_leaves_and_comes_back(self) -> None:
-        """
-        One that left because it lagged, and has caught up since, enters once, and stays.
-        """
+        """One that left because it lagged, and has caught up since, enters once, and stays."""
         protocol, _ = self.caught_up()
         self.put()
         self.pass_time(17.0, 1.0)
@@ -135,8 +115,8 @@ class MembersTests(SetCase):
         self.assertEqual(self.coordinator.asked[2:], [{OWN, SLAVE}])
 
     def test_one_that_never_comes(self) -> None:
-        """
-        A master that is started again in its epoch gives those that are in the set time to come.
+        """A master that is started again in its epoch gives those that are in the set time to
+        come.
         """
         self.build(ids=(OWN, SLAVE, THIRD))
         self.caught_up()
@@ -146,18 +126,14 @@ class MembersTests(SetCase):
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
     def test_enters_beside_one_that_is_away(self) -> None:
-        """
-        One enters although another that is in has not come yet.
-        """
+        """One enters although another that is in has not come yet."""
         self.build(ids=(OWN, THIRD))
         protocol, _ = self.fed()
         self.ack(protocol)
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE, THIRD}])
 
     def test_no_end(self) -> None:
-        """
-        Once ended, nothing is asked for, and what comes is passed over.
-        """
+        """Once ended, nothing is asked for, and what comes is passed over."""
         self.coordinator.patient = True
         self.caught_up()
         self.master.end()
@@ -168,22 +144,17 @@ class MembersTests(SetCase):
 
 
 class OutcomeTests(SetCase):
-    """
-    What became of a change.
-    """
+    """What became of a change."""
 
     def setUp(self) -> None:
-        """
-        A member has caught up; its entry was asked for.
-        """
+        """A member has caught up; its entry was asked for."""
         self.build()
         self.coordinator.patient = True
         self.protocol, _ = self.caught_up()
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
 
     def test_not_reached(self) -> None:
-        """
-        A change that did not reach the controller was not made, and is asked for again a second
+        """A change that did not reach the controller was not made, and is asked for again a second
         later.
         """
         self.coordinator.refuse(UNREACHED)
@@ -194,8 +165,8 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
 
     def test_refused(self) -> None:
-        """
-        The same holds for one that was refused, for example for a member whose heartbeat is late.
+        """The same holds for one that was refused, for example for a member whose heartbeat is
+        late.
         """
         self.coordinator.refuse(refused(ControllerResponseCode.BROKER_NOT_ALIVE))
         self.assertEqual(self.in_sync.members, {OWN})
@@ -204,17 +175,13 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
 
     def test_set_epoch_has_moved(self) -> None:
-        """
-        A refusal because of the set epoch asks what the set is.
-        """
+        """A refusal because of the set epoch asks what the set is."""
         self.coordinator.state = at(OWN, EPOCH, OWN, THIRD, set_epoch=5)
         self.coordinator.refuse(refused(ControllerResponseCode.FENCED_SYNC_STATE_SET_EPOCH))
         self.assertEqual(self.in_sync.state, self.coordinator.state)
 
     def test_superseded(self) -> None:
-        """
-        A refusal because another one leads is told to who made us.
-        """
+        """A refusal because another one leads is told to who made us."""
         for code in (
             ControllerResponseCode.INVALID_MASTER,
             ControllerResponseCode.FENCED_MASTER_EPOCH,
@@ -224,9 +191,8 @@ class OutcomeTests(SetCase):
             self.assertEqual(self.superseded, 1)
 
     def test_unanswered_and_made(self) -> None:
-        """
-        A change that was not answered counts on both sides, until the controller tells that it was
-        made.
+        """A change that was not answered counts on both sides, until the controller tells that it
+        was made.
         """
         self.coordinator.down = UNREACHED
         self.coordinator.refuse(UNANSWERED, made=True)
@@ -239,8 +205,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.master.status()["mayAlsoBe"], [])
 
     def test_unanswered_and_late(self) -> None:
-        """
-        However long the controller tells the old set, the change may still be on its way: both
+        """However long the controller tells the old set, the change may still be on its way: both
         count, and the member that it takes in has what is acknowledged.
         """
         self.coordinator.refuse(UNANSWERED)
@@ -257,9 +222,9 @@ class OutcomeTests(SetCase):
         self.assertIs(self.successResultOf(written), PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def test_provoked(self) -> None:
-        """
-        A change that was not answered is asked for again, although the member that it takes in is
-        away: one of the two is made, the other one comes too late, and the member leaves at once.
+        """A change that was not answered is asked for again, although the member that it takes in
+        is away: one of the two is made, the other one comes too late, and the member leaves at
+        once.
         """
         self.coordinator.refuse(UNANSWERED)
         before = self.coordinator.state
@@ -273,9 +238,8 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN})
 
     def test_provoked_beside_a_dead_member(self) -> None:
-        """
-        The controller does not take in a member that is dead, now: another one leaves for a moment,
-        and what was on its way cannot be made any more.
+        """The controller does not take in a member that is dead, now: another one leaves for a
+        moment, and what was on its way cannot be made any more.
         """
         self.coordinator.answer()
         third, _ = self.caught_up(THIRD)
@@ -295,9 +259,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.master.status()["mayAlsoBe"], [])
 
     def test_not_provoked_with_an_emptied_member(self) -> None:
-        """
-        A member that comes back with less than it had is not asked for.
-        """
+        """A member that comes back with less than it had is not asked for."""
         self.coordinator.refuse(UNANSWERED)
         self.lose(self.protocol)
         self.fed(SLAVE)
@@ -306,8 +268,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
     def test_unanswered_and_asked_again(self) -> None:
-        """
-        A later change that is made ends the doubt: the one on its way names a set epoch that is
+        """A later change that is made ends the doubt: the one on its way names a set epoch that is
         over.
         """
         self.coordinator.refuse(UNANSWERED)
@@ -318,9 +279,8 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
 
     def test_asked_before_a_restart(self) -> None:
-        """
-        What the process before this one had asked for counts as if this one had: the controller may
-        make it, and elect who is in it.
+        """What the process before this one had asked for counts as if this one had: the controller
+        may make it, and elect who is in it.
         """
         self.coordinator.waiting.clear()
         self.again([frozenset({OWN, THIRD})])
@@ -337,9 +297,7 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
 
     def test_asked_before_and_not_made(self) -> None:
-        """
-        That is provoked as well.
-        """
+        """That is provoked as well."""
         self.coordinator.waiting.clear()
         self.again([frozenset({OWN, THIRD})])
         self.pass_time(1.5)
@@ -347,16 +305,12 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.members, {OWN, THIRD})
 
     def test_not_written_down(self) -> None:
-        """
-        A change for which there is no room on our disk was not asked for.
-        """
+        """A change for which there is no room on our disk was not asked for."""
         self.coordinator.refuse(DiskFull("/store", 1))
         self.assertEqual(self.master.status()["mayAlsoBe"], [])
 
     def test_told(self) -> None:
-        """
-        What the controller tells meanwhile is taken if it is newer, and of our epoch.
-        """
+        """What the controller tells meanwhile is taken if it is newer, and of our epoch."""
         self.master.told(at(OWN, EPOCH, OWN, THIRD, set_epoch=4))
         self.assertEqual(self.in_sync.members, {OWN, SLAVE, THIRD})
         self.master.told(at(OWN, EPOCH, OWN, set_epoch=3))
@@ -368,23 +322,17 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
 
     def test_surprise(self) -> None:
-        """
-        An error of ours does not end the asking.
-        """
+        """An error of ours does not end the asking."""
         self.coordinator.refuse(RuntimeError("a bug"))
         self.pass_time(1.5)
         self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
 
 
 class ConfirmTests(SetCase):
-    """
-    Below it every member holds the log.
-    """
+    """Below it every member holds the log."""
 
     def test_alone(self) -> None:
-        """
-        Of a master that is alone it is the end of its log, and told before frames go out.
-        """
+        """Of a master that is alone it is the end of its log, and told before frames go out."""
         self.assertEqual(self.master.confirm, 25_000)
         moved: list[int] = []
         self.master.confirm_moved.append(lambda: moved.append(self.master.confirm))
@@ -392,9 +340,7 @@ class ConfirmTests(SetCase):
         self.assertEqual(moved, [25_300])
 
     def test_smallest(self) -> None:
-        """
-        With members it is the smallest acknowledgement of them.
-        """
+        """With members it is the smallest acknowledgement of them."""
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
         self.put(300)
@@ -407,9 +353,7 @@ class ConfirmTests(SetCase):
         self.assertEqual(self.master.confirm, 25_300)
 
     def test_flushed_only(self) -> None:
-        """
-        Where only flushed bytes are sent, nothing else is confirmed.
-        """
+        """Where only flushed bytes are sent, nothing else is confirmed."""
         self.build(send_flushed_only=True)
         self.put(300)
         self.assertEqual(self.master.confirm, 25_000)
@@ -417,9 +361,7 @@ class ConfirmTests(SetCase):
         self.assertEqual(self.master.confirm, 25_300)
 
     def test_without_a_connection(self) -> None:
-        """
-        It stays while a member of the set has no connection, and never goes down.
-        """
+        """It stays while a member of the set has no connection, and never goes down."""
         self.coordinator.patient = True
         protocol, _ = self.caught_up()
         self.coordinator.answer()
@@ -434,8 +376,8 @@ class ConfirmTests(SetCase):
         self.assertTrue(self.in_sync.connected)
 
     def test_ended(self) -> None:
-        """
-        What is reported when the epoch is over confirms nothing: the log may be another's by then.
+        """What is reported when the epoch is over confirms nothing: the log may be another's by
+        then.
         """
         protocol, _ = self.caught_up()
         self.put(300)
@@ -444,9 +386,7 @@ class ConfirmTests(SetCase):
         self.assertEqual(self.master.confirm, 25_000)
 
     def test_known_from_before(self) -> None:
-        """
-        A master that is started again begins where the store knows it to be.
-        """
+        """A master that is started again begins where the store knows it to be."""
         self.build(ids=(OWN, SLAVE))
         self.assertEqual(self.master.confirm, 0)
         self.in_sync.confirm = 20_000
@@ -455,13 +395,10 @@ class ConfirmTests(SetCase):
 
 
 class LogTests(SetCase):
-    """
-    What operators read.
-    """
+    """What operators read."""
 
     def test_repeated_failures(self) -> None:
-        """
-        While the controllers are away the log says so once, not each second; and again after a
+        """While the controllers are away the log says so once, not each second; and again after a
         change was made.
         """
         lines: list[str] = []
@@ -486,9 +423,7 @@ class LogTests(SetCase):
         )
 
     def test_listener_that_fails(self) -> None:
-        """
-        An error of one who follows confirm does not fail the write that moved it.
-        """
+        """An error of one who follows confirm does not fail the write that moved it."""
 
         def fail() -> None:
             raise RuntimeError("a bug")

@@ -1,6 +1,4 @@
-"""
-What a member says to an elected master, and what it is told.
-"""
+"""What a member says to an elected master, and what it is told."""
 
 from __future__ import annotations
 
@@ -33,23 +31,17 @@ HELLO = encode_handshake(SlaveHandshake(id=SLAVE))
 
 
 class HandshakeTests(SetCase):
-    """
-    Who it is.
-    """
+    """Who it is."""
 
     def test_answer(self) -> None:
-        """
-        It is told where our log ends, and its labels.
-        """
+        """It is told where our log ends, and its labels."""
         _, transport = self.greeted()
         self.assertEqual(
             Told(transport.value()).answers, [HandshakeAnswer(25_000, self.labels, EPOCH)]
         )
 
     def test_half(self) -> None:
-        """
-        Half a handshake waits: nothing is taken for the bytes that have not come.
-        """
+        """Half a handshake waits: nothing is taken for the bytes that have not come."""
         protocol, transport = self.connect()
         for place in range(len(HELLO)):
             self.assertEqual(transport.value(), b"")
@@ -58,9 +50,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(self.master.status()["members"][0]["id"], SLAVE)
 
     def test_silence(self) -> None:
-        """
-        Who says half of it, or does not go on after the answer, is closed after a while.
-        """
+        """Who says half of it, or does not go on after the answer, is closed after a while."""
         for sent in (HELLO[:15], HELLO):
             self.build()
             protocol, transport = self.connect()
@@ -69,9 +59,8 @@ class HandshakeTests(SetCase):
             self.assertClosed(transport, "no-report")
 
     def test_doubled(self) -> None:
-        """
-        The first handshake is answered, and one more before the first report is passed over, as a
-        stock slave says it again when the answer is late.
+        """The first handshake is answered, and one more before the first report is passed over, as
+        a stock slave says it again when the answer is late.
         """
         protocol, transport = self.greeted()
         protocol.dataReceived(HELLO)
@@ -81,9 +70,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(told.body, self.log.content(0, 25_000))
 
     def test_late(self) -> None:
-        """
-        One after the first report ends the connection, also in one piece with it.
-        """
+        """One after the first report ends the connection, also in one piece with it."""
         for said in ((encode_report(0), HELLO), (encode_report(0) + HELLO,)):
             self.build()
             protocol, transport = self.greeted()
@@ -92,27 +79,21 @@ class HandshakeTests(SetCase):
             self.assertClosed(transport, "late-handshake")
 
     def test_report_without_handshake(self) -> None:
-        """
-        A report of nobody is not taken.
-        """
+        """A report of nobody is not taken."""
         protocol, transport = self.connect()
         protocol.dataReceived(encode_report(0))
         self.assertClosed(transport, "no-handshake")
         self.assertEqual(transport.value(), b"")
 
     def test_report_before_the_answer(self) -> None:
-        """
-        A report that was sent before our answer is none to it.
-        """
+        """A report that was sent before our answer is none to it."""
         protocol, transport = self.connect()
         protocol.dataReceived(HELLO + encode_report(0))
         self.assertClosed(transport, "early-report")
         self.assertEqual(self.in_sync.claims, {})
 
     def test_other_protocols(self) -> None:
-        """
-        A classic slave, an HTTP client and other states are closed, and told nothing.
-        """
+        """A classic slave, an HTTP client and other states are closed, and told nothing."""
         for said in (
             classic_report(0),
             classic_report(25_000),
@@ -126,15 +107,12 @@ class HandshakeTests(SetCase):
             self.assertEqual(transport.value(), b"")
 
     def test_own_id(self) -> None:
-        """
-        Nobody else has our id.
-        """
+        """Nobody else has our id."""
         _, transport = self.greeted(OWN, host="10.0.0.2")
         self.assertClosed(transport, "own-id")
 
     def test_unknown(self) -> None:
-        """
-        An id that the controllers do not list is not fed; they are asked when somebody unknown
+        """An id that the controllers do not list is not fed; they are asked when somebody unknown
         comes, once a second at most.
         """
         del self.known[SLAVE]
@@ -150,9 +128,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(self.lookups, 2)
 
     def test_asked_meanwhile(self) -> None:
-        """
-        While the controllers are asked nothing is said, and whoever leaves is forgotten.
-        """
+        """While the controllers are asked nothing is said, and whoever leaves is forgotten."""
         asked: Deferred[Any] = Deferred()
         self.master.roster.ask = lambda: asked
         gone, _ = self.greeted()
@@ -165,8 +141,8 @@ class HandshakeTests(SetCase):
         self.assertEqual(set(self.in_sync.claims), {THIRD})
 
     def test_nobody_tells(self) -> None:
-        """
-        Where no controller can be asked, those that are known are fed, and others are told why not.
+        """Where no controller can be asked, those that are known are fed, and others are told why
+        not.
         """
         self.greeted()
         self.master.roster.ask = lambda: fail(NoController(("c:1",), "connection refused"))
@@ -178,9 +154,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(self.factory.closed["replaced"], 1)
 
     def test_other_host(self) -> None:
-        """
-        A member comes from where it is registered, unless C{haAllowedPeers} says who comes.
-        """
+        """A member comes from where it is registered, unless C{haAllowedPeers} says who comes."""
         _, transport = self.greeted(SLAVE, host="10.0.0.66")
         self.assertClosed(transport, "not-its-address")
         self.build(allowed_peers=(ip_network("10.0.0.0/24"),))
@@ -188,9 +162,7 @@ class HandshakeTests(SetCase):
         self.assertFalse(transport.disconnecting)
 
     def test_moved(self) -> None:
-        """
-        A member that has registered anew somewhere else is found there.
-        """
+        """A member that has registered anew somewhere else is found there."""
         self.greeted()
         self.known[SLAVE] = "10.0.0.66:10911"
         self.pass_time(1.5)
@@ -199,9 +171,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(self.factory.closed["other-address"], 1)
 
     def test_again(self) -> None:
-        """
-        A member that comes again from its address has one connection, the new one.
-        """
+        """A member that comes again from its address has one connection, the new one."""
         old, old_transport = self.caught_up()
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
         new, transport = self.greeted()
@@ -213,8 +183,8 @@ class HandshakeTests(SetCase):
         self.assertEqual(set(self.in_sync.claims), {SLAVE})
 
     def test_last_file(self) -> None:
-        """
-        A slave that wants the last file only is refused; where that is allowed, it never counts.
+        """A slave that wants the last file only is refused; where that is allowed, it never
+        counts.
         """
         _, transport = self.greeted(from_last_file=True)
         self.assertClosed(transport, "last-file")
@@ -226,9 +196,7 @@ class HandshakeTests(SetCase):
         self.assertEqual(self.in_sync.claims, {})
 
     def test_learner(self) -> None:
-        """
-        A learner needs no id and is fed from members' hosts, and never counts.
-        """
+        """A learner needs no id and is fed from members' hosts, and never counts."""
         protocol, transport = self.fed(LEARNER_ID, host="10.0.0.2", learner=True)
         self.ack(protocol)
         self.assertEqual(Told(transport.value()).body, self.log.content(0, 25_000))
@@ -242,14 +210,10 @@ class HandshakeTests(SetCase):
 
 
 class ReportTests(SetCase):
-    """
-    Reports that no honest slave makes.
-    """
+    """Reports that no honest slave makes."""
 
     def test_wrong(self) -> None:
-        """
-        Each ends the connection by its reason, and nothing counts.
-        """
+        """Each ends the connection by its reason, and nothing counts."""
         for first, then, reason in (
             (-1, None, "negative"),
             (25_001, None, "ahead"),
@@ -264,25 +228,19 @@ class ReportTests(SetCase):
             self.assertEqual(self.in_sync.claims, {})
 
     def test_decreasing(self) -> None:
-        """
-        What was acknowledged stays so.
-        """
+        """What was acknowledged stays so."""
         protocol, transport = self.caught_up()
         self.ack(protocol, 100)
         self.assertClosed(transport, "decreasing")
 
     def test_below_the_first_byte(self) -> None:
-        """
-        What was deleted is not sent.
-        """
+        """What was deleted is not sent."""
         self.build(end=45_000, min_offset=20_000)
         _, transport = self.fed(report=19_999)
         self.assertClosed(transport, "below-min")
 
     def test_garbage_behind(self) -> None:
-        """
-        Other states after a first report end the connection too.
-        """
+        """Other states after a first report end the connection too."""
         protocol, transport = self.caught_up()
         protocol.dataReceived(bytes(12))
         self.assertClosed(transport, "other-protocol")
@@ -290,8 +248,8 @@ class ReportTests(SetCase):
 
     @given(st.lists(st.integers(0, 60), max_size=20), st.lists(st.integers(0, 400), max_size=6))
     def test_any_chunking(self, cuts: list[int], steps: list[int]) -> None:
-        """
-        It says the same however its bytes are cut, if the answer came before the first report.
+        """It says the same however its bytes are cut, if the answer came before the first
+        report.
         """
         self.build(end=2000)
         reports = [0]
@@ -306,14 +264,10 @@ class ReportTests(SetCase):
 
 
 class FrameTests(SetCase):
-    """
-    What it is sent.
-    """
+    """What it is sent."""
 
     def test_files_and_labels(self) -> None:
-        """
-        A transfer spans neither two files nor two labels, and has the label it lies under.
-        """
+        """A transfer spans neither two files nor two labels, and has the label it lies under."""
         labels = (
             EpochLabel(1, 0),
             EpochLabel(3, 4000),
@@ -336,9 +290,8 @@ class FrameTests(SetCase):
         )
 
     def test_label_comes_with_its_first_byte(self) -> None:
-        """
-        A label under which there is no byte yet is told by no frame: a stock slave that reconnected
-        then would lose it.
+        """A label under which there is no byte yet is told by no frame: a stock slave that
+        reconnected then would lose it.
         """
         protocol, transport = self.fed()
         self.pass_time(11, 1.0)
@@ -356,9 +309,8 @@ class FrameTests(SetCase):
         self.assertEqual({each.label for each in told.headers}, {EPOCH})
 
     def test_empty_log(self) -> None:
-        """
-        The only label of an empty log is told with its first byte, as a stock slave that connects
-        again before that would lose it for good; the offset says that there is no file.
+        """The only label of an empty log is told with its first byte, as a stock slave that
+        connects again before that would lose it for good; the offset says that there is no file.
         """
         self.build(end=0)
         _, transport = self.fed()
@@ -368,9 +320,8 @@ class FrameTests(SetCase):
         self.assertEqual([(each.offset, each.label) for each in sent], [(0, EPOCH)])
 
     def test_unlabelled_bytes(self) -> None:
-        """
-        Bytes from before the log was one of a set are told with no label, not with one that starts
-        behind them.
+        """Bytes from before the log was one of a set are told with no label, not with one that
+        starts behind them.
         """
         self.build(labels=(EpochLabel(EPOCH, 25_000),))
         _, transport = self.fed()
@@ -380,9 +331,7 @@ class FrameTests(SetCase):
         self.assertEqual([each.label for each in told.transfers], [-1, -1, -1, EPOCH])
 
     def test_heartbeat_at_last(self) -> None:
-        """
-        One comes when nothing was sent for C{haSendHeartbeatInterval}.
-        """
+        """One comes when nothing was sent for C{haSendHeartbeatInterval}."""
         _, transport = self.caught_up()
         self.pass_time(1.0)
         transport.clear()
@@ -391,9 +340,7 @@ class FrameTests(SetCase):
         self.assertEqual((beat.size, beat.offset, beat.confirm), (0, 25_000, 25_000))
 
     def test_confirm_is_told(self) -> None:
-        """
-        When confirm has moved and nothing was sent since, that is told after 100 ms.
-        """
+        """When confirm has moved and nothing was sent since, that is told after 100 ms."""
         protocol, transport = self.caught_up()
         self.pass_time(1.0)
         self.put(300)
@@ -409,9 +356,7 @@ class FrameTests(SetCase):
         self.assertEqual(len(Told(transport.value()).headers), 1)
 
     def test_confirm_rides_on_frames(self) -> None:
-        """
-        While the log grows, frames tell it and no heartbeat does.
-        """
+        """While the log grows, frames tell it and no heartbeat does."""
         protocol, transport = self.caught_up()
         self.pass_time(1.0)
         transport.clear()
@@ -425,8 +370,7 @@ class FrameTests(SetCase):
         self.assertEqual(confirms, [25_000 + 300 * number for number in range(20)])
 
     def test_batch(self) -> None:
-        """
-        A frame with its header fits the buffer of a stock slave, whatever C{haTransferBatchSize}
+        """A frame with its header fits the buffer of a stock slave, whatever C{haTransferBatchSize}
         says.
         """
         self.build(batch=(4 << 20) - 12)
@@ -438,9 +382,8 @@ class FrameTests(SetCase):
         st.integers(1, 5000),
     )
     def test_any_labels(self, starts: list[int], report: int, batch: int) -> None:
-        """
-        Whatever the labels are: all bytes come, each under the label that it lies under, labels do
-        not go back, and none is told before its start.
+        """Whatever the labels are: all bytes come, each under the label that it lies under, labels
+        do not go back, and none is told before its start.
         """
         self.build(
             labels=tuple(EpochLabel(number + 1, start) for number, start in enumerate(starts)),
@@ -463,13 +406,10 @@ class FrameTests(SetCase):
 
 
 class CaptureTests(SetCase):
-    """
-    What was recorded between stock members.
-    """
+    """What was recorded between stock members."""
 
     def test_first_writes(self) -> None:
-        """
-        A set that begins empty: answer, heartbeat and transfers are a stock master's, byte for
+        """A set that begins empty: answer, heartbeat and transfers are a stock master's, byte for
         byte, for what a stock slave said, but that the heartbeat tells no label.
         """
         theirs, said = (chunks("ha-run1-0-to35101", who) for who in ("master", "slave"))
@@ -494,9 +434,8 @@ class CaptureTests(SetCase):
         self.assertEqual(transport.value()[68 : 68 + 343], expected[68 : 68 + 343])
 
     def test_return(self) -> None:
-        """
-        The old master of a stock set comes back behind a new one: it is answered the same, and sent
-        the same bytes under the same labels.
+        """The old master of a stock set comes back behind a new one: it is answered the same, and
+        sent the same bytes under the same labels.
         """
         recorded = Told(b"".join(chunks("ha-run1-1-to35201", "master")))
         (answer,) = recorded.answers
@@ -516,9 +455,8 @@ class CaptureTests(SetCase):
         self.assertTrue(self.master.status()["members"][0]["counts"])
 
     def test_all_slaves(self) -> None:
-        """
-        Whatever a recorded slave said, in its own pieces, nothing breaks and nothing but a report
-        that is proven counts.
+        """Whatever a recorded slave said, in its own pieces, nothing breaks and nothing but a
+        report that is proven counts.
         """
         for name in HA[: tries(len(HA))]:
             self.build(end=0)

@@ -1,6 +1,4 @@
-"""
-An elected master on real sockets, with and without the zero-copy path.
-"""
+"""An elected master on real sockets, with and without the zero-copy path."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ END = 20_000_000
 
 
 class MemberCopier(Protocol):
-    """
-    The smallest member: it keeps a digest of what it gets, and reports each transfer.
-    """
+    """The smallest member: it keeps a digest of what it gets, and reports each transfer."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -61,15 +57,11 @@ class MemberCopier(Protocol):
         self._messages = MasterMessages()
 
     def connectionMade(self) -> None:
-        """
-        Say who it is.
-        """
+        """Say who it is."""
         self.transport.write(encode_handshake(SlaveHandshake(id=SLAVE)))
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Keep, and report.
-        """
+        """Keep, and report."""
         for event in self._messages.receive(data):
             if isinstance(event, TransferPart):
                 assert event.offset == self.offset
@@ -86,16 +78,12 @@ class MemberCopier(Protocol):
             self.reached.callback(None)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """
-        Tell.
-        """
+        """Tell."""
         self.closed.callback(None)
 
 
 class MemberSocketTests(TestCase):
-    """
-    Over loopback.
-    """
+    """Over loopback."""
 
     timeout = 60
 
@@ -107,8 +95,7 @@ class MemberSocketTests(TestCase):
         tls: OutgoingTls = IN_CLEAR_TEXT,
         strangers: Mapping[str, OutgoingTls] | None = None,
     ) -> None:
-        """
-        A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third.
+        """A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third.
 
         @param strangers: What others connect with who are refused, by the reason.
         """
@@ -160,20 +147,15 @@ class MemberSocketTests(TestCase):
         self.assertEqual(copier.labels, {each.label: each.start for each in labels})
 
     def test_zero_copy(self) -> Deferred[None]:
-        """
-        Views of the log arrive as the log, cut where files and labels end.
-        """
+        """Views of the log arrive as the log, cut where files and labels end."""
         return Deferred.fromCoroutine(self.copy(zero_copy=True))
 
     def test_portable(self) -> Deferred[None]:
-        """
-        So do bytes.
-        """
+        """So do bytes."""
         return Deferred.fromCoroutine(self.copy(zero_copy=False))
 
     def test_tls(self) -> Deferred[None]:
-        """
-        So does TLS between members with certificates of one root; who has none, or speaks clear
+        """So does TLS between members with certificates of one root; who has none, or speaks clear
         text, gets nothing and is no member.
         """
         ours = Authority(Path(self.mktemp()))

@@ -1,6 +1,4 @@
-"""
-Which members' reports are believed.
-"""
+"""Which members' reports are believed."""
 
 from __future__ import annotations
 
@@ -17,35 +15,25 @@ CHAIN = (EpochLabel(1, 0), EpochLabel(3, 8000), EpochLabel(EPOCH, 25_000))
 
 
 class ProofTests(SetCase):
-    """
-    Our log is filed under 1 from 0, 3 from 8000 and 7 from 25 000, its end.
-    """
+    """Our log is filed under 1 from 0, 3 from 8000 and 7 from 25 000, its end."""
 
     def setUp(self) -> None:
-        """
-        Nobody is connected.
-        """
+        """Nobody is connected."""
         self.build(labels=CHAIN)
 
     def counted(self) -> set[int]:
-        """
-        Whose reports count.
-        """
+        """Whose reports count."""
         return set(self.in_sync.claims)
 
     def doubt(self) -> str:
-        """
-        Why the one that is connected does not count.
-        """
+        """Why the one that is connected does not count."""
         (row,) = self.master.status()["members"]
         doubt: str = row["doubt"]
         self.assertEqual(row["counts"], not doubt)
         return doubt
 
     def test_empty(self) -> None:
-        """
-        Who takes our log from its first byte on needs no labels: it has nothing else.
-        """
+        """Who takes our log from its first byte on needs no labels: it has nothing else."""
         self.fed(report=0)
         self.assertEqual(self.counted(), {SLAVE})
         self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
@@ -53,9 +41,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_common_label(self) -> None:
-        """
-        A report counts up to the smaller end of the newest label that both have.
-        """
+        """A report counts up to the smaller end of the newest label that both have."""
         for labels, end, report, counts in (
             ((EpochLabel(1, 0),), 8000, 8000, True),
             ((EpochLabel(1, 0),), 9000, 8001, False),
@@ -72,17 +58,16 @@ class ProofTests(SetCase):
             self.assertEqual(self.counted(), {SLAVE} if counts else set(), (labels, report))
 
     def test_one_that_compares(self) -> None:
-        """
-        A member of ours reports what it has compared: its labels prove nothing, and are not missed,
-        as after the controllers were wiped.
+        """A member of ours reports what it has compared: its labels prove nothing, and are not
+        missed, as after the controllers were wiped.
         """
         self.theirs[self.known[SLAVE]] = MemberLabels((), 9000, compares=True)
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_doubted_is_fed(self) -> None:
-        """
-        One whose log is not proven is sent all, acknowledges nothing and does not enter the set.
+        """One whose log is not proven is sent all, acknowledges nothing and does not enter the
+        set.
         """
         self.has(SLAVE, 9000)
         protocol, transport = self.fed(report=9000)
@@ -95,9 +80,8 @@ class ProofTests(SetCase):
         self.assertEqual(self.coordinator.asked, [])
 
     def test_doubted_learns_no_label(self) -> None:
-        """
-        Labels that it is told would prove its log wrongly the next time, to us or to whoever leads
-        then: it is told none, by frames or by heartbeats.
+        """Labels that it is told would prove its log wrongly the next time, to us or to whoever
+        leads then: it is told none, by frames or by heartbeats.
         """
         self.has(SLAVE, 9000)
         protocol, transport = self.fed(report=9000)
@@ -109,8 +93,8 @@ class ProofTests(SetCase):
         self.assertEqual({(each.label, each.start) for each in told.headers}, {(-1, 0)})
 
     def test_begun_anew(self) -> None:
-        """
-        One that was doubted counts when it has begun anew with nothing, and is told labels then.
+        """One that was doubted counts when it has begun anew with nothing, and is told labels
+        then.
         """
         self.has(SLAVE, 9000)
         protocol, _ = self.fed(report=9000)
@@ -125,9 +109,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_cut_to_what_is_proven(self) -> None:
-        """
-        One that was doubted and has cut its log to where the labels agree counts.
-        """
+        """One that was doubted and has cut its log to where the labels agree counts."""
         self.has(SLAVE, 9000, EpochLabel(1, 0))
         protocol, _ = self.fed(report=9000)
         self.assertIn("ours up to 8000 only", self.doubt())
@@ -137,9 +119,8 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_learner(self) -> None:
-        """
-        A stock learner is a member that does not count yet: it is judged like the others, and one
-        that cannot be asked is told no label.
+        """A stock learner is a member that does not count yet: it is judged like the others, and
+        one that cannot be asked is told no label.
         """
         for labels, told in ((CHAIN[:1], {1, 3}), ((), {-1})):
             self.build(labels=CHAIN)
@@ -154,17 +135,14 @@ class ProofTests(SetCase):
         self.assertEqual({each.label for each in Told(transport.value()).transfers}, {-1})
 
     def test_accepted(self) -> None:
-        """
-        With C{haAcceptUnproven} it counts.
-        """
+        """With C{haAcceptUnproven} it counts."""
         self.build(labels=CHAIN, accept_unproven=True)
         self.has(SLAVE, 9000)
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_asked_before_it_is_fed(self) -> None:
-        """
-        Nothing is sent before its labels are known: the first frame would teach it ours.  It is
+        """Nothing is sent before its labels are known: the first frame would teach it ours.  It is
         asked again, where it is by then, and what it said meanwhile is taken.
         """
         protocol, transport = self.fed(report=8000)
@@ -185,9 +163,8 @@ class ProofTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
 
     def test_label_is_taken(self) -> None:
-        """
-        A stock member counts for what lies under our newest label once it tells that it took that
-        one over: it would cut these bytes when it connects again.
+        """A stock member counts for what lies under our newest label once it tells that it took
+        that one over: it would cut these bytes when it connects again.
         """
         self.has(SLAVE, 25_000, *CHAIN[:2])
         protocol, _ = self.fed(report=25_000)
@@ -206,9 +183,8 @@ class ProofTests(SetCase):
         self.assertIs(self.successResultOf(written), PutStatus.PUT_OK)
 
     def test_label_is_not_taken(self) -> None:
-        """
-        One that has not is closed: it connects again, cuts the bytes that nobody counted, and takes
-        the label with them.
+        """One that has not is closed: it connects again, cuts the bytes that nobody counted, and
+        takes the label with them.
         """
         self.has(SLAVE, 25_300, *CHAIN[:2])
         protocol, transport = self.fed(report=25_000)
@@ -219,9 +195,8 @@ class ProofTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN})
 
     def test_label_cannot_be_asked_for(self) -> None:
-        """
-        One that cannot be asked whether it took the label over does not count, and is closed after
-        a while.
+        """One that cannot be asked whether it took the label over does not count, and is closed
+        after a while.
         """
         self.has(SLAVE, 25_000, *CHAIN[:2])
         protocol, transport = self.fed(report=25_000)
@@ -233,8 +208,7 @@ class ProofTests(SetCase):
         self.assertClosed(transport, "no-labels")
 
     def test_first_of_a_label(self) -> None:
-        """
-        Who begins where our newest label does is told of the one before it first: a stock slave
+        """Who begins where our newest label does is told of the one before it first: a stock slave
         takes none over that it was told of last, though its file has it not.
         """
         self.has(SLAVE, 25_000, *CHAIN[:2])
@@ -249,9 +223,7 @@ class ProofTests(SetCase):
         self.assertEqual(Told(transport.value()).headers[0].size, 300)
 
     def test_cannot_be_asked(self) -> None:
-        """
-        One that cannot be asked is closed after a while; with C{haAcceptUnproven} it counts.
-        """
+        """One that cannot be asked is closed after a while; with C{haAcceptUnproven} it counts."""
         _, transport = self.fed(report=8000)
         self.pass_time(12.0)
         self.assertClosed(transport, "no-labels")
@@ -260,8 +232,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), {SLAVE})
 
     def test_taught_by_the_first_frame(self) -> None:
-        """
-        A member without labels that has ours as soon as it is sent anything is doubted all the
+        """A member without labels that has ours as soon as it is sent anything is doubted all the
         same.
         """
 
@@ -276,9 +247,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), set())
 
     def test_wrong_report(self) -> None:
-        """
-        A report that is rejected makes nothing better.
-        """
+        """A report that is rejected makes nothing better."""
         self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
         for report in (21_000, 19_000, -1, 99_000, 21_000):
             self.has(SLAVE, 21_000)
@@ -287,9 +256,7 @@ class ProofTests(SetCase):
             self.lose(protocol)
 
     def test_last_file_only(self) -> None:
-        """
-        One that was sent the last file only has not got our log: it is told no label of it.
-        """
+        """One that was sent the last file only has not got our log: it is told no label of it."""
         self.build(labels=CHAIN, rules=SetRules(allow_last_file=True))
         protocol, transport = self.fed(report=0, from_last_file=True)
         self.ack(protocol)
@@ -301,9 +268,7 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), set())
 
     def test_answer_comes_too_late(self) -> None:
-        """
-        What is told of a member that has left since counts for nothing.
-        """
+        """What is told of a member that has left since counts for nothing."""
         self.has(SLAVE, 8000, EpochLabel(1, 0))
         asked: Deferred[MemberLabels] = Deferred()
         self.theirs_later = asked
@@ -313,9 +278,8 @@ class ProofTests(SetCase):
         self.assertEqual(self.counted(), set())
 
     def test_two_elections_at_one_offset(self) -> None:
-        """
-        A stock master that was elected and wrote, and one of ours elected at the same offset: its
-        own tail does not count, what it holds below does.
+        """A stock master that was elected and wrote, and one of ours elected at the same offset:
+        its own tail does not count, what it holds below does.
         """
         ours = (EpochLabel(1, 0), EpochLabel(3, 801))
         self.build(end=900, labels=ours)

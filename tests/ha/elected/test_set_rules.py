@@ -1,6 +1,5 @@
-"""
-Whatever happens to an elected master: a write that is acknowledged is held by every member that may
-be elected.
+"""Whatever happens to an elected master: a write that is acknowledged is held by every member that
+may be elected.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ OTHERS = (SLAVE, THIRD)
 
 @define(eq=False)
 class SlowCoordinator(PuppetCoordinator):
-    """
-    A controller whose answers are lost, and which makes changes long after they were asked for.
+    """A controller whose answers are lost, and which makes changes long after they were asked for.
 
     @ivar late: Changes that nobody waits for any more.
     @ivar growth: What is on the master's disk of them.
@@ -44,17 +42,13 @@ class SlowCoordinator(PuppetCoordinator):
     growth: Growth = field(factory=Growth)
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
-        """
-        Take a change that is written down.
-        """
+        """Take a change that is written down."""
         if not new <= old.in_sync:
             self.growth = self.growth.grown(old.master_epoch, old.set_epoch, new)
         return super().alter(old, new)
 
     def possible(self) -> list[frozenset[int]]:
-        """
-        The set, and those that it may become without another word of the master.
-        """
+        """The set, and those that it may become without another word of the master."""
         asked = [(old, new) for old, new, _ in self.waiting]
         alive = [new for old, new in [*asked, *self.late] if old.set_epoch == self.state.set_epoch]
         return [self.state.in_sync, *alive]
@@ -62,8 +56,7 @@ class SlowCoordinator(PuppetCoordinator):
 
 @define(eq=False)
 class Member:
-    """
-    One that follows for real.
+    """One that follows for real.
 
     @ivar holds: Where its log ends, which is ours up to there.
     @ivar reported: What it has said of that.
@@ -77,8 +70,8 @@ class Member:
 
 
 class SetMachine(RuleBasedStateMachine):
-    """
-    Two members that come, go, lag and lose their logs, a controller that may be away, and writes.
+    """Two members that come, go, lag and lose their logs, a controller that may be away, and
+    writes.
     """
 
     def __init__(self) -> None:
@@ -97,9 +90,7 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(OTHERS))
     def connect(self, number: int) -> None:
-        """
-        A member connects, and reports where its log ends.
-        """
+        """A member connects, and reports where its log ends."""
         member = self.members[number]
         self.disconnect(number)
         member.reported = end = member.holds
@@ -110,9 +101,7 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(OTHERS))
     def disconnect(self, number: int) -> None:
-        """
-        A member's connection breaks.
-        """
+        """A member's connection breaks."""
         member = self.members[number]
         if member.protocol is not None:
             self.case.lose(member.protocol)
@@ -120,9 +109,7 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(OTHERS), share=st.integers(1, 4), says=st.booleans())
     def read(self, number: int, share: int, says: bool) -> None:
-        """
-        A member takes some of what it was sent, and maybe says so.
-        """
+        """A member takes some of what it was sent, and maybe says so."""
         member = self.members[number]
         if member.protocol is None or member.transport.disconnecting:
             return
@@ -135,9 +122,7 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(number=st.sampled_from(OTHERS), offset=st.integers(0, 4000))
     def lie(self, number: int, offset: int) -> None:
-        """
-        Somebody at a member's address reports what it was not sent.
-        """
+        """Somebody at a member's address reports what it was not sent."""
         member = self.members[number]
         if member.protocol is not None and not member.transport.disconnecting:
             claim = member.protocol.claim
@@ -149,17 +134,13 @@ class SetMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 200))
     def write(self, size: int) -> None:
-        """
-        A SYNC write.
-        """
+        """A SYNC write."""
         begin = self.case.log.end
         done = self.case.put(size)
         done.addCallback(self.answered, begin, begin + size)
 
     def answered(self, status: PutStatus, begin: int, end: int) -> None:
-        """
-        What is promised with an acknowledgement.
-        """
+        """What is promised with an acknowledgement."""
         if status is not PutStatus.PUT_OK:
             return
         for ids in self.controller.possible():
@@ -174,8 +155,7 @@ class SetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.controller.down is None)
     @rule(share=st.integers(0, 4))
     def restart(self, share: int) -> None:
-        """
-        The master is killed, and back in its epoch before another one is elected.
+        """The master is killed, and back in its epoch before another one is elected.
 
         @param share: How much of what was confirmed is known from the disk, of four.
         """
@@ -197,9 +177,7 @@ class SetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.controller.waiting)
     @rule()
     def made(self) -> None:
-        """
-        A change is made and answered, or refused as its set epoch is over.
-        """
+        """A change is made and answered, or refused as its set epoch is over."""
         old, new, answered = self.controller.waiting.pop(0)
         if self.controller.made(old, new):
             answered.callback(self.controller.state)
@@ -210,9 +188,7 @@ class SetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.controller.waiting)
     @rule(made=st.booleans())
     def unanswered(self, made: bool) -> None:
-        """
-        A change gets no answer; it is made at once, or on its way still.
-        """
+        """A change gets no answer; it is made at once, or on its way still."""
         old, new, answered = self.controller.waiting.pop(0)
         if made:
             self.controller.made(old, new)
@@ -223,55 +199,41 @@ class SetMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.controller.waiting)
     @rule()
     def unreached(self) -> None:
-        """
-        A change does not reach the controller.
-        """
+        """A change does not reach the controller."""
         self.controller.waiting.pop(0)[2].errback(NoController(("c:1",), "connection refused"))
 
     @precondition(lambda self: self.controller.late)
     @rule()
     def late_change(self) -> None:
-        """
-        What was on its way arrives, however late.
-        """
+        """What was on its way arrives, however late."""
         self.controller.made(*self.controller.late.pop(0))
 
     @rule(away=st.booleans())
     def away(self, away: bool) -> None:
-        """
-        The controller cannot be asked, or can again.
-        """
+        """The controller cannot be asked, or can again."""
         self.controller.down = NoController(("c:1",), "connection refused") if away else None
 
     @rule()
     def told(self) -> None:
-        """
-        The master is told what is decided.
-        """
+        """The master is told what is decided."""
         self.master.told(self.controller.state)
 
     @rule(seconds=st.sampled_from((0.05, 0.5, 1.0, 3.0, 12.0)))
     def wait(self, seconds: float) -> None:
-        """
-        Time passes.
-        """
+        """Time passes."""
         self.case.pass_time(seconds, min(seconds, 0.5))
 
     # --- what always holds ------------------------------------------------------------------
 
     @invariant()
     def counted(self) -> None:
-        """
-        Whoever may be elected by the controller is counted by the master.
-        """
+        """Whoever may be elected by the controller is counted by the master."""
         for ids in self.controller.possible():
             assert ids <= self.master.in_sync.members, (ids, self.master.in_sync.members)
 
     @invariant()
     def confirmed(self) -> None:
-        """
-        Confirm does not go down, and every member that may be elected holds it.
-        """
+        """Confirm does not go down, and every member that may be elected holds it."""
         confirm = self.master.confirm
         assert confirm >= self.confirm
         self.confirm = confirm
@@ -280,22 +242,17 @@ class SetMachine(RuleBasedStateMachine):
                 assert self.members[number].reported >= confirm
 
     def teardown(self) -> None:
-        """
-        No write that still waits is acknowledged by the end.
-        """
+        """No write that still waits is acknowledged by the end."""
         for number in OTHERS:
             self.disconnect(number)
         self.master.end()
 
 
 class SetRulesTests(SynchronousTestCase):
-    """
-    Tries them.
-    """
+    """Tries them."""
 
     def test_acknowledged_is_held(self) -> None:
-        """
-        No order of events acknowledges a write, or confirms a byte, that a member lacks from which
-        the controller may elect a master.
+        """No order of events acknowledges a write, or confirms a byte, that a member lacks from
+        which the controller may elect a master.
         """
         run_machine(SetMachine, count=150, steps=60)

@@ -1,6 +1,4 @@
-"""
-What SYNC writes of an elected master are answered.
-"""
+"""What SYNC writes of an elected master are answered."""
 
 from __future__ import annotations
 
@@ -21,27 +19,21 @@ ALONE = PutStatus.SLAVE_NOT_AVAILABLE
 
 
 class AnswerTests(SetCase):
-    """
-    Which writes are acknowledged.
-    """
+    """Which writes are acknowledged."""
 
     def test_alone(self) -> None:
-        """
-        With nobody there a write is stored and answered so at once, and the node is not well.
-        """
+        """With nobody there a write is stored and answered so at once, and the node is not well."""
         self.assertEqual(self.successResultOf(self.put()), ALONE)
         self.assertIn("too-few-replicas", unhealthy(self.master))
 
     def test_alone_is_enough(self) -> None:
-        """
-        C{controllerAloneAnswer=ok} answers as stock masters do.
-        """
+        """C{controllerAloneAnswer=ok} answers as stock masters do."""
         self.build(rules=SetRules(alone_is_enough=True))
         self.assertEqual(self.successResultOf(self.put()), OK)
 
     def test_near(self) -> None:
-        """
-        A master that is alone in the set waits for a member that is near, and is answered by it.
+        """A master that is alone in the set waits for a member that is near, and is answered by
+        it.
         """
         self.coordinator.patient = True
         protocol, _ = self.fed()
@@ -53,17 +45,13 @@ class AnswerTests(SetCase):
         self.assertEqual(self.in_sync.state.in_sync, {OWN})
 
     def test_far(self) -> None:
-        """
-        One that lacks C{haSlaveFallbehindMax} is not waited for.
-        """
+        """One that lacks C{haSlaveFallbehindMax} is not waited for."""
         self.build(fallbehind_max=1000)
         self.fed()
         self.assertEqual(self.successResultOf(self.put()), ALONE)
 
     def test_all_of_the_set(self) -> None:
-        """
-        Every member has to hold it.
-        """
+        """Every member has to hold it."""
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
         write = self.put()
@@ -75,9 +63,7 @@ class AnswerTests(SetCase):
         self.assertEqual(unhealthy(self.master), "")
 
     def test_timeout(self) -> None:
-        """
-        A write that one of them does not acknowledge is answered after C{slaveTimeout}.
-        """
+        """A write that one of them does not acknowledge is answered after C{slaveTimeout}."""
         first, _ = self.caught_up()
         self.caught_up(THIRD)
         write = self.put()
@@ -88,9 +74,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), TIMEOUT)
 
     def test_while_one_enters(self) -> None:
-        """
-        While it is not known whether a member is in, its acknowledgement is needed too.
-        """
+        """While it is not known whether a member is in, its acknowledgement is needed too."""
         first, _ = self.caught_up()
         self.coordinator.patient = True
         second, _ = self.caught_up(THIRD)
@@ -103,8 +87,8 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_while_one_leaves(self) -> None:
-        """
-        One that leaves is needed until the controller has let it go; then the others are enough.
+        """One that leaves is needed until the controller has let it go; then the others are
+        enough.
         """
         first, _ = self.caught_up()
         second, _ = self.caught_up(THIRD)
@@ -117,9 +101,8 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_members_first(self) -> None:
-        """
-        A write that waits for the set is sent before it is stored for others; where none does, in
-        C{ASYNC_MASTER}, answers leave first.
+        """A write that waits for the set is sent before it is stored for others; where none does,
+        in C{ASYNC_MASTER}, answers leave first.
         """
         for awaited in (True, False):
             self.build(rules=SetRules(awaited=awaited))
@@ -132,9 +115,8 @@ class AnswerTests(SetCase):
             self.assertEqual(bytes(Told(transport.value()).body), bytes(300))
 
     def test_shrink_alone(self) -> None:
-        """
-        A set that shrinks to the master acknowledges no write by that; the member that comes back
-        does.
+        """A set that shrinks to the master acknowledges no write by that; the member that comes
+        back does.
         """
         protocol, _ = self.caught_up()
         write, other = self.put(), self.put(301)
@@ -149,9 +131,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(other), TIMEOUT)
 
     def test_unproven(self) -> None:
-        """
-        One whose log is not proven acknowledges nothing, nor does a learner.
-        """
+        """One whose log is not proven acknowledges nothing, nor does a learner."""
         self.coordinator.patient = True
         near, _ = self.caught_up()
         write = self.put()
@@ -165,8 +145,7 @@ class AnswerTests(SetCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_too_few_while_waiting(self) -> None:
-        """
-        A write is not acknowledged by a set that has become smaller than C{minInSyncReplicas},
+        """A write is not acknowledged by a set that has become smaller than C{minInSyncReplicas},
         before it is as large again.
         """
         self.build(rules=SetRules(least=3))
@@ -183,38 +162,28 @@ class AnswerTests(SetCase):
 
 
 class StoringWriter:
-    """
-    Takes all writes.
-    """
+    """Takes all writes."""
 
     stored = 0
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """
-        Store one.
-        """
+        """Store one."""
         self.stored += 1
         return succeed(PutResult(OK, None))  # type: ignore[arg-type]
 
     def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
-        """
-        Store several.
-        """
+        """Store several."""
         self.stored += 1
         done(OK)
 
 
 class WriterTests(SetCase):
-    """
-    Which writes are taken at all.
-    """
+    """Which writes are taken at all."""
 
     def refused(self, error: type[Exception]) -> Exception:
-        """
-        Try both ways.
-        """
+        """Try both ways."""
         below = StoringWriter()
         writer = self.master.writer(below)
         raised = self.assertRaises(error, writer.put, None)
@@ -224,9 +193,7 @@ class WriterTests(SetCase):
         return found
 
     def test_taken(self) -> None:
-        """
-        As a rule all are.
-        """
+        """As a rule all are."""
         below = StoringWriter()
         writer = self.master.writer(below)
         writer.put(None)  # type: ignore[arg-type]
@@ -234,8 +201,8 @@ class WriterTests(SetCase):
         self.assertEqual(below.stored, 2)
 
     def test_too_few(self) -> None:
-        """
-        Below C{minInSyncReplicas} nothing is stored; a set that may be smaller counts as such.
+        """Below C{minInSyncReplicas} nothing is stored; a set that may be smaller counts as
+        such.
         """
         self.build(rules=SetRules(least=2))
         error = self.refused(TooFewInSync)
@@ -248,8 +215,7 @@ class WriterTests(SetCase):
         self.assertEqual(unhealthy(self.master), "")
 
     def test_fenced(self) -> None:
-        """
-        A master that cannot know whether it leads takes nothing, says why, and goes on when it
+        """A master that cannot know whether it leads takes nothing, says why, and goes on when it
         knows.
         """
         self.master.fenced = "no controller has answered for 10 s"
@@ -258,8 +224,7 @@ class WriterTests(SetCase):
         self.master.require()
 
     def test_role_change(self) -> None:
-        """
-        With the epoch all waiting writes end, stored and not acknowledged, whatever is reported
+        """With the epoch all waiting writes end, stored and not acknowledged, whatever is reported
         afterwards; others are not taken, and connections end.
         """
         protocol, transport = self.caught_up()

@@ -1,6 +1,5 @@
-"""
-A stock slave with all its habits behind an elected master of ours: what counts is ours, and what it
-acknowledged it keeps.
+"""A stock slave with all its habits behind an elected master of ours: what counts is ours, and what
+it acknowledged it keeps.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ COUNTS = st.sampled_from((0, 1, 100, 5000, 5000, 5000))
 
 @define(eq=False, repr=False)
 class StockMember:
-    """
-    A stock slave.
+    """A stock slave.
 
     @ivar log: Its bytes.
     @ivar labels: Its epoch file.
@@ -62,15 +60,11 @@ class StockMember:
     taken: int = 0
 
     def restart(self) -> None:
-        """
-        Its process begins: what it remembers is what its file has.
-        """
+        """Its process begins: what it remembers is what its file has."""
         self.seen = self.labels[-1].label if self.labels else -1
 
     def hear(self, count: int) -> None:
-        """
-        Take the next C{count} bytes that it was sent.
-        """
+        """Take the next C{count} bytes that it was sent."""
         data = self.transport.value()[self.taken : self.taken + count]
         self.taken += len(data)
         for event in self.messages.receive(data):
@@ -83,8 +77,8 @@ class StockMember:
                 self.log += event.data
 
     def tear(self, ends: list[int]) -> None:
-        """
-        Cut off what is there of a record that has not come as a whole, as before each connection.
+        """Cut off what is there of a record that has not come as a whole, as before each
+        connection.
 
         @param ends: Where the records of the log end.
         """
@@ -109,8 +103,8 @@ class StockMember:
 
 
 class StockMachine(RuleBasedStateMachine):
-    """
-    One stock slave, whose log may have a tail that is not ours, and whose epoch file may be lost.
+    """One stock slave, whose log may have a tail that is not ours, and whose epoch file may be
+    lost.
     """
 
     def __init__(self) -> None:
@@ -124,8 +118,7 @@ class StockMachine(RuleBasedStateMachine):
         filed=st.booleans(),
     )
     def begin(self, common: int, tail: int, other: int, filed: bool) -> None:
-        """
-        It was master itself, or slave of another one, behind what is common.
+        """It was master itself, or slave of another one, behind what is common.
 
         @param other: The epoch of who wrote its tail.
         @param filed: Whether it has an epoch file.
@@ -155,26 +148,20 @@ class StockMachine(RuleBasedStateMachine):
         member.restart()
 
     def lead(self) -> None:
-        """
-        Our epoch begins, maybe in another process, that knows of nobody.
-        """
+        """Our epoch begins, maybe in another process, that knows of nobody."""
         self.case.labels = self.labels
         self.case.coordinator.state = at(OWN, self.epoch, OWN, set_epoch=self.epoch)
         self.master = self.case.again()
         self.master.proofs.labels_of = self.labels_of
 
     def labels_of(self, address: str) -> Deferred[MemberLabels]:
-        """
-        The slave is asked at its client port.
-        """
+        """The slave is asked at its client port."""
         asked: Deferred[MemberLabels] = Deferred()
         self.questions.append(asked)
         return asked
 
     def tell(self) -> None:
-        """
-        It answers what it is asked, as it is now.
-        """
+        """It answers what it is asked, as it is now."""
         questions, self.questions = self.questions, []
         for asked in questions:
             asked.callback(MemberLabels(tuple(self.member.labels), len(self.member.log)))
@@ -183,16 +170,13 @@ class StockMachine(RuleBasedStateMachine):
 
     @property
     def connected(self) -> bool:
-        """
-        Whether it has a connection.
-        """
+        """Whether it has a connection."""
         member = self.member
         return member.protocol is not None and not member.transport.disconnecting
 
     @rule(early=st.sampled_from((0, 0, 5000)), count=COUNTS)
     def connect(self, early: int, count: int) -> None:
-        """
-        It connects, says who it is, cuts, reports, and takes something.
+        """It connects, says who it is, cuts, reports, and takes something.
 
         @param early: What it takes before it answers what it is asked.
         """
@@ -210,27 +194,21 @@ class StockMachine(RuleBasedStateMachine):
         self.follow(count)
 
     def disconnect(self) -> None:
-        """
-        The connection breaks.
-        """
+        """The connection breaks."""
         if self.member.protocol is not None:
             self.case.lose(self.member.protocol)
             self.member.protocol = None
 
     @rule(count=COUNTS)
     def follow(self, count: int) -> None:
-        """
-        It takes what it was sent, and says so.
-        """
+        """It takes what it was sent, and says so."""
         if self.connected:
             self.member.hear(count)
             self.ack()
             self.tell()
 
     def ack(self) -> None:
-        """
-        It reports where its log ends.
-        """
+        """It reports where its log ends."""
         member = self.member
         member.protocol.dataReceived(encode_report(len(member.log)))
         if SLAVE in self.master.in_sync.claims:
@@ -239,8 +217,8 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(("process", "process", "labels", "log")))
     def lose(self, what: str) -> None:
-        """
-        Its process ends; it has lost its epoch file too, or its operator has emptied its store.
+        """Its process ends; it has lost its epoch file too, or its operator has emptied its
+        store.
         """
         self.disconnect()
         if what == "log":
@@ -253,17 +231,13 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 300))
     def write(self, size: int) -> None:
-        """
-        We write.
-        """
+        """We write."""
         self.case.log.put(bytes([self.epoch]) * size)
         self.ends.append(self.case.log.end)
 
     @rule()
     def elected_again(self) -> None:
-        """
-        We are elected again, and lead in a new epoch.
-        """
+        """We are elected again, and lead in a new epoch."""
         self.epoch += 1
         self.labels = appended(self.labels, EpochLabel(self.epoch, self.case.log.end))
         self.master.end()
@@ -272,39 +246,30 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from((0.2, 2.0, 6.0)))
     def wait(self, seconds: float) -> None:
-        """
-        Heartbeats come.
-        """
+        """Heartbeats come."""
         self.case.pass_time(seconds, 0.2)
 
     # --- what always holds ------------------------------------------------------------------
 
     @invariant()
     def counted_is_ours(self) -> None:
-        """
-        What counts is byte for byte our log.
-        """
+        """What counts is byte for byte our log."""
         claim = self.master.in_sync.claims.get(SLAVE) if hasattr(self, "master") else None
         if claim is not None:
             ours = self.case.log.content(0, claim.acked)
             assert bytes(self.member.log[: claim.acked]) == ours
 
     def teardown(self) -> None:
-        """
-        All ends.
-        """
+        """All ends."""
         if hasattr(self, "master"):
             self.master.end()
 
 
 class StockMemberTests(SynchronousTestCase):
-    """
-    Tries it.
-    """
+    """Tries it."""
 
     def test_counted_is_ours(self) -> None:
-        """
-        Whatever its log and its epoch file were and become, a stock slave that counts holds our
+        """Whatever its log and its epoch file were and become, a stock slave that counts holds our
         bytes up to its report, and never cuts what it has acknowledged.
         """
         run_machine(StockMachine, count=150, steps=40)

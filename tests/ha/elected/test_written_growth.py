@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.ha.elected.written_growth}.
-"""
+"""Tests for L{rmqha.ha.elected.written_growth}."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, 
 
 
 class WrittenGrowthTests(SynchronousTestCase):
-    """
-    With a disk that writes when it is told to.
-    """
+    """With a disk that writes when it is told to."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
@@ -29,38 +25,28 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.growth = self.made()
 
     def made(self) -> WrittenGrowth:
-        """
-        That of a process.
-        """
+        """That of a process."""
         return WrittenGrowth(coordinator=self.coordinator, root=self.root, in_thread=self.in_thread)
 
     def in_thread(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        """
-        Wait until L{run}.
-        """
+        """Wait until L{run}."""
         done: Deferred[Any] = Deferred()
         self.jobs.append((lambda: call(*args), done))
         return done
 
     def run_job(self) -> None:
-        """
-        Do what waits longest.
-        """
+        """Do what waits longest."""
         job, done = self.jobs.pop(0)
         done.callback(job())
 
     def recalled(self) -> tuple[frozenset[int], ...]:
-        """
-        What another process of the same master finds.
-        """
+        """What another process of the same master finds."""
         found = Deferred.fromCoroutine(self.made().recall(self.coordinator.state))
         self.run_job()
         return self.successResultOf(found)
 
     def test_written_first(self) -> None:
-        """
-        The controller is asked when the next process would know that it was.
-        """
+        """The controller is asked when the next process would know that it was."""
         state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
         self.coordinator.patient = True
         altered = self.growth.alter(state, new)
@@ -73,9 +59,7 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.assertEqual(self.recalled(), ())
 
     def test_asked_again(self) -> None:
-        """
-        What is written down already is not written again; nor is a set that only shrinks.
-        """
+        """What is written down already is not written again; nor is a set that only shrinks."""
         state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
         self.coordinator.patient = True
         self.growth.alter(state, new)
@@ -86,9 +70,7 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.assertEqual(self.coordinator.asked, [new, new, {OWN}])
 
     def test_not_written(self) -> None:
-        """
-        Without room nobody is asked.
-        """
+        """Without room nobody is asked."""
         altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
         _, done = self.jobs.pop()
         done.errback(DiskFull(str(self.root), 1))
@@ -97,8 +79,7 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.assertEqual(Growth.read(self.root), Growth())
 
     def test_closed(self) -> None:
-        """
-        What was being written down when the master led no more is not asked for: who leads on in
+        """What was being written down when the master led no more is not asked for: who leads on in
         the same epoch may have looked before.  The end waits for the disk.
         """
         altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
@@ -110,9 +91,7 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.assertEqual(self.coordinator.asked, [])
 
     def test_closed_at_rest(self) -> None:
-        """
-        Nothing is waited for where nothing is being written, even if the last time failed.
-        """
+        """Nothing is waited for where nothing is being written, even if the last time failed."""
         altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
         self.jobs.pop()[1].errback(DiskFull(str(self.root), 1))
         self.failureResultOf(altered, DiskFull)

@@ -1,6 +1,4 @@
-"""
-The ledger: what a report is worth.
-"""
+"""The ledger: what a report is worth."""
 
 from __future__ import annotations
 
@@ -25,30 +23,22 @@ from tests.support.sending_log import MemoryLog
 
 
 class LedgerCase(SynchronousTestCase):
-    """
-    A ledger over a log of 1000 bytes in files of 400, epoch begun at its end.
-    """
+    """A ledger over a log of 1000 bytes in files of 400, epoch begun at its end."""
 
     def setUp(self) -> None:
-        """
-        One ledger.
-        """
+        """One ledger."""
         self.log = MemoryLog(end=1000, file_size=400)
         self.ledger = Ledger(log=self.log, start=1000)
 
     def fed(self, offset: int = 1000, host: str = "10.0.0.1", identity: str = "") -> Claim:
-        """
-        A claim whose first report was taken and that was sent all there is.
-        """
+        """A claim whose first report was taken and that was sent all there is."""
         claim = self.ledger.open(identity or host, host)
         claim.first(offset)
         claim.sent = self.log.end
         return claim
 
     def refused(self, claim: Claim, offset: int, reason: str, bound: int) -> None:
-        """
-        Assert that a report is rejected for a reason, and the claim dead.
-        """
+        """Assert that a report is rejected for a reason, and the claim dead."""
         act = claim.report if claim.live else claim.first
         error = self.assertRaises(ReportRejected, act, offset)
         self.assertEqual((error.reason, error.report, error.bound), (reason, offset, bound))
@@ -57,20 +47,14 @@ class LedgerCase(SynchronousTestCase):
 
 
 class FirstReportTests(LedgerCase):
-    """
-    Who is fed, and from where.
-    """
+    """Who is fed, and from where."""
 
     def test_double(self) -> None:
-        """
-        The log double keeps the interface's word.
-        """
+        """The log double keeps the interface's word."""
         self.assertIsInstance(self.log, LogReader)
 
     def test_in_range(self) -> None:
-        """
-        Any offset between the log's ends is where sending starts.
-        """
+        """Any offset between the log's ends is where sending starts."""
         for offset in (1, 399, 400, 401, 1000):
             claim = self.ledger.open("a", "a")
             self.assertEqual(claim.first(offset), offset)
@@ -78,60 +62,44 @@ class FirstReportTests(LedgerCase):
             claim.close()
 
     def test_empty_from_the_first_byte(self) -> None:
-        """
-        An empty slave gets everything that is kept.
-        """
+        """An empty slave gets everything that is kept."""
         self.log.min_offset = 400
         self.assertEqual(self.ledger.open("a", "a").first(0), 400)
 
     def test_empty_from_the_last_file(self) -> None:
-        """
-        With C{haFirstSync=last-file} it gets what a stock master would send.
-        """
+        """With C{haFirstSync=last-file} it gets what a stock master would send."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.assertEqual(self.ledger.open("a", "a").first(0), 800)
 
     def test_negative(self) -> None:
-        """
-        No log ends below 0.
-        """
+        """No log ends below 0."""
         for offset in (-1, -(1 << 63)):
             self.refused(self.ledger.open("a", "a"), offset, "negative", 0)
 
     def test_ahead(self) -> None:
-        """
-        A peer whose log is longer than ours is not fed, whatever it really is.
-        """
+        """A peer whose log is longer than ours is not fed, whatever it really is."""
         for offset in (1001, 0x474554202F204854, (1 << 63) - 1):
             self.refused(self.ledger.open("a", "a"), offset, "ahead", 1000)
 
     def test_below_min(self) -> None:
-        """
-        What was deleted cannot be sent.
-        """
+        """What was deleted cannot be sent."""
         self.log.min_offset = 400
         self.refused(self.ledger.open("a", "a"), 399, "below-min", 400)
 
     def test_does_not_become_right_by_waiting(self) -> None:
-        """
-        A slave that was ahead is refused when our log has grown past it, too.
-        """
+        """A slave that was ahead is refused when our log has grown past it, too."""
         self.refused(self.ledger.open("a", "a"), 1500, "ahead", 1000)
         self.log.put(bytes(1000))
         self.refused(self.ledger.open("a", "a"), 1500, "unproven", 1000)
 
     def test_override(self) -> None:
-        """
-        C{haAcceptUnproven} feeds it nevertheless.
-        """
+        """C{haAcceptUnproven} feeds it nevertheless."""
         self.log.put(bytes(1000))
         self.ledger.accept_unproven = True
         self.assertEqual(self.ledger.open("a", "a").first(1500), 1500)
 
     def test_mark_proves(self) -> None:
-        """
-        What an address was sent in this epoch, it may have, and not a byte more.
-        """
+        """What an address was sent in this epoch, it may have, and not a byte more."""
         self.log.put(bytes(1000))
         claim = self.ledger.open("a", "a")
         claim.first(900)
@@ -142,9 +110,7 @@ class FirstReportTests(LedgerCase):
         self.refused(self.ledger.open("b", "b"), 1400, "unproven", 1000)
 
     def test_marks_only_rise(self) -> None:
-        """
-        A slave that starts over keeps its mark.
-        """
+        """A slave that starts over keeps its mark."""
         self.log.put(bytes(1000))
         self.fed().close()
         again = self.ledger.open("10.0.0.1", "10.0.0.1")
@@ -155,17 +121,13 @@ class FirstReportTests(LedgerCase):
         self.assertEqual(self.ledger.all_marks(), {"10.0.0.1": 2000})
 
     def test_mark_of_a_live_claim(self) -> None:
-        """
-        A ghost of the same slave proves it while it still hangs on.
-        """
+        """A ghost of the same slave proves it while it still hangs on."""
         self.log.put(bytes(1000))
         self.fed()
         self.assertEqual(self.ledger.open("x", "10.0.0.1").first(1700), 1700)
 
     def test_marks_are_bounded(self) -> None:
-        """
-        The address unseen for longest is forgotten first.
-        """
+        """The address unseen for longest is forgotten first."""
         self.patch(ledger, "MOST_MARKS", 2)
         for host in ("a", "b", "a", "c"):
             self.fed(host=host).close()
@@ -173,14 +135,10 @@ class FirstReportTests(LedgerCase):
 
 
 class ReportTests(LedgerCase):
-    """
-    What later reports are worth.
-    """
+    """What later reports are worth."""
 
     def test_counts_what_was_sent(self) -> None:
-        """
-        A report is believed up to what the connection was sent.
-        """
+        """A report is believed up to what the connection was sent."""
         begin, end = self.log.put(bytes(100))
         claim = self.ledger.open("a", "a")
         claim.first(1000)
@@ -192,36 +150,26 @@ class ReportTests(LedgerCase):
         self.assertEqual(self.ledger.covers(begin, end), 1)
 
     def refused_later(self, claim: Claim, end: int) -> None:
-        """
-        A report of bytes that were never sent is C{above-sent}.
-        """
+        """A report of bytes that were never sent is C{above-sent}."""
         self.refused(claim, end, "above-sent", 1000)
 
     def test_above_max(self) -> None:
-        """
-        Above our end is its own reason.
-        """
+        """Above our end is its own reason."""
         self.refused(self.fed(), 1001, "above-max", 1000)
 
     def test_negative(self) -> None:
-        """
-        Also later.
-        """
+        """Also later."""
         self.refused(self.fed(), -5, "negative", 0)
 
     def test_decreasing(self) -> None:
-        """
-        A log does not shrink while connected.
-        """
+        """A log does not shrink while connected."""
         self.log.put(bytes(100))
         claim = self.fed()
         claim.report(1050)
         self.refused(claim, 1049, "decreasing", 1050)
 
     def test_repeats(self) -> None:
-        """
-        Saying the same again is legal, and credits nothing.
-        """
+        """Saying the same again is legal, and credits nothing."""
         begin, end = self.log.put(bytes(100))
         claim = self.fed()
         for _ in range(10):
@@ -229,9 +177,7 @@ class ReportTests(LedgerCase):
         self.assertEqual(self.ledger.covers(begin, end), 0)
 
     def test_flood(self) -> None:
-        """
-        A thousand repeats within a second are garbage; over seconds they are not.
-        """
+        """A thousand repeats within a second are garbage; over seconds they are not."""
         claim = self.fed()
         for _ in range(3):
             for _ in range(ledger.MOST_REPEATS):
@@ -242,9 +188,7 @@ class ReportTests(LedgerCase):
         self.refused(claim, 1000, "flood", ledger.MOST_REPEATS)
 
     def test_middle_of_a_record(self) -> None:
-        """
-        A write counts when its end is covered, wherever the report lies.
-        """
+        """A write counts when its end is covered, wherever the report lies."""
         first = self.log.put(bytes(100))
         second = self.log.put(bytes(100))
         claim = self.fed()
@@ -253,9 +197,7 @@ class ReportTests(LedgerCase):
         self.assertEqual(self.ledger.covers(*second), 0)
 
     def test_dies_with_its_connection(self) -> None:
-        """
-        Who left holds nothing for us.
-        """
+        """Who left holds nothing for us."""
         write = self.log.put(bytes(100))
         claim = self.fed()
         claim.report(1100)
@@ -265,9 +207,7 @@ class ReportTests(LedgerCase):
         self.assertFalse(claim.covers(*write))
 
     def test_last_file_start_is_no_acknowledgement(self) -> None:
-        """
-        An empty stock slave reports the last file's start off a heartbeat alone.
-        """
+        """An empty stock slave reports the last file's start off a heartbeat alone."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         begin, end = self.log.put(bytes(300))  # 1000..1300; the last file starts at 1200
         claim = self.ledger.open("a", "a")
@@ -281,41 +221,31 @@ class ReportTests(LedgerCase):
         self.assertEqual(self.ledger.covers(1200, 1300), 1)
 
     def test_below_where_it_was_started(self) -> None:
-        """
-        An empty slave holds nothing, or something above where it was started.
-        """
+        """An empty slave holds nothing, or something above where it was started."""
         self.log.min_offset = 400
         claim = self.fed(0)
         self.refused(claim, 399, "below-min", 400)
 
 
 class ReconnectTests(LedgerCase):
-    """
-    A slave that comes back holds what it was sent before.
-    """
+    """A slave that comes back holds what it was sent before."""
 
     def setUp(self) -> None:
-        """
-        A write was sent to a slave that left without acknowledging it.
-        """
+        """A write was sent to a slave that left without acknowledging it."""
         super().setUp()
         self.write = self.log.put(bytes(100))
         self.before = self.fed()
         self.before.close()
 
     def test_waiting_write(self) -> None:
-        """
-        Its first report acknowledges it.
-        """
+        """Its first report acknowledges it."""
         claim = self.ledger.open("10.0.0.1", "10.0.0.1")
         claim.first(1100)
         self.assertEqual(claim.start, 1000)
         self.assertEqual(self.ledger.covers(*self.write), 1)
 
     def test_part_of_it(self) -> None:
-        """
-        A write it holds half of, it acknowledges once it has the rest.
-        """
+        """A write it holds half of, it acknowledges once it has the rest."""
         claim = self.ledger.open("10.0.0.1", "10.0.0.1")
         claim.first(1050)
         self.assertEqual(self.ledger.covers(*self.write), 0)
@@ -324,43 +254,33 @@ class ReconnectTests(LedgerCase):
         self.assertEqual(self.ledger.covers(*self.write), 1)
 
     def test_handed_on(self) -> None:
-        """
-        The interval goes on through any number of connections.
-        """
+        """The interval goes on through any number of connections."""
         for offset in (1050, 1020, 1100):
             claim = self.fed(offset)
             self.assertEqual(claim.start, 1000)
             claim.close()
 
     def test_cut_below(self) -> None:
-        """
-        A slave that lost more than it was sent starts where it reports.
-        """
+        """A slave that lost more than it was sent starts where it reports."""
         claim = self.fed(999)
         self.assertEqual(claim.start, 999)
 
     def test_empty_now(self) -> None:
-        """
-        A slave that reports 0 has lost what it was sent.
-        """
+        """A slave that reports 0 has lost what it was sent."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.fed(0).close()
         claim = self.fed(1100)
         self.assertEqual(claim.start, 800)
 
     def test_another_address(self) -> None:
-        """
-        What one slave was sent, another does not hold.
-        """
+        """What one slave was sent, another does not hold."""
         self.ledger.accept_unproven = True
         claim = self.fed(1100, host="10.0.0.2")
         self.assertEqual(self.ledger.covers(*self.write), 0)
         self.assertEqual(claim.start, 1100)
 
     def test_two_behind_one_address(self) -> None:
-        """
-        Where two slaves share an address, neither inherits.
-        """
+        """Where two slaves share an address, neither inherits."""
         other = self.fed(500)
         claim = self.fed(1100)
         self.assertEqual(claim.start, 1100)
@@ -369,23 +289,17 @@ class ReconnectTests(LedgerCase):
         self.assertEqual(self.fed(1100).start, 1100)
 
     def test_after_a_wrong_report(self) -> None:
-        """
-        Who was closed for a wrong report proves nothing by coming back.
-        """
+        """Who was closed for a wrong report proves nothing by coming back."""
         claim = self.fed(1050)
         self.assertRaises(ReportRejected, claim.report, 5)
         self.assertEqual(self.fed(1100).start, 1100)
 
 
 class CountingTests(LedgerCase):
-    """
-    Replicas are counted, not connections.
-    """
+    """Replicas are counted, not connections."""
 
     def test_one_address_is_one_replica(self) -> None:
-        """
-        Two connections of one identity count once, the better one for both.
-        """
+        """Two connections of one identity count once, the better one for both."""
         write = self.log.put(bytes(100))
         for report in (1100, 1000, 1100):
             self.fed().report(report)
@@ -394,9 +308,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.covers(*write), 2)
 
     def test_quorum(self) -> None:
-        """
-        The n-th best replica bounds what n replicas hold.
-        """
+        """The n-th best replica bounds what n replicas hold."""
         self.log.put(bytes(100))
         self.assertEqual(self.ledger.quorum(1), -1)
         for host, report in (("a", 1100), ("a", 1090), ("b", 1050), ("c", 1000)):
@@ -405,9 +317,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(quorums, [1100, 1050, 1000, -1])
 
     def test_eligible(self) -> None:
-        """
-        Worth waiting for is who has reported and is not too far behind.
-        """
+        """Worth waiting for is who has reported and is not too far behind."""
         self.ledger.open("silent", "silent")
         self.assertEqual(self.ledger.eligible(1000, 500, 9), 0)
         for host, offset in (("a", 1000), ("a", 600), ("b", 501), ("c", 500)):
@@ -417,8 +327,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1000, 501, 2), 2)
 
     def test_mute(self) -> None:
-        """
-        Who is sent bytes and never acknowledges any is waited for only a while, and so are the
+        """Who is sent bytes and never acknowledges any is waited for only a while, and so are the
         connections that follow from there; until something is acknowledged.
         """
         self.log.put(bytes(100))
@@ -441,9 +350,8 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
 
     def test_mute_until_it_is_heard(self) -> None:
-        """
-        The first acknowledgement from a mute address ends that at once, for all that connect from
-        there, and not a second later.
+        """The first acknowledgement from a mute address ends that at once, for all that connect
+        from there, and not a second later.
         """
         self.log.put(bytes(100))
         self.fed(0, host="nat")
@@ -455,9 +363,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1100, 2, 9), 1)
 
     def test_mute_counts_all_the_same(self) -> None:
-        """
-        What an address acknowledges counts, mute or not, in the same call.
-        """
+        """What an address acknowledges counts, mute or not, in the same call."""
         write = self.log.put(bytes(100))
         deaf = self.fed(host="b")
         self.ledger.breathe(PATIENCE)
@@ -466,16 +372,14 @@ class CountingTests(LedgerCase):
         self.assertEqual((self.ledger.covers(*write), self.ledger.quorum(1)), (1, 1100))
 
     def test_idle_is_not_mute(self) -> None:
-        """
-        A slave that was sent nothing has nothing to acknowledge.
-        """
+        """A slave that was sent nothing has nothing to acknowledge."""
         self.fed(host="a")
         self.ledger.breathe(100 * PATIENCE)
         self.assertEqual(self.ledger.eligible(1000, 500, 9), 1)
 
     def test_beside_a_good_one(self) -> None:
-        """
-        An address with a slave that acknowledges is not mute, whoever else connects from there.
+        """An address with a slave that acknowledges is not mute, whoever else connects from
+        there.
         """
         self.log.put(bytes(100))
         good, deaf = self.fed(host="a"), self.fed(0, host="a")
@@ -487,9 +391,7 @@ class CountingTests(LedgerCase):
         self.assertEqual((self.ledger.eligible(1100, 2000, 9), deaf.live), (0, True))
 
     def test_mutes_are_bounded(self) -> None:
-        """
-        Many addresses do not fill the memory; the one heard of longest ago is forgotten.
-        """
+        """Many addresses do not fill the memory; the one heard of longest ago is forgotten."""
         self.patch(ledger, "MOST_MARKS", 3)
         self.log.put(bytes(100))
         for number in range(6):
@@ -499,9 +401,7 @@ class CountingTests(LedgerCase):
         self.assertEqual(list(self.ledger._mute), ["10.0.0.3", "10.0.0.4", "10.0.0.5"])
 
     def test_held_from(self) -> None:
-        """
-        Retention hears of the replica that is furthest behind.
-        """
+        """Retention hears of the replica that is furthest behind."""
         self.assertIsNone(self.ledger.held_from())
         self.log.min_offset = 400
         self.fed(700)
@@ -514,9 +414,7 @@ class CountingTests(LedgerCase):
 
 
 class Slave:
-    """
-    An honest slave: what it holds, byte for byte, and whether it is ours.
-    """
+    """An honest slave: what it holds, byte for byte, and whether it is ours."""
 
     def __init__(self, host: str, held: list[bool | None]) -> None:
         self.host = host
@@ -526,9 +424,7 @@ class Slave:
         self.said = 0
 
     def has(self, begin: int, end: int) -> bool:
-        """
-        Whether it holds all of a write.
-        """
+        """Whether it holds all of a write."""
         return len(self.held) >= end and all(self.held[begin:end])
 
 
@@ -537,8 +433,7 @@ SIZES = st.just(99) | st.integers(0, 30)
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """
-    Honest slaves that come, read, lose and go, and garbage between them; after each step
+    """Honest slaves that come, read, lose and go, and garbage between them; after each step
     no write may count that no live honest connection holds.
     """
 
@@ -546,9 +441,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize(target=slaves, last_file=st.booleans())
     def begin(self, last_file: bool) -> object:
-        """
-        A log of 40 bytes; full, empty and foreign slaves.
-        """
+        """A log of 40 bytes; full, empty and foreign slaves."""
         self.log = MemoryLog(end=40, file_size=16)
         self.ledger = Ledger(
             log=self.log,
@@ -570,15 +463,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4))
     def write(self, sizes: list[int]) -> None:
-        """
-        The master appends.
-        """
+        """The master appends."""
         self.writes += [self.log.put(bytes(size)) for size in sizes]
 
     def connected(self, slave: Slave) -> Claim | None:
-        """
-        A slave connects, if it is not, and reports its end; a foreign one is never taken.
-        """
+        """A slave connects, if it is not, and reports its end; a foreign one is never taken."""
         if slave.claim is not None:
             return slave.claim
         claim = self.ledger.open(slave.host, slave.host)
@@ -596,8 +485,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(slave=slaves, sent=SIZES, arrived=SIZES, back=st.none() | st.integers(0, 8))
     def feed(self, slave: Slave, sent: int, arrived: int, back: int | None) -> None:
-        """
-        Bytes are given to the transport, some of them arrive (an empty slave's log begins
+        """Bytes are given to the transport, some of them arrive (an empty slave's log begins
         where they do), and the slave may report its end, or less where it acknowledges
         what is on its disk only.
         """
@@ -621,18 +509,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(slave=slaves)
     def disconnect(self, slave: Slave) -> None:
-        """
-        The connection ends, with bytes under way.
-        """
+        """The connection ends, with bytes under way."""
         if slave.claim is not None:
             slave.claim.close()
             slave.claim = None
 
     @rule(slave=slaves, lost=st.integers(1, 20))
     def crash(self, slave: Slave, lost: int) -> None:
-        """
-        A slave loses its tail, or all of it.
-        """
+        """A slave loses its tail, or all of it."""
         self.disconnect(slave)
         if slave.host != "was-ahead":
             del slave.held[max(0, len(slave.held) - lost) :]
@@ -645,9 +529,7 @@ class LedgerMachine(RuleBasedStateMachine):
         later=ANY_REPORT,
     )
     def garbage(self, host: str, first: int, later: int) -> None:
-        """
-        Bytes that were never meant for us, from anywhere: they end in a rejection.
-        """
+        """Bytes that were never meant for us, from anywhere: they end in a rejection."""
         claim = self.ledger.open(host, host)
         try:
             claim.first(first)
@@ -661,17 +543,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.1, 1.0))
     def breathe(self, seconds: float) -> None:
-        """
-        Time passes.
-        """
+        """Time passes."""
         self.ledger.breathe(seconds)
         for host in {slave.host for slave in self.all}:
             self.quiet[host] = self.quiet.get(host, 0.0) + seconds
 
     @invariant()
     def who_acknowledges_is_waited_for(self) -> None:
-        """
-        No claim that has acknowledged what it was sent, and no address that did so lately, is
+        """No claim that has acknowledged what it was sent, and no address that did so lately, is
         left out; nobody is waited for who was not before.
         """
         if not hasattr(self, "ledger"):
@@ -689,9 +568,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_invented(self) -> None:
-        """
-        Counted replicas are live, honest and hold the write.
-        """
+        """Counted replicas are live, honest and hold the write."""
         for begin, end in getattr(self, "writes", []):
             holders = {s.host for s in self.all if s.claim is not None and s.has(begin, end)}
             counted = self.ledger.covers(begin, end)
@@ -699,14 +576,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 class MachineTests(SynchronousTestCase):
-    """
-    The ledger against a naive model.
-    """
+    """The ledger against a naive model."""
 
     def test_two_behind_one_address(self) -> None:
-        """
-        One that was silent is waited for as soon as another behind its address acknowledges.
-        """
+        """One that was silent is waited for as soon as another behind its address acknowledges."""
         machine = LedgerMachine()
         slaves = machine.begin(last_file=False).values  # type: ignore[attr-defined]
         first, second = slaves[-2:]
@@ -721,7 +594,5 @@ class MachineTests(SynchronousTestCase):
         machine.nothing_is_invented()
 
     def test_machine(self) -> None:
-        """
-        No order of honest and hostile steps makes a write count that nobody holds.
-        """
+        """No order of honest and hostile steps makes a write count that nobody holds."""
         run_machine(LedgerMachine, count=150, steps=60)

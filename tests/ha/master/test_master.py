@@ -1,6 +1,4 @@
-"""
-The sending side: frames out, reports in.
-"""
+"""The sending side: frames out, reports in."""
 
 from __future__ import annotations
 
@@ -39,30 +37,22 @@ FILE = 100_000
 
 
 class NarrowTransport(StringTransport):
-    """
-    A transport that takes only so many bytes before it pauses its producer.
-    """
+    """A transport that takes only so many bytes before it pauses its producer."""
 
     room = 65536
 
     def write(self, data: bytes) -> None:
-        """
-        Take it all, and say when that was enough.
-        """
+        """Take it all, and say when that was enough."""
         super().write(data)
         if len(self.value()) > self.room:
             self.producer.pauseProducing()
 
     def writeSequence(self, data: Any) -> None:
-        """
-        The same.
-        """
+        """The same."""
         self.write(b"".join(data))
 
     def drain(self) -> bytes:
-        """
-        All was sent: let the producer go on.
-        """
+        """All was sent: let the producer go on."""
         data = self.value()
         self.clear()
         self.producer.resumeProducing()
@@ -70,9 +60,7 @@ class NarrowTransport(StringTransport):
 
 
 class Received:
-    """
-    What a slave would make of a stream.
-    """
+    """What a slave would make of a stream."""
 
     def __init__(self, stream: bytes) -> None:
         self.frames: list[tuple[int, int]] = []
@@ -87,22 +75,16 @@ class Received:
 
 
 class MasterCase(SynchronousTestCase):
-    """
-    A master with a log of 250 000 bytes in files of 100 000, and no connection yet.
-    """
+    """A master with a log of 250 000 bytes in files of 100 000, and no connection yet."""
 
     def setUp(self) -> None:
-        """
-        Build it with the stock settings.
-        """
+        """Build it with the stock settings."""
         self.build()
 
     def build(
         self, end: int = 250_000, needed: int = 1, start: bool = True, **settings: Any
     ) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(file_size=FILE)
         self.log.put(random.Random(end).randbytes(end))
@@ -129,9 +111,7 @@ class MasterCase(SynchronousTestCase):
     def connect(
         self, host: str = "10.0.0.1", transport: StringTransport | None = None
     ) -> tuple[MasterProtocol, Any]:
-        """
-        A peer connects.
-        """
+        """A peer connects."""
         self.port += 1
         address = IPv4Address("TCP", host, self.port)
         protocol = self.factory.buildProtocol(address)
@@ -142,35 +122,25 @@ class MasterCase(SynchronousTestCase):
         return protocol, transport
 
     def fed(self, offset: int = 250_000, host: str = "10.0.0.1") -> tuple[MasterProtocol, Any]:
-        """
-        A peer connects, reports, and takes what it is sent.
-        """
+        """A peer connects, reports, and takes what it is sent."""
         protocol, transport = self.connect(host)
         protocol.dataReceived(encode_report(offset))
         return protocol, transport
 
     def lose(self, protocol: MasterProtocol) -> None:
-        """
-        The socket closes.
-        """
+        """The socket closes."""
         protocol.connectionLost(Failure(ConnectionDone()))
 
     def put(self, size: int = 300) -> Deferred[PutStatus]:
-        """
-        A SYNC write.
-        """
+        """A SYNC write."""
         return self.transfer.wait(*self.log.put(random.Random(size).randbytes(size)))
 
 
 class FrameTests(MasterCase):
-    """
-    What a slave is sent.
-    """
+    """What a slave is sent."""
 
     def test_nothing_before_the_first_report(self) -> None:
-        """
-        A silent socket gets no byte, not even a heartbeat.
-        """
+        """A silent socket gets no byte, not even a heartbeat."""
         _, transport = self.connect()
         self.put()
         self.clock.pump([1.0] * 19)
@@ -178,9 +148,7 @@ class FrameTests(MasterCase):
         self.assertFalse(transport.disconnecting)
 
     def test_empty_slave(self) -> None:
-        """
-        It gets everything, in frames that end at file ends, then a heartbeat at our end.
-        """
+        """It gets everything, in frames that end at file ends, then a heartbeat at our end."""
         _, transport = self.fed(0)
         received = Received(transport.value())
         self.assertEqual(received.body, self.log.content(0, 250_000))
@@ -194,24 +162,18 @@ class FrameTests(MasterCase):
         self.assertEqual(len(received.frames), 10)
 
     def test_last_file(self) -> None:
-        """
-        C{haFirstSync=last-file} sends what a stock master would.
-        """
+        """C{haFirstSync=last-file} sends what a stock master would."""
         self.build(first_sync=FirstSync.LAST_FILE)
         _, transport = self.fed(0)
         self.assertEqual(Received(transport.value()).body, self.log.content(200_000, 250_000))
 
     def test_from_the_middle(self) -> None:
-        """
-        A slave goes on where it reports.
-        """
+        """A slave goes on where it reports."""
         _, transport = self.fed(123_457)
         self.assertEqual(Received(transport.value()).body, self.log.content(123_457, 250_000))
 
     def test_live(self) -> None:
-        """
-        An append that may wait for replicas is sent before it returns.
-        """
+        """An append that may wait for replicas is sent before it returns."""
         _, transport = self.fed()
         transport.clear()
         self.put(300)
@@ -220,8 +182,8 @@ class FrameTests(MasterCase):
         self.assertEqual(received.heartbeats, [])
 
     def test_before_the_others(self) -> None:
-        """
-        A frame is sent before whatever else follows the log does its part: slaves work meanwhile.
+        """A frame is sent before whatever else follows the log does its part: slaves work
+        meanwhile.
         """
         sent: list[int] = []
         self.factory.stop()
@@ -240,9 +202,8 @@ class FrameTests(MasterCase):
         self.assertEqual(sent, [12 + 300])
 
     def test_behind_the_answers(self) -> None:
-        """
-        Where no write waits for replicas, what comes within some milliseconds is sent in one frame:
-        answers leave first.
+        """Where no write waits for replicas, what comes within some milliseconds is sent in one
+        frame: answers leave first.
         """
         self.build(needed=0)
         _, transport = self.fed()
@@ -259,9 +220,7 @@ class FrameTests(MasterCase):
         self.assertEqual(Received(transport.value()).frames, [(250_500, 100)])
 
     def test_behind_the_answers_at_a_stop(self) -> None:
-        """
-        A stop meanwhile comes behind what was put before it.
-        """
+        """A stop meanwhile comes behind what was put before it."""
         self.build(needed=0)
         _, transport = self.fed()
         transport.clear()
@@ -271,9 +230,7 @@ class FrameTests(MasterCase):
         self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
 
     def test_behind_the_answers_at_a_cut(self) -> None:
-        """
-        A stop that is not gentle, before the log is cut, sends nothing more.
-        """
+        """A stop that is not gentle, before the log is cut, sends nothing more."""
         self.build(needed=0)
         _, transport = self.fed()
         transport.clear()
@@ -283,9 +240,7 @@ class FrameTests(MasterCase):
         self.assertEqual(transport.value(), b"")
 
     def sent_at_the_disks_answers(self, needed: int) -> list[tuple[int, int]]:
-        """
-        Which frames were sent when a C{SYNC_FLUSH} write was told that it is on the disk.
-        """
+        """Which frames were sent when a C{SYNC_FLUSH} write was told that it is on the disk."""
         self.build(needed=needed, start=False, send_flushed_only=True)
         answers: list[list[tuple[int, int]]] = []
         # As the flusher, which is there before the store is served.
@@ -303,17 +258,14 @@ class FrameTests(MasterCase):
         return sent
 
     def test_before_the_disks_answers(self) -> None:
-        """
-        Where writes wait for replicas too, these get what is on the disk first of all; where none
-        does, the answers leave first.
+        """Where writes wait for replicas too, these get what is on the disk first of all; where
+        none does, the answers leave first.
         """
         self.assertEqual(self.sent_at_the_disks_answers(1), [(250_000, 300)])
         self.assertEqual(self.sent_at_the_disks_answers(0), [])
 
     def test_batch(self) -> None:
-        """
-        C{haTransferBatchSize} bounds a frame, and what a slave can take bounds it.
-        """
+        """C{haTransferBatchSize} bounds a frame, and what a slave can take bounds it."""
         self.build(batch=1000)
         _, transport = self.fed(249_000)
         self.put(1500)
@@ -323,9 +275,7 @@ class FrameTests(MasterCase):
         self.assertEqual(self.factory.batch, (4 << 20) - 12)
 
     def test_turns(self) -> None:
-        """
-        One connection gets a MiB at a time; the rest follows by itself.
-        """
+        """One connection gets a MiB at a time; the rest follows by itself."""
         self.build(end=2 * TURN + 5)
         _, transport = self.fed(0)
         self.assertIn(len(Received(transport.value()).body), range(TURN - 32768, TURN + 1))
@@ -338,9 +288,7 @@ class FrameTests(MasterCase):
         self.assertEqual(received.heartbeats, [self.log.end])
 
     def test_pause(self) -> None:
-        """
-        A slow slave makes us stop, not queue; it gets all of it in the end.
-        """
+        """A slow slave makes us stop, not queue; it gets all of it in the end."""
         protocol, transport = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         self.assertEqual(Received(transport.value()).frames[-1], (32768, 32768))
@@ -355,9 +303,7 @@ class FrameTests(MasterCase):
         self.assertEqual(received.heartbeats, [self.log.end])
 
     def test_rate(self) -> None:
-        """
-        C{haMaxSendBytesPerSecond} holds on average, and in small steps.
-        """
+        """C{haMaxSendBytesPerSecond} holds on average, and in small steps."""
         self.build(max_send_rate=100_000)
         _, transport = self.fed(0)
         self.assertLessEqual(len(transport.value()), 100_000)
@@ -368,8 +314,7 @@ class FrameTests(MasterCase):
         self.assertTrue(1.4 <= seconds <= 2.6, seconds)
 
     def test_rate_is_no_end(self) -> None:
-        """
-        While the rate holds bytes back there is no heartbeat: it would tell a slave that
+        """While the rate holds bytes back there is no heartbeat: it would tell a slave that
         compares that our log ends there.
         """
         self.build(max_send_rate=3000, heartbeat=5.0)
@@ -382,9 +327,7 @@ class FrameTests(MasterCase):
         self.assertEqual(set(received.heartbeats), {self.log.end})
 
     def test_flushed_only(self) -> None:
-        """
-        With C{haSendFlushedOnly} a slave never gets what a power cut could take from us.
-        """
+        """With C{haSendFlushedOnly} a slave never gets what a power cut could take from us."""
         self.build(send_flushed_only=True)
         protocol, transport = self.fed()
         transport.clear()
@@ -396,9 +339,7 @@ class FrameTests(MasterCase):
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
 
     def test_confirmed_only(self) -> None:
-        """
-        What a slave has not checked it does not serve on.
-        """
+        """What a slave has not checked it does not serve on."""
         self.log.confirmed = 249_000
         _, transport = self.fed(248_000)
         self.assertEqual(Received(transport.value()).frames, [(248_000, 1000)])
@@ -408,9 +349,7 @@ class FrameTests(MasterCase):
         self.assertEqual(Received(transport.value()).frames[1:], [(249_000, 1000)])
 
     def test_failure_of_ours(self) -> None:
-        """
-        If feeding a slave fails, the write that woke us does not.
-        """
+        """If feeding a slave fails, the write that woke us does not."""
         protocol, transport = self.fed()
         good, _ = self.fed(host="10.0.0.2")
         self.patch(protocol, "pump", lambda limit: 1 / 0)
@@ -422,9 +361,7 @@ class FrameTests(MasterCase):
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
 
     def test_no_descriptor(self) -> None:
-        """
-        A log file that cannot be opened now is sent later, on the same connection.
-        """
+        """A log file that cannot be opened now is sent later, on the same connection."""
         none = True
         read = self.log.read
 
@@ -444,23 +381,17 @@ class FrameTests(MasterCase):
         self.assertIsNotNone(peer.claim)
 
     def test_no_mark_above_what_was_sent(self) -> None:
-        """
-        The ledger knows what was given to the transport, no more.
-        """
+        """The ledger knows what was given to the transport, no more."""
         protocol, _ = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         self.assertEqual(self.ledger.mark("10.0.0.1"), 65536)
 
 
 class HeartbeatTests(MasterCase):
-    """
-    Signs of life, in both directions.
-    """
+    """Signs of life, in both directions."""
 
     def test_at_least_every_interval(self) -> None:
-        """
-        Between two bytes to a slave there are never more than C{haSendHeartbeatInterval}.
-        """
+        """Between two bytes to a slave there are never more than C{haSendHeartbeatInterval}."""
         protocol, transport = self.fed()
         transport.clear()
         self.clock.advance(0.4)
@@ -480,9 +411,7 @@ class HeartbeatTests(MasterCase):
             self.assertLess(silence, 5.01)
 
     def test_offset(self) -> None:
-        """
-        It carries the offset that comes next.
-        """
+        """It carries the offset that comes next."""
         _, transport = self.fed()
         self.put(10)
         transport.clear()
@@ -490,9 +419,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(Received(transport.value()).heartbeats, [250_010])
 
     def test_not_to_a_full_transport(self) -> None:
-        """
-        Who does not read gets nothing more to read.
-        """
+        """Who does not read gets nothing more to read."""
         protocol, transport = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         before = transport.value()
@@ -500,8 +427,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(transport.value(), before)
 
     def test_no_first_report(self) -> None:
-        """
-        Seven bytes and silence are closed after C{haHousekeepingInterval}; a stock slave
+        """Seven bytes and silence are closed after C{haHousekeepingInterval}; a stock slave
         that says nothing for six seconds is not.
         """
         protocol, transport = self.connect()
@@ -514,9 +440,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(self.factory.closed, {"no-report": 1})
 
     def test_silence(self) -> None:
-        """
-        A slave that stops reporting is closed; single bytes are no sign of life.
-        """
+        """A slave that stops reporting is closed; single bytes are no sign of life."""
         protocol, transport = self.fed()
         self.clock.pump([1.0] * 10)
         protocol.dataReceived(encode_report(250_000))
@@ -530,9 +454,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(list(self.ledger), [])
 
     def test_sweep_survives(self) -> None:
-        """
-        One connection that cannot be looked after does not end the sweep.
-        """
+        """One connection that cannot be looked after does not end the sweep."""
         protocol, _ = self.fed()
         _, transport = self.fed(host="10.0.0.2")
         self.patch(protocol, "look", lambda now, after: 1 / 0)
@@ -542,9 +464,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(Received(transport.value()).heartbeats, [250_000])
 
     def test_goes_on_after_an_error(self) -> None:
-        """
-        A sweep that fails once is not the last: heartbeats go on.
-        """
+        """A sweep that fails once is not the last: heartbeats go on."""
         _, transport = self.fed()
         transport.clear()
 
@@ -559,9 +479,7 @@ class HeartbeatTests(MasterCase):
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
 
     def test_stops_after_an_error(self) -> None:
-        """
-        An error leaves nobody at the log when it stops.
-        """
+        """An error leaves nobody at the log when it stops."""
         self.patch(self.factory, "standing", lambda: 1 / 0)
         self.clock.advance(1)
         self.successResultOf(self.factory.stop())
@@ -570,14 +488,10 @@ class HeartbeatTests(MasterCase):
 
 
 class ReportTests(MasterCase):
-    """
-    What arrives on the port.
-    """
+    """What arrives on the port."""
 
     def test_acknowledges(self) -> None:
-        """
-        A report resolves the write it covers, in the same call.
-        """
+        """A report resolves the write it covers, in the same call."""
         protocol, _ = self.fed()
         write = self.put(300)
         protocol.dataReceived(encode_report(250_299))
@@ -587,9 +501,7 @@ class ReportTests(MasterCase):
 
     @given(st.lists(st.integers(0, 3000), max_size=30), st.data())
     def test_any_chunking(self, steps: list[int], data: st.DataObject) -> None:
-        """
-        Reports count the same in any pieces.
-        """
+        """Reports count the same in any pieces."""
         self.build(end=50_000)
         protocol, transport = self.connect()
         reports, offset = [encode_report(10_000)], 10_000
@@ -605,9 +517,7 @@ class ReportTests(MasterCase):
         self.assertEqual(self.ledger.quorum(1), offset)
 
     def test_wrong_reports(self) -> None:
-        """
-        Each is closed with its reason, gets nothing more, and resolves nothing.
-        """
+        """Each is closed with its reason, gets nothing more, and resolves nothing."""
         cases = {
             "negative": [-2],
             "ahead": [1 << 40],
@@ -633,9 +543,7 @@ class ReportTests(MasterCase):
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
 
     def test_above_sent(self) -> None:
-        """
-        A slave cannot have what is still with us.
-        """
+        """A slave cannot have what is still with us."""
         protocol, transport = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         protocol.dataReceived(encode_report(65537))
@@ -643,17 +551,14 @@ class ReportTests(MasterCase):
         self.assertEqual(self.factory.closed, {"above-sent": 1})
 
     def test_together(self) -> None:
-        """
-        Reports that come together with a wrong one do not count either.
-        """
+        """Reports that come together with a wrong one do not count either."""
         protocol, _ = self.fed()
         write = self.put(300)
         protocol.dataReceived(encode_report(250_300) + encode_report(-1))
         self.assertNoResult(write)
 
     def test_garbage(self) -> None:
-        """
-        Whatever was meant for another port acknowledges nothing, in any pieces, and the
+        """Whatever was meant for another port acknowledges nothing, in any pieces, and the
         good replica does not notice.
         """
         source = random.Random(25)
@@ -689,9 +594,7 @@ class ReportTests(MasterCase):
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
 
     def test_log_lines_are_limited(self) -> None:
-        """
-        Ten thousand bad connections in a second are a handful of lines.
-        """
+        """Ten thousand bad connections in a second are a handful of lines."""
         lines: list[Any] = []
         globalLogPublisher.addObserver(lines.append)
         self.addCleanup(globalLogPublisher.removeObserver, lines.append)
@@ -706,21 +609,15 @@ class ReportTests(MasterCase):
 
 
 class ConnectionTests(MasterCase):
-    """
-    Who may connect, and how it ends.
-    """
+    """Who may connect, and how it ends."""
 
     def test_host(self) -> None:
-        """
-        An IPv4 peer of an IPv6 socket is the same host.
-        """
+        """An IPv4 peer of an IPv6 socket is the same host."""
         self.assertEqual(host_of(IPv6Address("TCP", "::ffff:10.0.0.1", 1)), "10.0.0.1")
         self.assertEqual(host_of(IPv6Address("TCP", "fe80::1", 1)), "fe80::1")
 
     def test_limit(self) -> None:
-        """
-        Beyond C{haMaxConnections} replicas are refused, until one has left.
-        """
+        """Beyond C{haMaxConnections} replicas are refused, until one has left."""
         self.build(max_connections=2)
         first, second = (self.fed(249_000, host)[0] for host in ("10.0.0.1", "10.0.0.2"))
         for replica in (first, second):
@@ -732,8 +629,7 @@ class ConnectionTests(MasterCase):
         self.assertIsNotNone(self.factory.buildProtocol(address))
 
     def test_strangers(self) -> None:
-        """
-        Beyond C{haMaxUnprovenPerAddress} the oldest connection that has acknowledged nothing it
+        """Beyond C{haMaxUnprovenPerAddress} the oldest connection that has acknowledged nothing it
         was sent goes, whatever it repeats; one that has acknowledged a byte stays.
         """
         self.build(max_unproven=3)
@@ -753,18 +649,14 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.factory.closed, {"crowded-out": 7})
 
     def test_strangers_when_full(self) -> None:
-        """
-        Strangers from anywhere keep no slave out.
-        """
+        """Strangers from anywhere keep no slave out."""
         self.build(max_connections=4)
         strangers = [self.fed(0, f"10.0.1.{number}")[0] for number in range(4)]
         self.fed(250_000, "10.0.0.1")
         self.assertEqual([each.claim is None for each in strangers], [True, False, False, False])
 
     def test_mute_strangers(self) -> None:
-        """
-        A write does not wait for who has acknowledged nothing for seconds.
-        """
+        """A write does not wait for who has acknowledged nothing for seconds."""
         self.fed(0)
         first = self.transfer.wait(*self.log.put(bytes(100)))
         self.clock.pump([1.0] * 4)
@@ -773,26 +665,21 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.successResultOf(second), PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_allowed(self) -> None:
-        """
-        C{haAllowedPeers} refuses the others.
-        """
+        """C{haAllowedPeers} refuses the others."""
         self.build(allowed_peers=(ip_network("10.0.0.0/24"),))
         self.assertIsNone(self.factory.buildProtocol(IPv4Address("TCP", "10.0.1.1", 1)))
         self.assertIsNotNone(self.factory.buildProtocol(IPv4Address("TCP", "10.0.0.7", 1)))
         self.assertEqual(self.factory.closed, {"not-allowed": 1})
 
     def test_acknowledgement_dies(self) -> None:
-        """
-        When the replica has left, nobody is there.
-        """
+        """When the replica has left, nobody is there."""
         protocol, _ = self.fed()
         self.lose(protocol)
         self.assertEqual(self.successResultOf(self.put()), PutStatus.SLAVE_NOT_AVAILABLE)
         self.assertEqual(self.factory.closed, {"peer": 1})
 
     def test_reconnect(self) -> None:
-        """
-        A slave that comes back with what it was sent just before resolves the writes that
+        """A slave that comes back with what it was sent just before resolves the writes that
         wait for it.
         """
         protocol, _ = self.fed()
@@ -802,9 +689,7 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
 
     def test_was_ahead(self) -> None:
-        """
-        A slave that was ahead is neither fed nor counted once our log is longer.
-        """
+        """A slave that was ahead is neither fed nor counted once our log is longer."""
         _, transport = self.fed(260_000)
         self.assertTrue(transport.disconnected)
         self.log.put(bytes(20_000))
@@ -817,9 +702,7 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.successResultOf(self.put()), PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_lost(self) -> None:
-        """
-        Retention went past a slave: it is closed, and told how much is gone.
-        """
+        """Retention went past a slave: it is closed, and told how much is gone."""
         protocol, transport = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         self.assertEqual(self.factory.held_from(), 0)
@@ -832,9 +715,7 @@ class ConnectionTests(MasterCase):
         self.assertIsNone(self.factory.held_from())
 
     def test_lost_while_sending(self) -> None:
-        """
-        The same when it reads again before anybody looked.
-        """
+        """The same when it reads again before anybody looked."""
         protocol, transport = self.connect(transport=NarrowTransport())
         protocol.dataReceived(encode_report(0))
         self.log.min_offset = 200_000
@@ -842,9 +723,7 @@ class ConnectionTests(MasterCase):
         self.assertEqual(self.factory.closed, {"lost": 1})
 
     def test_by_connection(self) -> None:
-        """
-        C{haReplicaIdentity=connection} counts each.
-        """
+        """C{haReplicaIdentity=connection} counts each."""
         self.build(needed=2, replica_identity=ReplicaIdentity.CONNECTION)
         one, _ = self.fed()
         other, _ = self.fed()
@@ -856,9 +735,7 @@ class ConnectionTests(MasterCase):
         self.assertEqual(len(self.factory.replicas()), 2)
 
     def test_stop(self) -> None:
-        """
-        A stop answers waiting writes, closes gently, and tells when all are gone.
-        """
+        """A stop answers waiting writes, closes gently, and tells when all are gone."""
         one, transport = self.fed()
         other, waiting = self.connect()
         write = self.put()
@@ -879,9 +756,7 @@ class ConnectionTests(MasterCase):
         self.successResultOf(self.factory.stop())
 
     def test_stop_with_a_stuck_peer(self) -> None:
-        """
-        Who does not let go in time is cut off.
-        """
+        """Who does not let go in time is cut off."""
         _, transport = self.fed()
         self.factory.stop()
         self.clock.advance(1)
@@ -889,21 +764,15 @@ class ConnectionTests(MasterCase):
 
 
 class StatusTests(MasterCase):
-    """
-    What C{/status} says of replicas.
-    """
+    """What C{/status} says of replicas."""
 
     def states(self) -> list[tuple[str, str]]:
-        """
-        Hosts and states.
-        """
+        """Hosts and states."""
         rows = self.factory.replicas()
         return [(row.address.partition(":")[0], str(row.state)) for row in rows]
 
     def test_states(self) -> None:
-        """
-        From waiting over feeding to in-sync; one row for each replica.
-        """
+        """From waiting over feeding to in-sync; one row for each replica."""
         protocol, _ = self.connect()
         self.assertEqual(self.states(), [("10.0.0.1", "waiting")])
         protocol.dataReceived(encode_report(0))
@@ -917,8 +786,7 @@ class StatusTests(MasterCase):
         self.assertEqual((row.state, row.connections), (ReplicaState.IN_SYNC, 2))
 
     def test_too_few_replicas(self) -> None:
-        """
-        A SYNC master is not well until a replica holds its log as it was slaveTimeout ago, and
+        """A SYNC master is not well until a replica holds its log as it was slaveTimeout ago, and
         again when one falls behind for longer or leaves.
         """
         self.assertIn("too-few-replicas: 0 of 1 replicas", unhealthy(self.factory))
@@ -940,9 +808,7 @@ class StatusTests(MasterCase):
         self.assertIn("0 of 1", unhealthy(self.factory))
 
     def test_enough_replicas(self) -> None:
-        """
-        Connections of one address are one replica, and without SYNC writes none is missed.
-        """
+        """Connections of one address are one replica, and without SYNC writes none is missed."""
         self.build(needed=2)
         for host, found in (("10.0.0.1", 1), ("10.0.0.1", 1), ("10.0.0.2", 2)):
             protocol, _ = self.connect(host)
@@ -954,9 +820,7 @@ class StatusTests(MasterCase):
         self.assertEqual(unhealthy(self.factory), "")
 
     def test_speed(self) -> None:
-        """
-        Speed is what a slave was sent in the last second.
-        """
+        """Speed is what a slave was sent in the last second."""
         self.fed()
         self.clock.advance(10)
         self.put(300)
@@ -969,8 +833,8 @@ class StatusTests(MasterCase):
         self.assertEqual(row.speed, 0)
 
     def test_sent(self) -> None:
-        """
-        What all slaves were sent is counted, of those that left too: bytes of the log, no headers.
+        """What all slaves were sent is counted, of those that left too: bytes of the log, no
+        headers.
         """
         protocol, _ = self.fed(offset=249_000)
         self.fed(offset=250_000, host="10.0.0.2")
@@ -982,9 +846,7 @@ class StatusTests(MasterCase):
         self.assertEqual(self.factory.sent, 1800)
 
     def test_lag(self) -> None:
-        """
-        Lag is what is not acknowledged, and since when.
-        """
+        """Lag is what is not acknowledged, and since when."""
         protocol, _ = self.fed()
         self.clock.pump([1.0] * 10)
         self.put(300)
@@ -1018,9 +880,7 @@ class StatusTests(MasterCase):
         )
 
     def test_verdicts(self) -> None:
-        """
-        Who was refused is shown with the reason for a minute, unless it is fed by now.
-        """
+        """Who was refused is shown with the reason for a minute, unless it is fed by now."""
         for offset, host in ((1 << 40, "10.0.0.1"), (1 << 40, "10.0.0.2")):
             protocol, _ = self.fed(offset, host)
             self.lose(protocol)
@@ -1040,23 +900,17 @@ class StatusTests(MasterCase):
         self.assertEqual([state for _, state in self.states() if state == "ahead"], [])
 
     def test_verdicts_are_bounded(self) -> None:
-        """
-        Garbage from everywhere does not fill the status.
-        """
+        """Garbage from everywhere does not fill the status."""
         for number in range(200):
             self.lose(self.fed(1 << 40, f"10.0.1.{number}")[0])
         self.assertEqual(len(self.factory.replicas()), 64)
 
 
 class CaptureTests(MasterCase):
-    """
-    Reports of stock slaves.
-    """
+    """Reports of stock slaves."""
 
     def replay(self, name: str, connection: dict[str, Any], seed: int) -> None:
-        """
-        Feed one connection's reports, in random pieces.
-        """
+        """Feed one connection's reports, in random pieces."""
         folder = golden.DATA / "captures" / "ha"
         told = json.loads((folder / f"{name}.json").read_text())
         reports = gzip.decompress((folder / f"{name}.s2m.bin.gz").read_bytes())
@@ -1096,9 +950,7 @@ class CaptureTests(MasterCase):
             self.assertEqual(self.ledger.covers(begin, last), 1)
 
     def test_replay(self) -> None:
-        """
-        They are taken in any pieces, and count in the end.
-        """
+        """They are taken in any pieces, and count in the end."""
         names = sorted((golden.DATA / "captures" / "ha").glob("*.json"))
         self.assertEqual(len(names), 8)
         for path in names:

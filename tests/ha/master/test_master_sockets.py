@@ -1,5 +1,4 @@
-"""
-The sending side on real transports: sockets with and without the zero-copy path, and both
+"""The sending side on real transports: sockets with and without the zero-copy path, and both
 ends in memory.
 """
 
@@ -29,9 +28,7 @@ from tests.support.sending_log import MemoryLog
 
 
 class Copier(Protocol):
-    """
-    The smallest slave: it keeps a digest of what it gets, and reports each frame.
-    """
+    """The smallest slave: it keeps a digest of what it gets, and reports each frame."""
 
     def __init__(self, offset: int = 0) -> None:
         self.offset = offset
@@ -43,15 +40,11 @@ class Copier(Protocol):
         self.closed: Deferred[None] = Deferred()
 
     def connectionMade(self) -> None:
-        """
-        Report at once.
-        """
+        """Report at once."""
         self.transport.write(encode_report(self.offset))
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Keep, and report.
-        """
+        """Keep, and report."""
         for event in self.decoder.receive(data):
             if isinstance(event, BodyPart):
                 assert event.offset == self.offset
@@ -64,18 +57,14 @@ class Copier(Protocol):
             self.reached.callback(None)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """
-        Tell.
-        """
+        """Tell."""
         self.closed.callback(None)
 
 
 def master(
     log: MemoryLog, clock: Any, *, gate: TlsGate = CLEAR_TEXT, **settings: Any
 ) -> MasterFactory:
-    """
-    A master of a log in memory.
-    """
+    """A master of a log in memory."""
     ledger = Ledger(log=log, start=log.end)
     transfer = GroupTransfer(ledger=ledger, clock=clock, needed=1)
     return MasterFactory(
@@ -89,16 +78,12 @@ def master(
 
 
 class SocketTests(TestCase):
-    """
-    Over loopback.
-    """
+    """Over loopback."""
 
     timeout = 60
 
     async def copy(self, *, zero_copy: bool, slaves: int = 2) -> None:
-        """
-        Some slaves copy 20 MB, then follow SYNC writes, and leave.
-        """
+        """Some slaves copy 20 MB, then follow SYNC writes, and leave."""
         from twisted.internet import reactor
 
         log = MemoryLog(file_size=3_000_000)
@@ -130,28 +115,20 @@ class SocketTests(TestCase):
             self.assertEqual(copier.digest.hexdigest(), expected)
 
     def test_zero_copy(self) -> Deferred[None]:
-        """
-        Views of the log arrive as the log.
-        """
+        """Views of the log arrive as the log."""
         return Deferred.fromCoroutine(self.copy(zero_copy=True))
 
     def test_portable(self) -> Deferred[None]:
-        """
-        So do bytes.
-        """
+        """So do bytes."""
         return Deferred.fromCoroutine(self.copy(zero_copy=False))
 
     @slow
     def test_slow_reader(self) -> Deferred[None]:
-        """
-        A slave that does not read costs a bounded queue, and no other slave's time.
-        """
+        """A slave that does not read costs a bounded queue, and no other slave's time."""
         return Deferred.fromCoroutine(self.slow_reader())
 
     async def slow_reader(self) -> None:
-        """
-        One stops reading, one goes on.
-        """
+        """One stops reading, one goes on."""
         from twisted.internet import reactor
 
         log = MemoryLog(file_size=1 << 20)
@@ -178,14 +155,10 @@ class SocketTests(TestCase):
 
 
 class MemoryTests(SynchronousTestCase):
-    """
-    Both ends in memory.
-    """
+    """Both ends in memory."""
 
     def test_pair(self) -> None:
-        """
-        A copy, a SYNC write, and a wrong report that ends it.
-        """
+        """A copy, a SYNC write, and a wrong report that ends it."""
         clock = Clock()
         log = MemoryLog(file_size=10_000)
         log.put(random.Random(3).randbytes(123_456))

@@ -1,6 +1,4 @@
-"""
-A peer that only compares, on the side that is asked.
-"""
+"""A peer that only compares, on the side that is asked."""
 
 from __future__ import annotations
 
@@ -13,23 +11,18 @@ from tests.ha.master.test_master import MasterCase, Received
 
 
 class OnlookerTests(MasterCase):
-    """
-    It is sent all there is, and counts for nothing.
-    """
+    """It is sent all there is, and counts for nothing."""
 
     def onlooker(self, *reports: int) -> tuple[Any, Any]:
-        """
-        One that has asked.
-        """
+        """One that has asked."""
         protocol, transport = self.connect("10.0.0.7")
         for report in (ONLOOKER, *reports):
             protocol.dataReceived(encode_report(report))
         return protocol, transport
 
     def test_everything(self) -> None:
-        """
-        Above the epoch's start, without proof, to the last byte and with a heartbeat there, though
-        the log may be but a part.
+        """Above the epoch's start, without proof, to the last byte and with a heartbeat there,
+        though the log may be but a part.
         """
         self.build(end=250_000)
         self.ledger.start = 1000
@@ -42,9 +35,7 @@ class OnlookerTests(MasterCase):
         self.assertEqual(self.factory.closed["unproven"], 1)
 
     def test_in_pieces(self) -> None:
-        """
-        It says what it is in any pieces, and nothing is sent before it has asked.
-        """
+        """It says what it is in any pieces, and nothing is sent before it has asked."""
         protocol, transport = self.connect("10.0.0.7")
         said = encode_report(ONLOOKER) + encode_report(249_000)
         for place in range(len(said)):
@@ -53,8 +44,8 @@ class OnlookerTests(MasterCase):
         self.assertEqual(len(Received(transport.value()).body), 1000)
 
     def test_counts_for_nothing(self) -> None:
-        """
-        It acknowledges no write, is no row of the status, holds no file back, and leaves no mark.
+        """It acknowledges no write, is no row of the status, holds no file back, and leaves no
+        mark.
         """
         protocol, _ = self.onlooker(1)
         protocol.dataReceived(encode_report(250_000))
@@ -74,9 +65,7 @@ class OnlookerTests(MasterCase):
         self.assertEqual(list(self.ledger.all_marks()), ["10.0.0.1"])
 
     def test_refused(self) -> None:
-        """
-        It may not ask for what there is not, nor say twice what it is, and is no verdict.
-        """
+        """It may not ask for what there is not, nor say twice what it is, and is no verdict."""
         for reason, reports in {"ahead": [250_001], "negative": [ONLOOKER]}.items():
             protocol, transport = self.onlooker(*reports)
             self.assertTrue(transport.disconnected, reason)
@@ -85,23 +74,19 @@ class OnlookerTests(MasterCase):
         self.assertEqual(self.factory.replicas(), [])
 
     def test_silent(self) -> None:
-        """
-        One that never asks is closed like any peer that reports nothing.
-        """
+        """One that never asks is closed like any peer that reports nothing."""
         self.onlooker()
         self.clock.pump([1.0] * 21)
         self.assertEqual(self.factory.closed["no-report"], 1)
 
     def test_doubtful(self) -> None:
-        """
-        A log that may be another's is not shown.
-        """
+        """A log that may be another's is not shown."""
         self.factory.standing = lambda: Standing.DOUBTFUL
         self.assertIsNone(self.factory.buildProtocol(None))
 
     def test_known(self) -> None:
-        """
-        Replicas that acknowledge what they were sent are told; onlookers and strangers are not.
+        """Replicas that acknowledge what they were sent are told; onlookers and strangers are
+        not.
         """
         told: list[str] = []
         self.factory.known = told.append

@@ -1,6 +1,4 @@
-"""
-Lag in seconds.
-"""
+"""Lag in seconds."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ STEPS = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), min_size=1, max
 
 
 class TimelineTests(SynchronousTestCase):
-    """
-    When a byte was appended.
-    """
+    """When a byte was appended."""
 
     def test_old(self) -> None:
-        """
-        What was there before is at least as old as the timeline.
-        """
+        """What was there before is at least as old as the timeline."""
         timeline = Timeline()
         self.assertEqual(timeline.age(5, 1.0), 0.0)
         timeline.note(1000, 10.0)
@@ -32,9 +26,7 @@ class TimelineTests(SynchronousTestCase):
 
     @given(STEPS, st.integers(0, 3000))
     def test_age(self, steps: list[tuple[float, int]], offset: int) -> None:
-        """
-        The age is right up to one step, and never negative.
-        """
+        """The age is right up to one step, and never negative."""
         timeline = Timeline()
         now, end = 0.0, 10
         timeline.note(end, now)
@@ -54,9 +46,7 @@ class TimelineTests(SynchronousTestCase):
             self.assertGreaterEqual(age, now - appended - 3.0 - replicas.STEP)
 
     def test_thinning(self) -> None:
-        """
-        A long run keeps its points within bounds, and rather tells too much.
-        """
+        """A long run keeps its points within bounds, and rather tells too much."""
         self.patch(replicas, "MOST_POINTS", 64)
         timeline = Timeline()
         for second in range(10_000):
@@ -69,9 +59,7 @@ class TimelineTests(SynchronousTestCase):
         self.assertLessEqual(timeline.age(9_980, 10_000.0), 22.0)
 
     def test_clock_that_stands(self) -> None:
-        """
-        A clock that steps back gives no negative lag.
-        """
+        """A clock that steps back gives no negative lag."""
         timeline = Timeline()
         timeline.note(10, 100.0)
         timeline.note(20, 200.0)

@@ -1,6 +1,4 @@
-"""
-Retention slots: what is kept for replicas that went away.
-"""
+"""Retention slots: what is kept for replicas that went away."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ FILE = 1000
 
 
 class SlotsCase(SynchronousTestCase):
-    """
-    Slots with a file, and a clock whose zero is at 1,000,000 s since 1970.
-    """
+    """Slots with a file, and a clock whose zero is at 1,000,000 s since 1970."""
 
     def setUp(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="slots-"))
@@ -49,9 +45,7 @@ class SlotsCase(SynchronousTestCase):
         self.slots = self.begin()
 
     def begin(self, **more: Any) -> RetentionSlots:
-        """
-        A run of a node.
-        """
+        """A run of a node."""
         given: dict[str, Any] = {"grace": 3600.0, "most_bytes": 100_000, "save": self.save, **more}
         self.slots = RetentionSlots(
             clock=self.clock,
@@ -62,16 +56,13 @@ class SlotsCase(SynchronousTestCase):
         return self.slots
 
     def save(self, table: json_table.Table) -> Deferred[None]:
-        """
-        Write it, at once.
-        """
+        """Write it, at once."""
         self.writes += 1
         json_table.replace(self.path, table)
         return succeed(None)
 
     def proved(self, name: str, offset: int, began: int = 1, opened: float | None = None) -> None:
-        """
-        A connection acknowledges what it is sent.
+        """A connection acknowledges what it is sent.
 
         @param name: Its own one; the first letter is its address.
         @param began: Its first report.
@@ -85,8 +76,7 @@ class SlotsCase(SynchronousTestCase):
     def left(
         self, name: str, offset: int, sent: int | None = None, heard: float | None = None
     ) -> None:
-        """
-        It ends.
+        """It ends.
 
         @param heard: When it last reported; now, by default.
         """
@@ -98,16 +88,12 @@ class SlotsCase(SynchronousTestCase):
         )
 
     def away(self, address: str = "a") -> list[int]:
-        """
-        What is kept for those of an address that are away.
-        """
+        """What is kept for those of an address that are away."""
         rows = self.slots.rows(0)
         return [row["offset"] for row in rows if row["address"] == address and row["since"]]
 
     def sweep(self, seconds: float = 1.0, end: int = 50_000, **held: int) -> None:
-        """
-        Time passes, in which connections acknowledge.
-        """
+        """Time passes, in which connections acknowledge."""
         self.clock.advance(seconds)
         for name, offset in held.items():
             self.by[name].offset = offset
@@ -115,14 +101,10 @@ class SlotsCase(SynchronousTestCase):
 
 
 class LifeTests(SlotsCase):
-    """
-    A slot's beginning and its end.
-    """
+    """A slot's beginning and its end."""
 
     def test_grace(self) -> None:
-        """
-        It holds from the end of the connection until the grace is over, and says so.
-        """
+        """It holds from the end of the connection until the grace is over, and says so."""
         self.proved("a", 100)
         self.sweep(a=700)
         self.assertIsNone(self.slots.held_from())
@@ -138,9 +120,7 @@ class LifeTests(SlotsCase):
         self.assertIn("haRetentionGrace", self.lines[0])
 
     def test_back(self) -> None:
-        """
-        A replica that acknowledges again has its claim for it.
-        """
+        """A replica that acknowledges again has its claim for it."""
         self.proved("a", 100)
         self.left("a", 100)
         self.proved("a", 150)
@@ -150,8 +130,7 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.lines, [])
 
     def test_away(self) -> None:
-        """
-        Who is away is told after a while, unless somebody is connected from that address: it may
+        """Who is away is told after a while, unless somebody is connected from that address: it may
         be the same one, emptied.
         """
         for address in "ab":
@@ -167,9 +146,7 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.slots.away(3), [])
 
     def test_bytes(self) -> None:
-        """
-        More than the bound is not kept.
-        """
+        """More than the bound is not kept."""
         self.proved("a", 100)
         self.left("a", 100)
         self.sweep(end=100_100)
@@ -179,9 +156,7 @@ class LifeTests(SlotsCase):
         self.assertIn("haRetentionGraceBytes", self.lines[0])
 
     def test_passed(self) -> None:
-        """
-        What the disk made go is not held, nor what a cut took away.
-        """
+        """What the disk made go is not held, nor what a cut took away."""
         for offset in (999, 50_001):
             self.proved("a", offset)
             self.left("a", offset)
@@ -190,9 +165,7 @@ class LifeTests(SlotsCase):
             self.assertFalse(self.slots.known("a"), offset)
 
     def test_dropped(self) -> None:
-        """
-        An operator ends one of a replica that is away, and no other.
-        """
+        """An operator ends one of a replica that is away, and no other."""
         self.proved("a", 100)
         self.assertFalse(self.slots.drop("a"))
         self.left("a", 100)
@@ -203,9 +176,8 @@ class LifeTests(SlotsCase):
         self.assertIn("an operator dropped it", self.lines[0])
 
     def test_two_behind_one_address(self) -> None:
-        """
-        Each has its own: nothing that one does ends what the other needs, in whichever order they
-        come back, and with whichever first reports.
+        """Each has its own: nothing that one does ends what the other needs, in whichever order
+        they come back, and with whichever first reports.
         """
         for first, second in (("a1", "a2"), ("a2", "a1")):
             for began in ({"a1": 1, "a2": 1}, {"a1": 170, "a2": 7200}):
@@ -228,9 +200,8 @@ class LifeTests(SlotsCase):
                 self.assertEqual(self.away(), [])
 
     def test_first_seen_while_another_is_away(self) -> None:
-        """
-        One that was never seen before takes up nothing: it is empty, or has more than the one that
-        is away was sent.
+        """One that was never seen before takes up nothing: it is empty, or has more than the one
+        that is away was sent.
         """
         self.proved("a1", 40_000)
         self.left("a1", 40_000, 41_000)
@@ -239,9 +210,8 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.away(), [40_000])
 
     def test_ghost(self) -> None:
-        """
-        A dead connection whose end is seen late, when its replica is back, leaves nothing behind;
-        the next one that ends does, and so does one that still reported.
+        """A dead connection whose end is seen late, when its replica is back, leaves nothing
+        behind; the next one that ends does, and so does one that still reported.
         """
         self.proved("a1", 500)
         self.clock.advance(10.0)
@@ -257,9 +227,7 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.away(), [800])
 
     def test_rows(self) -> None:
-        """
-        The status says for whom, from where, how much, since when and until when.
-        """
+        """The status says for whom, from where, how much, since when and until when."""
         self.proved("b", 900)
         self.proved("a", 100)
         self.clock.advance(5.0)
@@ -287,9 +255,7 @@ class LifeTests(SlotsCase):
         )
 
     def test_bounded(self) -> None:
-        """
-        The one that is away longest is forgotten for a new one; who is connected never is.
-        """
+        """The one that is away longest is forgotten for a new one; who is connected never is."""
         self.patch(slots_module, "MOST_SLOTS", 2)
         self.proved("a", 1)
         self.proved("b", 2)
@@ -301,14 +267,10 @@ class LifeTests(SlotsCase):
 
 
 class RestartTests(SlotsCase):
-    """
-    The node is started again.
-    """
+    """The node is started again."""
 
     def test_who_was_away(self) -> None:
-        """
-        Its time goes on, also while the node is down.
-        """
+        """Its time goes on, also while the node is down."""
         self.proved("a", 100)
         self.left("a", 100)
         self.sweep()
@@ -319,9 +281,7 @@ class RestartTests(SlotsCase):
         self.assertIsNone(self.slots.held_from())
 
     def test_who_was_connected(self) -> None:
-        """
-        After a crash it has the whole grace to come back, from the start on.
-        """
+        """After a crash it has the whole grace to come back, from the start on."""
         self.proved("a", 100)
         self.sweep(a=100)
         self.lost_time = 100_000.0
@@ -333,9 +293,7 @@ class RestartTests(SlotsCase):
         self.assertIsNone(self.slots.held_from())
 
     def test_clean_stop(self) -> None:
-        """
-        The same after a stop, which ends all connections.
-        """
+        """The same after a stop, which ends all connections."""
         self.proved("a", 100)
         self.sweep(a=100)
         self.slots.we_leave(self.by["a"], 300)
@@ -347,8 +305,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.slots.held_from(), 100)
 
     def test_two_behind_one_address(self) -> None:
-        """
-        Each has the whole grace if it was connected, and its own if it was away; whoever is back
+        """Each has the whole grace if it was connected, and its own if it was away; whoever is back
         ends its own.
         """
         self.proved("a1", 100)
@@ -362,9 +319,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.away(), [100])
 
     def test_of_before(self) -> None:
-        """
-        A file with one slot for each address is understood.
-        """
+        """A file with one slot for each address is understood."""
         self.path.write_bytes(b'{"slots": {"a": {"offset": 70, "since": 999999000}}}')
         self.begin()
         self.assertEqual(self.away(), [70])
@@ -372,9 +327,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.away(), [])
 
     def test_written_rarely(self) -> None:
-        """
-        Replicas that go on write a file's number a minute, at most; idle ones nothing.
-        """
+        """Replicas that go on write a file's number a minute, at most; idle ones nothing."""
         self.proved("a", 0)
         self.sweep(a=0)
         self.assertEqual(self.writes, 1)
@@ -390,9 +343,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.slots.held_from(), 60 * FILE)
 
     def test_cannot_be_written(self) -> None:
-        """
-        A full disk is said once, and tried again.
-        """
+        """A full disk is said once, and tried again."""
         broken = True
 
         def save(table: json_table.Table) -> Deferred[None]:
@@ -408,9 +359,7 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.writes, 1)
 
     def test_cannot_be_read(self) -> None:
-        """
-        Whatever is in the file, the node begins, and says that nothing is held.
-        """
+        """Whatever is in the file, the node begins, and says that nothing is held."""
         for text in (b"\0" * 100, b'{"slots": 5}', b'{"slots": {"a": {"offset": "x"}}}', b"[]"):
             self.path.write_bytes(text)
             self.lines.clear()
@@ -423,20 +372,15 @@ class RestartTests(SlotsCase):
 
 
 class MasterTests(MasterCase):
-    """
-    What a master's connections make of it.
-    """
+    """What a master's connections make of it."""
 
     def build(self, end: int = 250_000, needed: int = 1, **settings: Any) -> None:
-        """
-        A master that keeps files for who is away.
-        """
+        """A master that keeps files for who is away."""
         super().build(end, needed, **settings)
         self.slots = self.factory.slots = RetentionSlots(clock=self.clock)
 
     def replica(self, offset: int, began: int = 200_000) -> Any:
-        """
-        One that has acknowledged what it was sent up to an offset.
+        """One that has acknowledged what it was sent up to an offset.
 
         @param began: Its first report.
         """
@@ -445,9 +389,7 @@ class MasterTests(MasterCase):
         return replica
 
     def test_held_from(self) -> None:
-        """
-        What a replica had acknowledged is held from there when it is gone.
-        """
+        """What a replica had acknowledged is held from there when it is gone."""
         good = self.replica(240_000)
         self.assertEqual(self.factory.held_from(), 240_000)
         self.lose(good)
@@ -456,9 +398,7 @@ class MasterTests(MasterCase):
         self.assertEqual(self.factory.held_from(), 245_000)
 
     def test_strangers(self) -> None:
-        """
-        Nothing is kept for who never acknowledged anything, nor does it end a slot.
-        """
+        """Nothing is kept for who never acknowledged anything, nor does it end a slot."""
         self.lose(self.replica(240_000))
         stranger, _ = self.fed(0)
         self.assertEqual(self.factory.held_from(), 0)
@@ -469,9 +409,7 @@ class MasterTests(MasterCase):
         self.assertEqual(self.factory.held_from(), 240_000)
 
     def test_ghost(self) -> None:
-        """
-        A dead connection that ends while the replica is back leaves nothing behind.
-        """
+        """A dead connection that ends while the replica is back leaves nothing behind."""
         ghost = self.replica(240_000)
         self.clock.advance(1.0)
         self.replica(249_000, began=245_000)
@@ -480,9 +418,8 @@ class MasterTests(MasterCase):
         self.assertTrue(self.slots.rows(250_000)[0]["connected"])
 
     def test_two_behind_one_address(self) -> None:
-        """
-        Whatever counts as a replica for writes, one that is away keeps what it needs while another
-        behind its address is connected, acknowledges, and comes and goes; both are seen.
+        """Whatever counts as a replica for writes, one that is away keeps what it needs while
+        another behind its address is connected, acknowledges, and comes and goes; both are seen.
         """
         for identity in ReplicaIdentity:
             self.build(replica_identity=identity)
@@ -503,9 +440,8 @@ class MasterTests(MasterCase):
             self.assertEqual(connected, [False, True])
 
     def test_emptied(self) -> None:
-        """
-        An empty replica is a new one, and what was kept for one of its address stays; one that asks
-        from the beginning because its bytes are deleted here is the one that was away.
+        """An empty replica is a new one, and what was kept for one of its address stays; one that
+        asks from the beginning because its bytes are deleted here is the one that was away.
         """
         self.log.min_offset = 100_000
         self.lose(self.replica(240_000))
@@ -521,18 +457,14 @@ class MasterTests(MasterCase):
         self.assertEqual(self.factory.held_from(), 250_000)
 
     def test_our_stop(self) -> None:
-        """
-        A stop ends no replica's time.
-        """
+        """A stop ends no replica's time."""
         self.replica(240_000)
         self.factory.stop()
         (row,) = self.slots.rows(250_000)
         self.assertEqual((row["connected"], row["offset"]), (True, 240_000))
 
     def test_a_known_address_makes_no_room(self) -> None:
-        """
-        Strangers from elsewhere do not crowd out a connection from where a replica was.
-        """
+        """Strangers from elsewhere do not crowd out a connection from where a replica was."""
         self.build(max_connections=3)
         self.lose(self.replica(240_000))
         back, _ = self.fed(250_000)

@@ -1,6 +1,4 @@
-"""
-The HA port with TLS: what slaves get, and what becomes of those that may not have it.
-"""
+"""The HA port with TLS: what slaves get, and what becomes of those that may not have it."""
 
 from __future__ import annotations
 
@@ -37,8 +35,7 @@ HELLO = bytes.fromhex("16030100c8010000c40303")
 
 
 def identity(authority: Authority, name: str = "", *, mutual: bool = True) -> TlsIdentity:
-    """
-    What one end of replication shows, and believes.
+    """What one end of replication shows, and believes.
 
     @param name: Whose certificate; empty for none.
     """
@@ -55,16 +52,12 @@ def identity(authority: Authority, name: str = "", *, mutual: bool = True) -> Tl
 
 
 class TlsSlavesTests(TestCase):
-    """
-    A master that takes TLS alone, over loopback.
-    """
+    """A master that takes TLS alone, over loopback."""
 
     timeout = 60
 
     async def serve(self, gate: TlsGate) -> None:
-        """
-        A master with five megabytes.
-        """
+        """A master with five megabytes."""
         self.log = MemoryLog(file_size=3_000_000)
         self.log.put(random.Random(1).randbytes(5_000_000))
         self.factory: MasterFactory = master(self.log, reactor, gate=gate)
@@ -74,9 +67,7 @@ class TlsSlavesTests(TestCase):
         self.addCleanup(self.port.stopListening)
 
     async def copier(self, tls: OutgoingTls) -> Copier:
-        """
-        A slave that has connected.
-        """
+        """A slave that has connected."""
         copier = Copier()
         copier.until = self.log.end
         endpoint = ha_endpoint(reactor, LOCAL, self.port.getHost().port, tls=tls)
@@ -84,9 +75,7 @@ class TlsSlavesTests(TestCase):
         return copier
 
     async def copied(self, copier: Copier) -> None:
-        """
-        It has the whole log, and the next SYNC writes too.
-        """
+        """It has the whole log, and the next SYNC writes too."""
         await copier.reached
         for size in (1, 70_000, 1_000_000):
             status = await self.factory.transfer.wait(*self.log.put(bytes(size)))
@@ -98,15 +87,12 @@ class TlsSlavesTests(TestCase):
         self.assertEqual(copier.digest.hexdigest(), expected)
 
     async def left(self, count: int) -> None:
-        """
-        So many connections have ended.
-        """
+        """So many connections have ended."""
         while self.factory.closed.total() < count:
             await deferLater(reactor, 0.01, lambda: None)
 
     async def test_mutual(self) -> None:
-        """
-        A slave with a certificate of the same root copies; one of another root, one without, one
+        """A slave with a certificate of the same root copies; one of another root, one without, one
         in clear text and one that speaks something else get no byte, each is counted by its
         reason, and the first one goes on.
         """
@@ -132,9 +118,7 @@ class TlsSlavesTests(TestCase):
         await good.closed
 
     async def test_permissive(self) -> None:
-        """
-        One port feeds slaves in clear text without a copy, and others in TLS.
-        """
+        """One port feeds slaves in clear text without a copy, and others in TLS."""
         gate = TlsGate(TlsMode.PERMISSIVE, identity(Authority(Path(self.mktemp())), "master"))
         await self.serve(gate)
         clear = await self.copier(IN_CLEAR_TEXT)
@@ -150,9 +134,7 @@ class TlsSlavesTests(TestCase):
         await clear.closed
 
     async def test_encryption_alone(self) -> None:
-        """
-        Without roots nobody shows a certificate but the master.
-        """
+        """Without roots nobody shows a certificate but the master."""
         shown = identity(Authority(Path(self.mktemp())), "master", mutual=False)
         await self.serve(TlsGate(TlsMode.PERMISSIVE, shown))
         nobody = identity(Authority(Path(self.mktemp())), mutual=False)
@@ -162,8 +144,7 @@ class TlsSlavesTests(TestCase):
         await copier.closed
 
     async def test_wrong_master(self) -> None:
-        """
-        A slave does not take the log of a master whose certificate is of another root, though of
+        """A slave does not take the log of a master whose certificate is of another root, though of
         the same name.
         """
         await self.serve(
@@ -179,14 +160,10 @@ class TlsSlavesTests(TestCase):
 
 
 class FirstByteTests(SynchronousTestCase):
-    """
-    Without sockets: what the first byte decides.
-    """
+    """Without sockets: what the first byte decides."""
 
     def begin(self, gate: TlsGate, data: bytes) -> MasterFactory:
-        """
-        A peer connects and says something.
-        """
+        """A peer connects and says something."""
         self.clock = Clock()
         factory = master(MemoryLog(file_size=10_000), self.clock, gate=gate)
         factory.start()
@@ -197,9 +174,7 @@ class FirstByteTests(SynchronousTestCase):
         return factory
 
     def test_modes(self) -> None:
-        """
-        A port that has no certificate closes on a TLS hello; it is no report of exabytes.
-        """
+        """A port that has no certificate closes on a TLS hello; it is no report of exabytes."""
         context: Any = object()
         for gate, data, closed in (
             (TlsGate(TlsMode.DISABLED, context), HELLO, {"tls-disabled": 1}),
@@ -211,9 +186,7 @@ class FirstByteTests(SynchronousTestCase):
             self.assertEqual(self.begin(gate, data).closed, closed)
 
     def test_endless_handshake(self) -> None:
-        """
-        A peer that begins a handshake and says nothing more is closed in ten seconds.
-        """
+        """A peer that begins a handshake and says nothing more is closed in ten seconds."""
         shown = identity(Authority(Path(self.mktemp())), "master")
         clock = Clock()
         factory = master(MemoryLog(file_size=10_000), clock, gate=TlsGate(TlsMode.ENFORCING, shown))

@@ -1,6 +1,4 @@
-"""
-SYNC writes waiting for replicas.
-"""
+"""SYNC writes waiting for replicas."""
 
 from __future__ import annotations
 
@@ -20,22 +18,16 @@ OK = PutStatus.PUT_OK
 
 
 class TransferCase(SynchronousTestCase):
-    """
-    A log of 1000 bytes, writes waiting for one replica.
-    """
+    """A log of 1000 bytes, writes waiting for one replica."""
 
     needed = 1
 
     def setUp(self) -> None:
-        """
-        Nobody is connected.
-        """
+        """Nobody is connected."""
         self.build()
 
     def build(self, needed: int = 1) -> None:
-        """
-        Begin anew.
-        """
+        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(end=1000)
         self.ledger = Ledger(log=self.log, start=1000)
@@ -44,61 +36,45 @@ class TransferCase(SynchronousTestCase):
         )
 
     def fed(self, host: str, offset: int = 1000) -> Claim:
-        """
-        A replica that reported.
-        """
+        """A replica that reported."""
         claim = self.ledger.open(host, host)
         claim.first(offset)
         claim.sent = self.log.end
         return claim
 
     def put(self, size: int = 100) -> Deferred[PutStatus]:
-        """
-        Write, send it to everybody, and wait.
-        """
+        """Write, send it to everybody, and wait."""
         begin, end = self.log.put(bytes(size))
         for claim in self.ledger:
             claim.sent = end
         return self.transfer.wait(begin, end)
 
     def ack(self, claim: Claim, offset: int) -> None:
-        """
-        A report arrives.
-        """
+        """A report arrives."""
         claim.report(offset)
         self.transfer.acked(claim)
 
 
 class NeededTests(SynchronousTestCase):
-    """
-    How many replicas a write waits for.
-    """
+    """How many replicas a write waits for."""
 
     def test_roles(self) -> None:
-        """
-        A SYNC_MASTER waits for one replica whatever C{inSyncReplicas} says, others for none.
-        """
+        """A SYNC_MASTER waits for one replica whatever C{inSyncReplicas} says, others for none."""
         for in_sync, needed in ((0, 1), (1, 1), (2, 1), (3, 2), (5, 4)):
             self.assertEqual(replicas_needed(BrokerRole.SYNC_MASTER, in_sync), needed)
             self.assertEqual(replicas_needed(BrokerRole.ASYNC_MASTER, in_sync), 0)
 
 
 class OneReplicaTests(TransferCase):
-    """
-    The common case.
-    """
+    """The common case."""
 
     def test_nobody_needed(self) -> None:
-        """
-        An ASYNC_MASTER's write is answered at once.
-        """
+        """An ASYNC_MASTER's write is answered at once."""
         self.build(needed=0)
         self.assertEqual(self.successResultOf(self.put()), OK)
 
     def test_acknowledged(self) -> None:
-        """
-        A write resolves in the call that takes its report.
-        """
+        """A write resolves in the call that takes its report."""
         claim = self.fed("a")
         first, second = self.put(), self.put()
         self.assertNoResult(first)
@@ -110,9 +86,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.transfer.pending, 0)
 
     def test_already_held(self) -> None:
-        """
-        A write that was acknowledged before anybody asked is answered at once.
-        """
+        """A write that was acknowledged before anybody asked is answered at once."""
         claim = self.fed("a")
         begin, end = self.log.put(bytes(100))
         claim.sent = end
@@ -120,8 +94,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(self.transfer.wait(begin, end)), OK)
 
     def test_nobody_there(self) -> None:
-        """
-        Without an eligible replica the answer comes at once: nobody, a silent socket,
+        """Without an eligible replica the answer comes at once: nobody, a silent socket,
         one too far behind, one that has left.
         """
         unavailable = PutStatus.SLAVE_NOT_AVAILABLE
@@ -137,9 +110,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(self.put()), unavailable)
 
     def test_deadline(self) -> None:
-        """
-        Each write has its own deadline, and one timer serves them all.
-        """
+        """Each write has its own deadline, and one timer serves them all."""
         claim = self.fed("a")
         first = self.put()
         self.clock.advance(2)
@@ -156,9 +127,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_timer_begins_again(self) -> None:
-        """
-        After a quiet time the next write is watched as the first was.
-        """
+        """After a quiet time the next write is watched as the first was."""
         self.fed("a")
         for _ in range(3):
             write = self.put()
@@ -167,9 +136,7 @@ class OneReplicaTests(TransferCase):
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cancelled(self) -> None:
-        """
-        A cancelled write is forgotten, and holds up nobody.
-        """
+        """A cancelled write is forgotten, and holds up nobody."""
         claim = self.fed("a")
         first, second = self.put(), self.put()
         first.cancel()
@@ -179,9 +146,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(second), OK)
 
     def test_leaving_replica(self) -> None:
-        """
-        When the replica leaves, a write waits on for it, or another, to come.
-        """
+        """When the replica leaves, a write waits on for it, or another, to come."""
         claim = self.fed("a")
         write = self.put()
         claim.close()
@@ -192,9 +157,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_stop(self) -> None:
-        """
-        A stop answers what waits and what comes, and leaves no timer.
-        """
+        """A stop answers what waits and what comes, and leaves no timer."""
         self.fed("a")
         first = self.put()
         self.transfer.stop()
@@ -204,9 +167,7 @@ class OneReplicaTests(TransferCase):
         self.transfer.stop()
 
     def test_callback_that_writes(self) -> None:
-        """
-        What a callback puts while writes are being resolved waits for its own turn.
-        """
+        """What a callback puts while writes are being resolved waits for its own turn."""
         claim = self.fed("a")
         nested: list[Deferred[PutStatus]] = []
         first = self.put().addCallback(lambda status: nested.append(self.put()))
@@ -219,9 +180,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(nested[0]), OK)
 
     def test_any_order(self) -> None:
-        """
-        Writes that begin to wait out of order resolve as they are held.
-        """
+        """Writes that begin to wait out of order resolve as they are held."""
         claim = self.fed("a")
         first, second = self.log.put(bytes(100)), self.log.put(bytes(100))
         claim.sent = self.log.end
@@ -231,8 +190,7 @@ class OneReplicaTests(TransferCase):
         self.assertNoResult(later)
 
     def test_head_does_not_hold_up(self) -> None:
-        """
-        A write that a claim cannot cover, since it starts above it, waits aside; another
+        """A write that a claim cannot cover, since it starts above it, waits aside; another
         claim still completes it, or its deadline comes.
         """
         self.ledger.first_sync = FirstSync.LAST_FILE
@@ -251,9 +209,7 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(below), OK)
 
     def test_aside_ends_too(self) -> None:
-        """
-        What waits aside has its deadline, and is forgotten when cancelled.
-        """
+        """What waits aside has its deadline, and is forgotten when cancelled."""
         self.ledger.first_sync = FirstSync.LAST_FILE
         self.log.file_size = 1200
         good = self.fed("good")
@@ -273,20 +229,14 @@ class OneReplicaTests(TransferCase):
 
 
 class TwoReplicasTests(TransferCase):
-    """
-    C{inSyncReplicas=3}.
-    """
+    """C{inSyncReplicas=3}."""
 
     def setUp(self) -> None:
-        """
-        Two distinct replicas are needed.
-        """
+        """Two distinct replicas are needed."""
         self.build(needed=2)
 
     def test_distinct(self) -> None:
-        """
-        One replica on two connections is one; the second replica completes the write.
-        """
+        """One replica on two connections is one; the second replica completes the write."""
         one, ghost, other = self.fed("a"), self.fed("a"), self.fed("b")
         write = self.put()
         self.ack(one, 1100)
@@ -296,18 +246,14 @@ class TwoReplicasTests(TransferCase):
         self.assertEqual(self.successResultOf(write), OK)
 
     def test_not_enough(self) -> None:
-        """
-        One replica is too few, at once.
-        """
+        """One replica is too few, at once."""
         self.fed("a")
         self.fed("a")
         self.assertEqual(self.successResultOf(self.put()), PutStatus.SLAVE_NOT_AVAILABLE)
 
     @given(st.data())
     def test_any_interleaving(self, data: st.DataObject) -> None:
-        """
-        With reports in any order a write resolves exactly when two replicas hold it.
-        """
+        """With reports in any order a write resolves exactly when two replicas hold it."""
         self.build(needed=2)
         claims = [self.fed(host) for host in "abc"]
         writes: list[tuple[int, Deferred[PutStatus]]] = []

@@ -1,6 +1,4 @@
-"""
-Bytes against bytes, and the first byte of all.
-"""
+"""Bytes against bytes, and the first byte of all."""
 
 from __future__ import annotations
 
@@ -20,28 +18,20 @@ V6 = ("2001:db8::1", 10911)
 
 
 class DifferenceTests(SynchronousTestCase):
-    """
-    L{first_difference}.
-    """
+    """L{first_difference}."""
 
     def setUp(self) -> None:
-        """
-        A log of three files that starts in the middle.
-        """
+        """A log of three files that starts in the middle."""
         self.log = MemoryLog(end=100, min_offset=100, file_size=100)
         self.bytes = bytes(i % 250 for i in range(250))
         self.log.put(self.bytes)
 
     def test_equal(self) -> None:
-        """
-        Equal bytes have no difference, over all files.
-        """
+        """Equal bytes have no difference, over all files."""
         self.assertIsNone(first_difference(self.log, 100, memoryview(self.bytes)))
 
     def test_every_place(self) -> None:
-        """
-        One other byte is found wherever it is.
-        """
+        """One other byte is found wherever it is."""
         for place in range(250):
             data = bytearray(self.bytes)
             data[place] ^= 1
@@ -49,22 +39,16 @@ class DifferenceTests(SynchronousTestCase):
             self.assertEqual(found, 100 + place)
 
     def test_first_of_many(self) -> None:
-        """
-        The first one counts.
-        """
+        """The first one counts."""
         data = memoryview(bytes(50))
         self.assertEqual(first_difference(self.log, 195, data), 195)
 
 
 class FirstByteTests(SynchronousTestCase):
-    """
-    L{missing_first_byte}: computed, never assumed.
-    """
+    """L{missing_first_byte}: computed, never assumed."""
 
     def test_records(self) -> None:
-        """
-        Records with hosts of both kinds give their own first byte.
-        """
+        """Records with hosts of both kinds give their own first byte."""
         for born, stored in ((V4, V4), (V6, V4), (V4, V6), (V6, V6)):
             record = encode(
                 Message(
@@ -80,18 +64,14 @@ class FirstByteTests(SynchronousTestCase):
             self.assertEqual(missing_first_byte(bytes(record[1:]), 1 << 30), record[0])
 
     def test_too_short(self) -> None:
-        """
-        Nothing is said before the lengths are there.
-        """
+        """Nothing is said before the lengths are there."""
         record = encoded(300)
         for size in range(HEAD_MOST):
             self.assertIsNone(missing_first_byte(bytes(record[1 : 1 + size]), FILE_SIZE))
         self.assertEqual(missing_first_byte(record[1 : 1 + HEAD_MOST], FILE_SIZE), 0)
 
     def test_blank_first(self) -> None:
-        """
-        A blank is as long as the file.
-        """
+        """A blank is as long as the file."""
         for size in (1 << 30, (1 << 24) + 5, 262144):
             head = blank(size) + bytes(200)
             self.assertEqual(missing_first_byte(head[1:], size), head[0])
@@ -102,9 +82,7 @@ class FirstByteTests(SynchronousTestCase):
         st.sampled_from([0, 0x10, 0x20, 0x30]),
     )
     def test_any_size(self, body: int, rest: int, flags: int) -> None:
-        """
-        Bodies of any size: the record's size is its lengths and at most 64 KiB more.
-        """
+        """Bodies of any size: the record's size is its lengths and at most 64 KiB more."""
         hosts = 12 * bin(flags).count("1")
         total = 91 + hosts + body + rest
         head = bytearray(HEAD_MOST + 1)
@@ -116,15 +94,11 @@ class FirstByteTests(SynchronousTestCase):
 
     @given(st.binary(min_size=HEAD_MOST, max_size=HEAD_MOST))
     def test_garbage(self, head: bytes) -> None:
-        """
-        Whatever comes, a byte is a byte.
-        """
+        """Whatever comes, a byte is a byte."""
         found = missing_first_byte(head, 1 << 30)
         assert found is not None
         self.assertIn(found, range(256))
 
     def test_a_body_no_record_has(self) -> None:
-        """
-        Lengths at the top of their range do not raise.
-        """
+        """Lengths at the top of their range do not raise."""
         self.assertIn(missing_first_byte(b"\xff" * HEAD_MOST, 1 << 30), range(256))

@@ -1,6 +1,4 @@
-"""
-One connection of a slave: bytes in, log and reports out.
-"""
+"""One connection of a slave: bytes in, log and reports out."""
 
 from __future__ import annotations
 
@@ -44,89 +42,63 @@ from tests.support.scripted_master import Connection, frame, frames
 
 
 class Recorder:
-    """
-    An owner that only writes down what it is told.
-    """
+    """An owner that only writes down what it is told."""
 
     def __init__(self, go_on: bool = True) -> None:
         self.go_on = go_on
         self.told: list[tuple[str, Any]] = []
 
     def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        Go on, or not.
-        """
+        """Go on, or not."""
         self.told.append(("first", offset))
         return self.go_on
 
     def silence(self, connection: SlaveProtocol) -> None:
-        """
-        Leave.
-        """
+        """Leave."""
         self.told.append(("silence", None))
         connection.drop()
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        Leave.
-        """
+        """Leave."""
         self.told.append(("differs", offset))
         connection.drop()
         return False
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
-        """
-        Never asked for.
-        """
+        """Never asked for."""
         self.told.append(("parted", len(theirs)))
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        Stay.
-        """
+        """Stay."""
         self.told.append(("ends", offset))
 
     def moved(self, connection: SlaveProtocol) -> None:
-        """
-        Stay.
-        """
+        """Stay."""
         self.told.append(("moved", connection.cursor))
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
-        """
-        None passes.
-        """
+        """None passes."""
         return False
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """
-        It leaves by itself.
-        """
+        """It leaves by itself."""
         self.told.append(("broken", error))
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """
-        The end.
-        """
+        """The end."""
         self.told.append(("lost", connection.by_peer))
 
     @property
     def error(self) -> Any:
-        """
-        What was broken.
-        """
+        """What was broken."""
         return next(what for name, what in self.told if name == "broken")
 
 
 class SlaveCase(LogTestCase):
-    """
-    A protocol with a real log, a transport in memory and an owner that writes down.
-    """
+    """A protocol with a real log, a transport in memory and an owner that writes down."""
 
     def setUp(self) -> None:
-        """
-        A clock.
-        """
+        """A clock."""
         self.clock = Clock()
 
     def connect(
@@ -139,9 +111,7 @@ class SlaveCase(LogTestCase):
         owner: Recorder | None = None,
         **keys: Any,
     ) -> Connection:
-        """
-        Connect with a question.
-        """
+        """Connect with a question."""
         self.owner = owner or Recorder()
         self.settings = HASettings(**keys)
         rate = self.settings.max_receive_rate
@@ -159,17 +129,13 @@ class SlaveCase(LogTestCase):
         return connection
 
     def tearDown(self) -> None:
-        """
-        Nothing is left of the connections.
-        """
+        """Nothing is left of the connections."""
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 def chunks(data: bytes, seed: int, most: int) -> list[bytes]:
-    """
-    Data in pieces of random sizes.
-    """
+    """Data in pieces of random sizes."""
     choose = random.Random(seed)
     pieces = []
     while data:
@@ -180,9 +146,7 @@ def chunks(data: bytes, seed: int, most: int) -> list[bytes]:
 
 
 def bodies(stream: bytes) -> tuple[int, bytes]:
-    """
-    Where a stream starts, and all its bytes: decoded here, not by the code under test.
-    """
+    """Where a stream starts, and all its bytes: decoded here, not by the code under test."""
     position, start, parts = 0, None, []
     while position < len(stream):
         offset, size = struct.unpack_from(">qi", stream, position)
@@ -196,14 +160,10 @@ def bodies(stream: bytes) -> tuple[int, bytes]:
 
 
 class CaptureTests(SlaveCase):
-    """
-    What stock masters really sent.
-    """
+    """What stock masters really sent."""
 
     def prefilled(self, start: int, *, empty: bool) -> CommitLog:
-        """
-        A log that ends where a conversation starts.
-        """
+        """A log that ends where a conversation starts."""
         size = golden.LOG_FILE_SIZE
         folder = self.folder()
         if not empty:
@@ -216,8 +176,7 @@ class CaptureTests(SlaveCase):
         return CommitLog(folder=made, end=0 if empty else start, allocator=Allocator())
 
     def replay(self, stream: bytes, first: int, pieces: list[bytes]) -> None:
-        """
-        Receive one conversation.
+        """Receive one conversation.
 
         @param first: What the stock slave reported first.
         """
@@ -237,9 +196,7 @@ class CaptureTests(SlaveCase):
         self.assertEqual(log.end, start + len(expected))
 
     def test_all(self) -> None:
-        """
-        Every conversation of every capture gives exactly its bytes, in any pieces.
-        """
+        """Every conversation of every capture gives exactly its bytes, in any pieces."""
         count = 0
         for name in golden.CAPTURES:
             for master, slave in golden.capture(name).connections():
@@ -253,37 +210,27 @@ class CaptureTests(SlaveCase):
         self.assertGreater(count, 40)
 
     def test_byte_by_byte(self) -> None:
-        """
-        The smallest of them a byte at a time.
-        """
+        """The smallest of them a byte at a time."""
         master, slave = next(golden.capture("4.9.7-master-restart").connections())
         first = int.from_bytes(slave[:8], "big")
         self.replay(master, first, [master[i : i + 1] for i in range(len(master))])
 
 
 class ReportTests(SlaveCase):
-    """
-    What is reported, and when.
-    """
+    """What is reported, and when."""
 
     def setUp(self) -> None:
-        """
-        A master's log.
-        """
+        """A master's log."""
         super().setUp()
         self.theirs = self.filled(700, 1500, 900, 600, 700, 300)
 
     def test_at_once(self) -> None:
-        """
-        The question is the first thing sent, before anything came.
-        """
+        """The question is the first thing sent, before anything came."""
         for report in (0, 17, 1 << 40):
             self.assertEqual(self.connect(self.log(), ProbeKind.START, report).reports(), [report])
 
     def test_repeated(self) -> None:
-        """
-        The same report is repeated at least every five seconds.
-        """
+        """The same report is repeated at least every five seconds."""
         connection = self.connect(self.log(), heartbeat=60.0, housekeeping=1000.0)
         times = []
         for step in range(400):
@@ -296,25 +243,19 @@ class ReportTests(SlaveCase):
         self.assertEqual(set(connection.reports()), {0})
 
     def test_shorter_heartbeat(self) -> None:
-        """
-        A shorter haSendHeartbeatInterval is kept too.
-        """
+        """A shorter haSendHeartbeatInterval is kept too."""
         connection = self.connect(self.log(), heartbeat=0.5)
         self.clock.pump([0.125] * 80)
         self.assertGreaterEqual(len(connection.reports()), 20)
 
     def test_once_a_turn(self) -> None:
-        """
-        All frames of one read turn are answered with one report.
-        """
+        """All frames of one read turn are answered with one report."""
         connection = self.connect(self.log())
         connection.send(b"".join(frames(self.theirs, 0, batch=100)))
         self.assertEqual(connection.reports(), [0, self.theirs.end])
 
     def test_whole_records_only(self) -> None:
-        """
-        Half a record is not reported, whole ones before it are.
-        """
+        """Half a record is not reported, whole ones before it are."""
         connection = self.connect(self.log())
         for end, reported in ((500, 0), (700, 700), (2199, 700), (2200, 2200), (2210, 2200)):
             done = self.slave.cursor or 0
@@ -323,26 +264,20 @@ class ReportTests(SlaveCase):
         self.assertEqual(self.slave.log.end, 2210)
 
     def test_without_verification(self) -> None:
-        """
-        With haVerifyBeforeAck=false everything accepted is reported.
-        """
+        """With haVerifyBeforeAck=false everything accepted is reported."""
         connection = self.connect(self.log(), verify_before_ack=False)
         connection.frame(0, content(self.theirs, 0, 500))
         self.assertEqual(connection.reports()[-1], 500)
 
     def test_unfinished_frame(self) -> None:
-        """
-        Whole records in an unfinished frame are not accepted yet.
-        """
+        """Whole records in an unfinished frame are not accepted yet."""
         connection = self.connect(self.log(), verify_before_ack=False)
         connection.send(encode_header(0, 2300) + content(self.theirs, 0, 2299))
         self.assertEqual(connection.reports(), [0])
         self.assertEqual(self.slave.log.end, 0)
 
     def test_only_what_is_flushed(self) -> None:
-        """
-        A SYNC_FLUSH slave reports when the disk has it, without being asked.
-        """
+        """A SYNC_FLUSH slave reports when the disk has it, without being asked."""
         log = self.log()
         connection = self.connect(log, reportable=flushed)
         connection.frame(0, content(self.theirs, 0, 2200))
@@ -356,9 +291,7 @@ class ReportTests(SlaveCase):
         self.assertEqual(connection.reports()[-1], 2200)
 
     def test_only_what_was_compared(self) -> None:
-        """
-        Our own log's end says nothing before the master's bytes reach it.
-        """
+        """Our own log's end says nothing before the master's bytes reach it."""
         mine = self.filled(700, 1500, 900, 600, 700, 300)
         connection = self.connect(mine, ProbeKind.OVERLAP, 1)
         connection.frame(1, content(self.theirs, 1, 1000))
@@ -367,9 +300,7 @@ class ReportTests(SlaveCase):
         self.assertEqual(connection.reports()[-1], 1000)
 
     def test_never_lower(self) -> None:
-        """
-        A report never falls, whatever happens to the log.
-        """
+        """A report never falls, whatever happens to the log."""
         log = self.log()
         connection = self.connect(log)
         connection.frame(0, content(self.theirs, 0, 2200))
@@ -378,9 +309,7 @@ class ReportTests(SlaveCase):
         self.assertEqual(connection.reports()[-1], 2200)
 
     def test_after_the_end(self) -> None:
-        """
-        A connection that is over reports nothing.
-        """
+        """A connection that is over reports nothing."""
         log = self.log()
         connection = self.connect(log, reportable=flushed)
         connection.frame(0, content(self.theirs, 0, 2200))
@@ -393,23 +322,17 @@ class ReportTests(SlaveCase):
 
 
 class StreamTests(SlaveCase):
-    """
-    Frames and their places.
-    """
+    """Frames and their places."""
 
     def setUp(self) -> None:
-        """
-        A master's log of three files.
-        """
+        """A master's log of three files."""
         super().setUp()
         self.theirs = self.filled(*((700, 1500, 900, 600) * 3))
 
     @settings(max_examples=tries(25), deadline=None)
     @given(st.integers(0, 1 << 30), st.integers(1, 5000), st.integers(1, 3000))
     def test_any_frames_in_any_pieces(self, seed: int, batch: int, most: int) -> None:
-        """
-        The log is the same however it is framed and cut.
-        """
+        """The log is the same however it is framed and cut."""
         log = self.log()
         connection = self.connect(log)
         stream = b"".join(frames(self.theirs, 0, batch=batch))
@@ -420,9 +343,7 @@ class StreamTests(SlaveCase):
         self.assertEqual(connection.reports(), sorted(connection.reports()))
 
     def test_frames_over_our_files(self) -> None:
-        """
-        One frame may span all our files.
-        """
+        """One frame may span all our files."""
         log = self.log()
         connection = self.connect(log)
         connection.frame(0, content(self.theirs))
@@ -430,9 +351,7 @@ class StreamTests(SlaveCase):
         self.assertEqual(len(log.folder.files), 3)
 
     def test_cut_in_a_frame(self) -> None:
-        """
-        A connection that is lost in the middle of one leaves zeros behind the end.
-        """
+        """A connection that is lost in the middle of one leaves zeros behind the end."""
         log = self.log()
         connection = self.connect(log)
         data = content(self.theirs)
@@ -446,9 +365,7 @@ class StreamTests(SlaveCase):
         self.assertEqual(self.owner.told[-1], ("lost", True))
 
     def test_bad_size(self) -> None:
-        """
-        Nothing is taken of an impossible frame, nor behind it.
-        """
+        """Nothing is taken of an impossible frame, nor behind it."""
         for size in (-1, -(2**31), MAX_BODY + 1, 2**31 - 1):
             log = self.log()
             connection = self.connect(log)
@@ -460,18 +377,14 @@ class StreamTests(SlaveCase):
             self.assertEqual(self.slave.why, str(self.owner.error))
 
     def test_largest_frame(self) -> None:
-        """
-        A frame of exactly the limit is taken.
-        """
+        """A frame of exactly the limit is taken."""
         log = self.log(file_size=8 << 20)
         connection = self.connect(log, verify_before_ack=False)
         connection.frame(0, bytes(MAX_BODY))
         self.assertEqual(log.end, MAX_BODY)
 
     def test_gap_and_overlap(self) -> None:
-        """
-        Neither is taken, and the numbers are told.
-        """
+        """Neither is taken, and the numbers are told."""
         for offset in (699, 701, 0, 5000, -1):
             log = self.log()
             connection = self.connect(log)
@@ -483,9 +396,7 @@ class StreamTests(SlaveCase):
             self.assertFalse(connection.open)
 
     def test_nothing_after_the_end(self) -> None:
-        """
-        What arrives after we left is not looked at.
-        """
+        """What arrives after we left is not looked at."""
         connection = self.connect(self.log())
         self.slave.drop("enough")
         self.slave.dataReceived(frame(0, b"x" * 50))
@@ -496,17 +407,13 @@ class StreamTests(SlaveCase):
         self.assertFalse(connection.open)
 
     def test_owner_does_not_go_on(self) -> None:
-        """
-        If the owner does not want an answer nothing of it is stored.
-        """
+        """If the owner does not want an answer nothing of it is stored."""
         self.connect(self.log(), owner=Recorder(go_on=False)).frame(0, b"x" * 50)
         self.assertEqual(self.slave.log.end, 0)
         self.assertTrue(self.slave.finished)
 
     def test_bad_record(self) -> None:
-        """
-        A fault is told with its place.
-        """
+        """A fault is told with its place."""
         connection = self.connect(self.log())
         connection.frame(0, content(self.theirs, 0, 700) + b"\1" * 500)
         error = self.owner.error
@@ -515,9 +422,7 @@ class StreamTests(SlaveCase):
         self.assertEqual(connection.reports(), [0])
 
     def test_disk_full(self) -> None:
-        """
-        So is a full disk.
-        """
+        """So is a full disk."""
         disk = Disk().install(self)
         connection = self.connect(self.log())
         disk.full = True
@@ -526,9 +431,7 @@ class StreamTests(SlaveCase):
         self.assertFalse(connection.open)
 
     def test_head_in_small_frames(self) -> None:
-        """
-        Byte 0 is computed from frames however small.
-        """
+        """Byte 0 is computed from frames however small."""
         log = self.log()
         connection = self.connect(log, ProbeKind.START, 1)
         for offset in range(1, 200):
@@ -540,18 +443,14 @@ class StreamTests(SlaveCase):
         self.assertEqual(content(log), content(self.theirs))
 
     def test_gap_in_the_head(self) -> None:
-        """
-        The stream's offsets are checked there too.
-        """
+        """The stream's offsets are checked there too."""
         connection = self.connect(self.log(), ProbeKind.START, 1)
         connection.frame(1, content(self.theirs, 1, 50))
         connection.frame(51, content(self.theirs, 51, 200))
         self.assertEqual((self.owner.error.expected, self.owner.error.received), (50, 51))
 
     def test_nonsense_in_the_head(self) -> None:
-        """
-        Bytes that are no record are a fault, not an exception.
-        """
+        """Bytes that are no record are a fault, not an exception."""
         connection = self.connect(self.log(), ProbeKind.START, 1)
         connection.frame(1, b"\xff" * 500)
         self.assertFalse(connection.open)
@@ -560,14 +459,10 @@ class StreamTests(SlaveCase):
 
 
 class TimeTests(SlaveCase):
-    """
-    Silence and rates.
-    """
+    """Silence and rates."""
 
     def test_silence(self) -> None:
-        """
-        Only received bytes count: our own reports do not keep a dead master alive.
-        """
+        """Only received bytes count: our own reports do not keep a dead master alive."""
         connection = self.connect(self.log(), housekeeping=20.0)
         self.clock.pump([0.5] * 20)
         connection.heartbeat(0)
@@ -578,8 +473,8 @@ class TimeTests(SlaveCase):
         self.assertIn("silent for 20 s", self.slave.why)
 
     def test_a_second_late_at_most(self) -> None:
-        """
-        A dead master is noticed within a second after haHousekeepingInterval, whenever it died.
+        """A dead master is noticed within a second after haHousekeepingInterval, whenever it
+        died.
         """
         for last in (0.1, 3.7, 4.9):
             connection = self.connect(self.log(), housekeeping=20.0)
@@ -593,9 +488,7 @@ class TimeTests(SlaveCase):
             self.clock.advance(0)
 
     def test_rate(self) -> None:
-        """
-        Above haMaxReceiveBytesPerSecond reading pauses until it is due again.
-        """
+        """Above haMaxReceiveBytesPerSecond reading pauses until it is due again."""
         log = self.log(file_size=1 << 20)
         connection = self.connect(log, max_receive_rate=100_000, verify_before_ack=False)
         transport = connection.transport
@@ -609,9 +502,7 @@ class TimeTests(SlaveCase):
         self.assertEqual(transport.producerState, "producing")
 
     def test_pause_is_no_silence(self) -> None:
-        """
-        While we do not read it is not the master that is silent.
-        """
+        """While we do not read it is not the master that is silent."""
         log = self.log(file_size=4 << 20)
         connection = self.connect(log, max_receive_rate=20_000, verify_before_ack=False)
         connection.frame(0, bytes(2_000_000))
@@ -624,9 +515,7 @@ class TimeTests(SlaveCase):
         self.assertTrue(connection.open)
 
     def test_lost_while_paused(self) -> None:
-        """
-        A connection that ends during a pause is not resumed.
-        """
+        """A connection that ends during a pause is not resumed."""
         log = self.log(file_size=4 << 20)
         connection = self.connect(log, max_receive_rate=20_000, verify_before_ack=False)
         connection.frame(0, bytes(2_000_000))
@@ -636,14 +525,10 @@ class TimeTests(SlaveCase):
 
 
 class SinkTests(SlaveCase):
-    """
-    The same protocol as the sink of the scatter path.
-    """
+    """The same protocol as the sink of the scatter path."""
 
     def test_same_as_portable(self) -> None:
-        """
-        Frames through the sink give the same log and the same reports.
-        """
+        """Frames through the sink give the same log and the same reports."""
         theirs = self.filled(*((700, 1500, 900, 600) * 3))
         log = self.log()
         connection = self.connect(log)
@@ -671,17 +556,13 @@ class SinkTests(SlaveCase):
         self.assertFalse(any(file.view[8700 - file.start :]))
 
     def test_refuses(self) -> None:
-        """
-        A frame elsewhere is refused before any of it is read.
-        """
+        """A frame elsewhere is refused before any of it is read."""
         log = self.log()
         self.connect(log).frame(0, bytes(encoded(700)))
         self.assertRaises(FrameOffsetMismatch, self.slave.frame_starts, 701, 10)
 
     def test_full_disk(self) -> None:
-        """
-        No room is a store's error, told as a violation.
-        """
+        """No room is a store's error, told as a violation."""
         disk = Disk().install(self)
         theirs = self.filled(700, 1500, 900, 600)
         log = self.log()
@@ -698,9 +579,7 @@ class SinkTests(SlaveCase):
         self.assertFalse(connection.open)
 
     def test_bad_record(self) -> None:
-        """
-        A fault found at the end of a turn ends the connection.
-        """
+        """A fault found at the end of a turn ends the connection."""
         connection = self.connect(self.log())
         connection.frame(0, bytes(encoded(700)))
         self.slave.frame_starts(700, 300)
@@ -715,35 +594,25 @@ class SinkTests(SlaveCase):
 
 @frozen
 class Heard:
-    """
-    What an elected master said beside bytes.
-    """
+    """What an elected master said beside bytes."""
 
     answers: list[HandshakeAnswer] = field(factory=list)
     transfers: list[TransferHeader] = field(factory=list)
 
     def answered(self, answer: HandshakeAnswer) -> None:
-        """
-        The labels of its log.
-        """
+        """The labels of its log."""
         self.answers.append(answer)
 
     def transfer(self, header: TransferHeader) -> None:
-        """
-        Where its set has the log.
-        """
+        """Where its set has the log."""
         self.transfers.append(header)
 
 
 class ElectedTests(SlaveCase):
-    """
-    Behind an elected master, on a socket that can read into the log.
-    """
+    """Behind an elected master, on a socket that can read into the log."""
 
     def follow(self, log: CommitLog) -> Pair:
-        """
-        An empty slave that was sent its first transfer, of 700 bytes.
-        """
+        """An empty slave that was sent its first transfer, of 700 bytes."""
         self.heard, pair = Heard(), Pair()
         self.addCleanup(pair.close)
         self.slave = SlaveProtocol(
@@ -765,17 +634,14 @@ class ElectedTests(SlaveCase):
         return pair
 
     def transfer(self, begin: int, end: int, confirm: int, *, offset: int | None = None) -> bytes:
-        """
-        A part of the master's log.
-        """
+        """A part of the master's log."""
         body = content(self.theirs, begin, end)
         at = begin if offset is None else offset
         return encode_transfer_header(TransferHeader(len(body), at, 3, 0, confirm)) + body
 
     def test_no_copies(self) -> None:
-        """
-        Once it only appends, no bytes go through the decoder, as with a classic master; all headers
-        are heard, and what came together is reported once.
+        """Once it only appends, no bytes go through the decoder, as with a classic master; all
+        headers are heard, and what came together is reported once.
         """
         self.theirs = self.filled(*((700, 1500, 900, 600) * 3))
         log = self.log()
@@ -794,9 +660,7 @@ class ElectedTests(SlaveCase):
         self.assertEqual(pair.peer.recv(1000), encode_report(self.theirs.end))
 
     def test_gap(self) -> None:
-        """
-        What does not continue the log ends the connection before its label is believed.
-        """
+        """What does not continue the log ends the connection before its label is believed."""
         self.theirs = self.filled(700, 1500)
         log = self.log()
         pair = self.follow(log)

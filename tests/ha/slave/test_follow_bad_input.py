@@ -1,6 +1,4 @@
-"""
-What a slave makes of a master that sends what it should not, and of a disk that fails.
-"""
+"""What a slave makes of a master that sends what it should not, and of a disk that fails."""
 
 from __future__ import annotations
 
@@ -15,21 +13,15 @@ from tests.support.scripted_master import Connection
 
 
 class BadInputTests(ThreeFilesCase):
-    """
-    What a hostile or broken master sends.
-    """
+    """What a hostile or broken master sends."""
 
     def caught_up(self, **more: object) -> tuple[Connection, bytes]:
-        """
-        A slave in sync, and its bytes.
-        """
+        """A slave in sync, and its bytes."""
         connection = self.in_sync(self.copied(self.theirs), **more)
         return connection, content(self.mine)
 
     def test_sizes(self) -> None:
-        """
-        Impossible sizes end the connection; nothing is appended.
-        """
+        """Impossible sizes end the connection; nothing is appended."""
         for size in (-1, -20, -(2**31), 2**31 - 1, 4 * 1024 * 1024, 4 * 1024 * 1024 - 11):
             with self.subTest(size=size):
                 connection, before = self.caught_up()
@@ -43,9 +35,7 @@ class BadInputTests(ThreeFilesCase):
                 self.stop()
 
     def test_offsets(self) -> None:
-        """
-        Three streams in a row with a gap or an overlap are a state of their own.
-        """
+        """Three streams in a row with a gap or an overlap are a state of their own."""
         for wrong in (1, -1, SIZE, -SIZE, -(1 << 62), 1 << 62):
             with self.subTest(wrong=wrong):
                 connection, before = self.caught_up()
@@ -66,18 +56,14 @@ class BadInputTests(ThreeFilesCase):
                 self.stop()
 
     def test_gap_in_a_heartbeat(self) -> None:
-        """
-        A heartbeat that is not at the cursor is a gap too.
-        """
+        """A heartbeat that is not at the cursor is a gap too."""
         connection, before = self.caught_up()
         connection.heartbeat(self.mine.end + 5)
         self.assertFalse(connection.open)
         self.assertEqual(content(self.mine), before)
 
     def test_progress_forgives_gaps(self) -> None:
-        """
-        Only gaps without progress between them count.
-        """
+        """Only gaps without progress between them count."""
         connection, _ = self.caught_up()
         for _ in range(5):
             end = self.theirs.end
@@ -90,17 +76,13 @@ class BadInputTests(ThreeFilesCase):
             connection.feed(self.theirs, connection.reports()[0])
 
     def test_first_frame_elsewhere(self) -> None:
-        """
-        An answer from another place than asked is no answer.
-        """
+        """An answer from another place than asked is no answer."""
         connection = self.begun(self.copied(self.theirs))
         connection.frame(2, b"x" * 10)
         self.assertFalse(connection.open)
 
     def test_negative_start(self) -> None:
-        """
-        Nothing begins before 0, not even at a multiple of the file size.
-        """
+        """Nothing begins before 0, not even at a multiple of the file size."""
         for ask in (self.log(), self.copied(self.theirs)):
             connection = self.begun(ask)
             if ask.end:
@@ -113,24 +95,18 @@ class BadInputTests(ThreeFilesCase):
             self.stop()
 
     def names(self) -> list[Path]:
-        """
-        Files of our log.
-        """
+        """Files of our log."""
         folder = self.mine.folder.path
         return list(folder.iterdir()) if folder.is_dir() else []
 
     def bad_record(self) -> bytes:
-        """
-        A whole record whose body is not what its CRC says.
-        """
+        """A whole record whose body is not what its CRC says."""
         self.grow(700)
         good = content(self.theirs, self.mine.end)
         return good[:-60] + bytes([good[-60] ^ 1]) + good[-59:]
 
     def test_bad_record(self) -> None:
-        """
-        Nothing of a bad record is kept, the state says so, and it is fetched again.
-        """
+        """Nothing of a bad record is kept, the state says so, and it is fetched again."""
         connection, before = self.caught_up()
         end = self.mine.end
         connection.frame(end, self.bad_record()[:400])
@@ -150,8 +126,7 @@ class BadInputTests(ThreeFilesCase):
         self.assertEqual(content(self.mine), content(self.theirs))
 
     def test_bad_record_again_and_again(self) -> None:
-        """
-        A master that has only a bad record, and no policy to copy it, is asked ever more slowly,
+        """A master that has only a bad record, and no policy to copy it, is asked ever more slowly,
         in one state.
         """
         mine = self.copied(self.theirs)
@@ -175,9 +150,7 @@ class BadInputTests(ThreeFilesCase):
         self.assertEqual(self.repairs, [])
 
     def test_good_frames_before_a_bad_record_are_kept(self) -> None:
-        """
-        What was whole before it stays.
-        """
+        """What was whole before it stays."""
         connection, _ = self.caught_up()
         end = self.mine.end
         self.grow(300)
@@ -189,9 +162,7 @@ class BadInputTests(ThreeFilesCase):
         self.assertEqual(connection.reports()[-1], end)
 
     def test_other_file_size(self) -> None:
-        """
-        A record across a file end of ours, or a blank that ends elsewhere, is file-size.
-        """
+        """A record across a file end of ours, or a blank that ends elsewhere, is file-size."""
         other = self.filled(*SIZES, file_size=SIZE * 2)
         connection = self.begun(self.log())
         connection.feed(other, 0)
@@ -200,17 +171,13 @@ class BadInputTests(ThreeFilesCase):
         self.assertIdleFor(25)
 
     def test_smaller_file_size(self) -> None:
-        """
-        The blank of a smaller file ends where no file of ours does.
-        """
+        """The blank of a smaller file ends where no file of ours does."""
         other = self.filled(*SIZES, file_size=SIZE // 2)
         self.begun(self.log()).feed(other, 0)
         self.assertState("file-size")
 
     def test_unaligned_start(self) -> None:
-        """
-        A log that starts inside a file of ours cannot be copied.
-        """
+        """A log that starts inside a file of ours cannot be copied."""
         connection = self.begun(self.log(), first_sync="last-file")
         connection.frame(SIZE // 2, b"x" * 10)
         self.assertState("file-size")
@@ -218,14 +185,10 @@ class BadInputTests(ThreeFilesCase):
 
 
 class DiskTests(ThreeFilesCase):
-    """
-    Our own disk.
-    """
+    """Our own disk."""
 
     def test_full(self) -> None:
-        """
-        A full disk is a state; nothing of the frame stays; it goes on by itself.
-        """
+        """A full disk is a state; nothing of the frame stays; it goes on by itself."""
         disk = Disk().install(self)
         mine = self.copied(self.theirs, 2 * SIZE)
         connection = self.begun(mine)
@@ -245,9 +208,7 @@ class DiskTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_full_before_a_copy(self) -> None:
-        """
-        If not even the marker fits, no connection is used.
-        """
+        """If not even the marker fits, no connection is used."""
         follower = self.follow(self.log())
         full = DiskFull("marker", 10)
 
@@ -267,9 +228,7 @@ class DiskTests(ThreeFilesCase):
         self.assertState("in-sync")
 
     def test_failed_flush_is_final(self) -> None:
-        """
-        After a failed fsync nobody connects again.
-        """
+        """After a failed fsync nobody connects again."""
         mine = self.copied(self.theirs, 2 * SIZE)
         connection = self.begun(mine)
 
@@ -282,9 +241,7 @@ class DiskTests(ThreeFilesCase):
         self.assertIdleFor(100)
 
     def test_told_to_fail(self) -> None:
-        """
-        The store's own failure ends replication too.
-        """
+        """The store's own failure ends replication too."""
         connection = self.in_sync(self.copied(self.theirs))
         self.follower.sync.fail("fsync of x failed")
         self.assertState("failed")

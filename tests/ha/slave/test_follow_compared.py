@@ -1,6 +1,4 @@
-"""
-What each answer of a master makes of a slave whose log it can be compared with.
-"""
+"""What each answer of a master makes of a slave whose log it can be compared with."""
 
 from __future__ import annotations
 
@@ -15,14 +13,10 @@ from tests.support.scripted_master import Connection
 
 
 class EqualTests(ThreeFilesCase):
-    """
-    A log that is its master's.
-    """
+    """A log that is its master's."""
 
     def test_short_frame(self) -> None:
-        """
-        A last frame that is shorter than the largest proves the end at once.
-        """
+        """A last frame that is shorter than the largest proves the end at once."""
         connection = self.begun(self.copied(self.theirs))
         self.assertState("probing")
         connection.feed(self.theirs, connection.reports()[0])
@@ -30,9 +24,7 @@ class EqualTests(ThreeFilesCase):
         self.assertEqual(connection.reports()[-1], self.theirs.end)
 
     def test_heartbeat_after_data(self) -> None:
-        """
-        A heartbeat after bytes is the master's end.
-        """
+        """A heartbeat after bytes is the master's end."""
         connection = self.begun(self.copied(self.theirs))
         start = connection.reports()[0]
         connection.feed(self.theirs, start, batch=self.theirs.end)
@@ -40,9 +32,7 @@ class EqualTests(ThreeFilesCase):
         self.assertState("in-sync")
 
     def test_opening_heartbeat(self) -> None:
-        """
-        A heartbeat before any byte only repeats what we said.
-        """
+        """A heartbeat before any byte only repeats what we said."""
         connection = self.begun(self.copied(self.theirs))
         connection.heartbeat(connection.reports()[0])
         self.assertState("probing")
@@ -50,9 +40,7 @@ class EqualTests(ThreeFilesCase):
         self.assertState("probing")
 
     def test_follows(self) -> None:
-        """
-        What comes behind our end is appended and reported.
-        """
+        """What comes behind our end is appended and reported."""
         mine = self.copied(self.theirs, 2 * SIZE + 700)
         connection = self.in_sync(mine)
         self.assertEqual(content(mine), content(self.theirs))
@@ -63,9 +51,7 @@ class EqualTests(ThreeFilesCase):
         self.assertState("in-sync")
 
     def test_single_writes_keep_in_sync(self) -> None:
-        """
-        One record after the other, all of one size, is no falling behind.
-        """
+        """One record after the other, all of one size, is no falling behind."""
         mine = self.log()
         self.theirs = self.filled(200)
         connection = self.begun(mine, batch=32768)
@@ -79,9 +65,7 @@ class EqualTests(ThreeFilesCase):
             self.assertState("in-sync")
 
     def test_falls_behind(self) -> None:
-        """
-        Full frames without an end say that the master has more.
-        """
+        """Full frames without an end say that the master has more."""
         connection = self.in_sync(self.copied(self.theirs, 2 * SIZE))
         self.grow(3000, 3000)
         end = self.mine.end
@@ -89,9 +73,7 @@ class EqualTests(ThreeFilesCase):
         self.assertState("catching-up")
 
     def test_behind_for_moments(self) -> None:
-        """
-        Under load a slave is behind for moments all the time: only what lasts is logged.
-        """
+        """Under load a slave is behind for moments all the time: only what lasts is logged."""
         connection = self.begun(self.copied(self.theirs, 2 * SIZE), batch=100)
         connection.feed(self.theirs, connection.reports()[0], batch=100)
         connection.heartbeat(self.theirs.end)
@@ -122,18 +104,14 @@ class EqualTests(ThreeFilesCase):
         self.assertEqual(sum("catching-up -> in-sync" in line for line in lines), 1)
 
     def test_partial_record_is_fetched_again(self) -> None:
-        """
-        A record that did not arrive whole is dropped before the next question.
-        """
+        """A record that did not arrive whole is dropped before the next question."""
         mine = self.copied(self.theirs, 2 * SIZE + 800)
         self.assertLess(mine.confirmed, mine.end)
         self.begun(mine)
         self.assertEqual(mine.end, mine.confirmed)
 
     def test_compared_again(self) -> None:
-        """
-        After a lost connection everything is compared before it is in sync again.
-        """
+        """After a lost connection everything is compared before it is in sync again."""
         connection = self.in_sync(self.copied(self.theirs))
         connection.close()
         self.assertState("connecting")
@@ -146,20 +124,14 @@ class EqualTests(ThreeFilesCase):
 
 
 class DivergedTests(ThreeFilesCase):
-    """
-    A log that is not its master's.
-    """
+    """A log that is not its master's."""
 
     def places(self) -> list[int]:
-        """
-        One of each kind.
-        """
+        """One of each kind."""
         return [1, 5, 300, 1000, 1001, 2001, SIZE - 1, SIZE, SIZE + 3, self.theirs.end - 1]
 
     def test_every_kind_of_place(self) -> None:
-        """
-        One byte that differs is found, named with its file, and nothing is appended.
-        """
+        """One byte that differs is found, named with its file, and nothing is appended."""
         for place in self.places():
             with self.subTest(place=place):
                 mine = self.changed(self.theirs, place)
@@ -183,9 +155,7 @@ class DivergedTests(ThreeFilesCase):
                 self.stop()
 
     def test_any_chunking(self) -> None:
-        """
-        The verdict is the same a byte at a time.
-        """
+        """The verdict is the same a byte at a time."""
         connection = self.begun(self.changed(self.theirs, 2500))
         for offset in range(1, 3000, 7):
             body = bytes(self.theirs.read(offset, 7))
@@ -195,9 +165,7 @@ class DivergedTests(ThreeFilesCase):
         self.assertIn("byte 2500 of", self.follower.sync.reason)
 
     def test_behind_our_end_is_never_reached(self) -> None:
-        """
-        A frame that goes past our end does not append what follows a difference.
-        """
+        """A frame that goes past our end does not append what follows a difference."""
         mine = self.changed(self.copied(self.theirs, 2 * SIZE + 700), 2 * SIZE + 600)
         connection = self.begun(mine)
         connection.feed(self.theirs, 1, batch=SIZE)
@@ -205,9 +173,7 @@ class DivergedTests(ThreeFilesCase):
         self.assertEqual(mine.end, 2 * SIZE + 700)
 
     def test_looks_again_slowly(self) -> None:
-        """
-        A stop state is looked at again after the longest delay, and not before.
-        """
+        """A stop state is looked at again after the longest delay, and not before."""
         connection = self.begun(self.changed(self.theirs, 2500))
         connection.feed(self.theirs, 1)
         self.assertIdleFor(29)
@@ -215,9 +181,7 @@ class DivergedTests(ThreeFilesCase):
         self.assertState("diverged")
 
     def test_stop_state_ends_in_sync(self) -> None:
-        """
-        When the master has what we have, the state is left.
-        """
+        """When the master has what we have, the state is left."""
         mine = self.changed(self.theirs, 2500)
         connection = self.begun(mine)
         connection.feed(self.theirs, 1)
@@ -230,9 +194,7 @@ class DivergedTests(ThreeFilesCase):
         self.assertIsNone(self.follower.sync.divergence)
 
     def test_survey_compares_only_what_came(self) -> None:
-        """
-        What a survey did not bring does not count as compared.
-        """
+        """What a survey did not bring does not count as compared."""
         mine = self.changed(self.theirs, SIZE)
         self.begun(mine).close()  # from 1
         survey = self.accept(within=0.1)
@@ -245,14 +207,10 @@ class DivergedTests(ThreeFilesCase):
 
 
 class AheadTests(ThreeFilesCase):
-    """
-    A master that has less than we.
-    """
+    """A master that has less than we."""
 
     def test_shorter(self) -> None:
-        """
-        A heartbeat after data below our end names how much more we have.
-        """
+        """A heartbeat after data below our end names how much more we have."""
         mine = self.copied(self.theirs)
         for less in (1, 600, SIZE + 50):
             with self.subTest(less=less):
@@ -267,17 +225,13 @@ class AheadTests(ThreeFilesCase):
                 self.stop()
 
     def test_waits_for_the_heartbeat(self) -> None:
-        """
-        A short frame alone does not put us ahead: more may be on its way.
-        """
+        """A short frame alone does not put us ahead: more may be on its way."""
         connection = self.begun(self.copied(self.theirs))
         connection.feed(self.theirs, 1, self.theirs.end - 600)
         self.assertState("probing")
 
     def test_empty_master(self) -> None:
-        """
-        An empty master is never followed: not by any policy.
-        """
+        """An empty master is never followed: not by any policy."""
         for policy in DivergencePolicy:
             with self.subTest(policy=policy):
                 self.begun(self.copied(self.theirs), policy=policy).close()
@@ -291,9 +245,7 @@ class AheadTests(ThreeFilesCase):
                 self.stop()
 
     def test_stock_opening_of_a_survey(self) -> None:
-        """
-        A stock master opens with a heartbeat at 0 and goes on with bytes.
-        """
+        """A stock master opens with a heartbeat at 0 and goes on with bytes."""
         mine = self.copied(self.theirs)
         self.begun(mine).close()
         survey = self.accept(within=0.1)
@@ -304,14 +256,10 @@ class AheadTests(ThreeFilesCase):
 
 
 class SilenceTests(ThreeFilesCase):
-    """
-    A master that answers nothing.
-    """
+    """A master that answers nothing."""
 
     def test_six_seconds(self) -> None:
-        """
-        No bytes for six seconds, heartbeats or not, and the next question is asked at once.
-        """
+        """No bytes for six seconds, heartbeats or not, and the next question is asked at once."""
         connection = self.begun(self.copied(self.theirs))
         self.passes(3)
         connection.heartbeat(1)
@@ -323,9 +271,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertEqual(self.accept().reports(), [0])
 
     def test_unproven(self) -> None:
-        """
-        When nothing was answered the state says so, and the master is left alone.
-        """
+        """When nothing was answered the state says so, and the master is left alone."""
         self.begun(self.copied(self.theirs))
         self.passes(6)
         survey = self.accept(within=0.1)
@@ -335,9 +281,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertIdleFor(29)
 
     def test_closed_is_an_answer(self) -> None:
-        """
-        A close before any bytes counts like silence, only faster.
-        """
+        """A close before any bytes counts like silence, only faster."""
         self.begun(self.copied(self.theirs)).close()
         self.assertState("probing")
         survey = self.accept(within=0.1)
@@ -346,9 +290,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertState("in-sync")
 
     def test_everything_closed(self) -> None:
-        """
-        A master that closes whatever is asked is not serving: that proves nothing.
-        """
+        """A master that closes whatever is asked is not serving: that proves nothing."""
         self.begun(self.copied(self.theirs))
         delays = []
         connection: Connection | None = None
@@ -369,9 +311,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertTrue(all(0.9 < delay <= 30.1 for delay in delays), delays)
 
     def accept_first(self) -> Connection:
-        """
-        The connection there is.
-        """
+        """The connection there is."""
         current = self.follower.sync.connection
         assert current is not None
         connection = Connection.__new__(Connection)
@@ -380,9 +320,7 @@ class SilenceTests(ThreeFilesCase):
         return connection
 
     def test_accepted_unproven(self) -> None:
-        """
-        haAcceptUnproven goes on where we end, if told to.
-        """
+        """haAcceptUnproven goes on where we end, if told to."""
         mine = self.copied(self.theirs)
         self.begun(mine, accept_unproven=True)
         self.passes(6)
@@ -400,9 +338,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertEqual(mine.end, end + 700)
 
     def test_below_min(self) -> None:
-        """
-        A master that begins behind our end has nothing in common with us.
-        """
+        """A master that begins behind our end has nothing in common with us."""
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine)
         self.passes(6)
@@ -417,8 +353,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertEqual(mine.end, SIZE + 700)
 
     def test_only_our_last_file_left(self) -> None:
-        """
-        A stock master that deleted our older files and has our last one still: it
+        """A stock master that deleted our older files and has our last one still: it
         answers a report of 0 from behind our end, and has bytes where our last file starts.
         """
         mine = self.copied(self.theirs, SIZE + 700)
@@ -433,8 +368,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertEqual(mine.end, self.theirs.end)
 
     def surveyed(self) -> None:
-        """
-        A search goes on to its end: the master answers a report of 0 from behind our
+        """A search goes on to its end: the master answers a report of 0 from behind our
         end, closes when asked for our last file, and answers the same again.
         """
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
@@ -444,9 +378,7 @@ class SilenceTests(ThreeFilesCase):
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
 
     def test_below_min_by_closes(self) -> None:
-        """
-        A conclusion that rests on closed connections has to be reached twice.
-        """
+        """A conclusion that rests on closed connections has to be reached twice."""
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine).close()
         self.surveyed()
@@ -456,9 +388,7 @@ class SilenceTests(ThreeFilesCase):
         self.assertState("below-min")
 
     def test_below_min_by_a_restart(self) -> None:
-        """
-        If the master was only being restarted the second search finds common ground.
-        """
+        """If the master was only being restarted the second search finds common ground."""
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine).close()
         self.surveyed()

@@ -1,6 +1,4 @@
-"""
-A slave that begins with nothing, and what a policy allows where logs differ.
-"""
+"""A slave that begins with nothing, and what a policy allows where logs differ."""
 
 from __future__ import annotations
 
@@ -18,14 +16,10 @@ from tests.support.scripted_master import Connection
 
 
 class BootstrapTests(ThreeFilesCase):
-    """
-    An empty slave.
-    """
+    """An empty slave."""
 
     def test_from_zero(self) -> None:
-        """
-        A master that begins at 0 is simply followed; the marker goes when it is in sync.
-        """
+        """A master that begins at 0 is simply followed; the marker goes when it is in sync."""
         mine = self.log()
         connection = self.begun(mine)
         self.assertState("bootstrapping")
@@ -39,9 +33,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_resumed(self) -> None:
-        """
-        A copy that was cut goes on where it stopped, and is still a copy.
-        """
+        """A copy that was cut goes on where it stopped, and is still a copy."""
         mine = self.log()
         connection = self.begun(mine)
         connection.feed(self.theirs, 0, SIZE + 1000)
@@ -56,9 +48,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def stock(self, *, answers: bool = True) -> Connection:
-        """
-        A stock master answers an empty slave from its last file.
-        """
+        """A stock master answers an empty slave from its last file."""
         connection = self.accept(within=0.1)
         self.assertEqual(connection.reports(), [0])
         last = self.theirs.end - self.theirs.end % SIZE
@@ -68,9 +58,7 @@ class BootstrapTests(ThreeFilesCase):
         return connection
 
     def test_stock_whole(self) -> None:
-        """
-        Its first byte is computed when everything from 1 on is there.
-        """
+        """Its first byte is computed when everything from 1 on is there."""
         mine = self.log()
         self.follow(mine)
         self.stock()
@@ -84,9 +72,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(connection.reports()[-1], self.theirs.end)
 
     def test_stock_blank_first(self) -> None:
-        """
-        A first file that is all blank gives its size as first bytes.
-        """
+        """A first file that is all blank gives its size as first bytes."""
         self.theirs = self.log(self.blank_first())
         self.theirs.end = self.theirs.confirmed = SIZE
         self.grow(700)
@@ -97,17 +83,13 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def blank_first(self) -> Path:
-        """
-        A folder with one file that is a blank.
-        """
+        """A folder with one file that is a blank."""
         folder = self.folder()
         (folder / f"{0:020d}").write_bytes(blank(SIZE).ljust(SIZE, b"\0"))
         return folder
 
     def test_stock_expired(self) -> None:
-        """
-        A stock master's oldest file is found by halving.
-        """
+        """A stock master's oldest file is found by halving."""
         self.theirs = self.filled(*SIZES * 4)
         self.assertGreater(self.theirs.end, 12 * SIZE)
         mine = self.log()
@@ -132,8 +114,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertLessEqual(len(asked), 7)
 
     def test_rmqha_expired(self) -> None:
-        """
-        An rmqha master answers from its min and closes what is below it; the search that
+        """An rmqha master answers from its min and closes what is below it; the search that
         rests on closes is done twice.
         """
         mine = self.log()
@@ -157,9 +138,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs, 2 * SIZE))
 
     def test_restart_in_the_middle_of_the_search(self) -> None:
-        """
-        A master that goes away between two questions does not make us skip its oldest.
-        """
+        """A master that goes away between two questions does not make us skip its oldest."""
         mine = self.log()
         self.follow(mine)
         self.stock()
@@ -176,9 +155,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_master_that_closes_everything(self) -> None:
-        """
-        It is not asked in a hot loop, wherever the search stands.
-        """
+        """It is not asked in a hot loop, wherever the search stands."""
         self.follow(self.log())
         self.stock()
         for _ in range(30):
@@ -195,9 +172,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertLess(self.follower.sync.reconnects - made, 30)
 
     def test_silent_where_it_had_bytes(self) -> None:
-        """
-        A settled start that falls silent is looked for again.
-        """
+        """A settled start that falls silent is looked for again."""
         mine = self.log()
         self.follow(mine)
         self.stock()
@@ -205,9 +180,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(self.follower.sync._search.question(mine).report, 1)
 
     def test_last_file(self) -> None:
-        """
-        haFirstSync=last-file takes what a stock master gives.
-        """
+        """haFirstSync=last-file takes what a stock master gives."""
         mine = self.log()
         connection = self.begun(mine, first_sync="last-file")
         last = self.theirs.end - self.theirs.end % SIZE
@@ -217,9 +190,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs, last))
 
     def test_empty_master(self) -> None:
-        """
-        Nothing to copy is in sync, and the first write is followed.
-        """
+        """Nothing to copy is in sync, and the first write is followed."""
         mine = self.log()
         connection = self.begun(mine)
         connection.heartbeat(0)
@@ -235,9 +206,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_opening_heartbeat_of_a_full_master(self) -> None:
-        """
-        A stock master's opening heartbeat at 0 does not make us in sync with nothing.
-        """
+        """A stock master's opening heartbeat at 0 does not make us in sync with nothing."""
         connection = self.begun(self.log())
         connection.heartbeat(0)
         connection.feed(self.theirs, 0, 2000)
@@ -246,9 +215,7 @@ class BootstrapTests(ThreeFilesCase):
         self.assertState("bootstrapping")
 
     def test_below_min_starts_over(self) -> None:
-        """
-        A copy whose continuation is deleted starts over by itself, whatever the policy.
-        """
+        """A copy whose continuation is deleted starts over by itself, whatever the policy."""
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine, is_bootstrapping=True)
         self.passes(6)
@@ -267,14 +234,10 @@ class BootstrapTests(ThreeFilesCase):
 
 
 class EndTests(ThreeFilesCase):
-    """
-    One who follows only to keep the bytes, and repairs nothing.
-    """
+    """One who follows only to keep the bytes, and repairs nothing."""
 
     def test_ends(self) -> None:
-        """
-        Where its owner says so, following ends for good, whatever the policy is.
-        """
+        """Where its owner says so, following ends for good, whatever the policy is."""
         asked = []
 
         def ends(sync: FollowState) -> bool:
@@ -290,9 +253,7 @@ class EndTests(ThreeFilesCase):
         self.assertEqual(self.repairs, [])
 
     def test_goes_on(self) -> None:
-        """
-        Where its owner does not, it goes on as ever.
-        """
+        """Where its owner does not, it goes on as ever."""
         connection = self.in_sync(self.copied(self.theirs), ends=lambda sync: False)
         self.grow(1500, 1500, 1500)
         Disk(full=True).install(self)
@@ -302,30 +263,22 @@ class EndTests(ThreeFilesCase):
 
 
 class PolicyTests(ThreeFilesCase):
-    """
-    C{haDivergencePolicy}.
-    """
+    """C{haDivergencePolicy}."""
 
     def diverge(self, **more: object) -> None:
-        """
-        A difference at byte 2500, found.
-        """
+        """A difference at byte 2500, found."""
         connection = self.begun(self.changed(self.theirs, 2500), **more)
         connection.feed(self.theirs, 1)
         self.assertState("diverged")
         self.turn()
 
     def test_stop(self) -> None:
-        """
-        The default touches nothing.
-        """
+        """The default touches nothing."""
         self.diverge()
         self.assertEqual(self.repairs, [])
 
     def test_truncate(self) -> None:
-        """
-        The owner is asked to cut, and the new log is followed at once.
-        """
+        """The owner is asked to cut, and the new log is followed at once."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         policy, divergence, done = self.repairs[0]
         assert divergence is not None
@@ -342,9 +295,7 @@ class PolicyTests(ThreeFilesCase):
         self.assertEqual(len(self.repairs), 1)
 
     def test_rebootstrap(self) -> None:
-        """
-        The same for a new copy.
-        """
+        """The same for a new copy."""
         self.diverge(policy=DivergencePolicy.REBOOTSTRAP)
         policy, _, done = self.repairs[0]
         self.assertIs(policy, DivergencePolicy.REBOOTSTRAP)
@@ -353,9 +304,7 @@ class PolicyTests(ThreeFilesCase):
         self.assertEqual(self.accept(within=0.1).reports(), [0])
 
     def test_ahead(self) -> None:
-        """
-        Being ahead is repaired too.
-        """
+        """Being ahead is repaired too."""
         connection = self.begun(self.copied(self.theirs), policy=DivergencePolicy.TRUNCATE)
         connection.feed(self.theirs, 1, 3000)
         connection.heartbeat(3000)
@@ -365,9 +314,7 @@ class PolicyTests(ThreeFilesCase):
         self.assertEqual(divergence.at, 3000)
 
     def test_refused(self) -> None:
-        """
-        A repair that is refused keeps the state, says why, and is not tried in a loop.
-        """
+        """A repair that is refused keeps the state, says why, and is not tried in a loop."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         self.repairs[0][2].errback(Refused("truncate", "too much"))
         self.assertState("diverged")
@@ -381,18 +328,14 @@ class PolicyTests(ThreeFilesCase):
         self.assertEqual(self.follower.sync.reason, reason)
 
     def test_one_at_a_time(self) -> None:
-        """
-        While a repair runs there is no connection and no second one.
-        """
+        """While a repair runs there is no connection and no second one."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         self.follower.bad_record(Refused("x", "y"))
         self.assertIdleFor(100)
         self.assertEqual(len(self.repairs), 1)
 
     def test_bad_record_is_not_cut(self) -> None:
-        """
-        A bad record is dropped and fetched again; no policy is needed.
-        """
+        """A bad record is dropped and fetched again; no policy is needed."""
         mine = self.copied(self.theirs, 2 * SIZE)
         connection = self.begun(mine, policy=DivergencePolicy.REBOOTSTRAP)
         connection.feed(self.theirs, 1, 2 * SIZE)
@@ -402,9 +345,7 @@ class PolicyTests(ThreeFilesCase):
         self.assertEqual(self.repairs, [])
 
     def test_store_fails_while_repairing(self) -> None:
-        """
-        A store that cannot be opened again ends replication.
-        """
+        """A store that cannot be opened again ends replication."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         self.follower.sync.fail("cannot open")
         self.repairs[0][2].errback(Refused("x", "cannot open"))
@@ -412,9 +353,7 @@ class PolicyTests(ThreeFilesCase):
         self.assertIdleFor(100)
 
     def test_fsync_fails_while_repairing(self) -> None:
-        """
-        A failed fsync is final, even if the repair it happened in came to its end.
-        """
+        """A failed fsync is final, even if the repair it happened in came to its end."""
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         self.follower.sync.fail("fsync of x failed")
         self.mine = self.copied(self.theirs, 2200)

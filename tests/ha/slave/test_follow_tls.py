@@ -1,6 +1,4 @@
-"""
-A slave that is to speak TLS, and masters that do not.
-"""
+"""A slave that is to speak TLS, and masters that do not."""
 
 from __future__ import annotations
 
@@ -26,14 +24,10 @@ UNSURE = "connecting", "probing", "bootstrapping"
 
 
 class TlsTests(ThreeFilesCase):
-    """
-    A slave with C{haTlsEnable=true} whose log is the master's.
-    """
+    """A slave with C{haTlsEnable=true} whose log is the master's."""
 
     def setUp(self) -> None:
-        """
-        The master's client port answers what the test says.
-        """
+        """The master's client port answers what the test says."""
         super().setUp()
         self.answer: MasterBounds | None = None
         self.asked = 0
@@ -48,23 +42,18 @@ class TlsTests(ThreeFilesCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.lines.append)
 
     def warnings(self) -> list[str]:
-        """
-        What the slave warned of.
-        """
+        """What the slave warned of."""
         return [formatEvent(line) for line in self.lines if line["log_level"] is LogLevel.warn]
 
     def ask(self) -> Deferred[MasterBounds]:
-        """
-        The client port is asked.
-        """
+        """The client port is asked."""
         self.asked += 1
         if self.answer is None:
             return fail(ConnectionRefusedError())
         return succeed(self.answer)
 
     def bounds(self, run_id: str = "") -> MasterBounds:
-        """
-        Those of the master's log.
+        """Those of the master's log.
 
         @param run_id: That of a broker of ours.
         """
@@ -72,9 +61,7 @@ class TlsTests(ThreeFilesCase):
         return MasterBounds(0, self.theirs.end, 5, identity)
 
     def begin(self, mine: CommitLog | None = None, **more: Any) -> None:
-        """
-        Follow, with TLS over a connection that is played by hand.
-        """
+        """Follow, with TLS over a connection that is played by hand."""
         puppet = self.endpoint
         wrapped: Any = self.tls.wrap("10.0.0.1", puppet)
         self.endpoint = wrapped
@@ -83,15 +70,12 @@ class TlsTests(ThreeFilesCase):
         self.turn()
 
     def refused(self) -> dict[str, int]:
-        """
-        How often, by reason.
-        """
+        """How often, by reason."""
         found: dict[str, int] = self.follower.sync.status(0)["tlsRefusals"]
         return found
 
     def test_stock_master(self) -> None:
-        """
-        A master whose client port is a stock broker's hears nothing, and one warning names the
+        """A master whose client port is a stock broker's hears nothing, and one warning names the
         key.
         """
         self.answer = self.bounds()
@@ -106,9 +90,8 @@ class TlsTests(ThreeFilesCase):
         self.assertIn("haTlsEnable=true", warning)
 
     def test_stock_master_restarts(self) -> None:
-        """
-        Its HA port is open before its client port is, and hears nothing then either, whatever was
-        there when the slave asked last, and if the slave has only just started.
+        """Its HA port is open before its client port is, and hears nothing then either, whatever
+        was there when the slave asked last, and if the slave has only just started.
         """
         for before in (self.bounds(), self.bounds("a1"), None):
             self.answer = before
@@ -126,9 +109,7 @@ class TlsTests(ThreeFilesCase):
             self.stop()
 
     def test_moves(self) -> None:
-        """
-        Of a master at another place nothing is known before its client port has answered.
-        """
+        """Of a master at another place nothing is known before its client port has answered."""
         self.answer = self.bounds("a1")
         self.begin(bounds=self.ask)
         self.accept()
@@ -142,8 +123,8 @@ class TlsTests(ThreeFilesCase):
         self.accept(within=60)
 
     def test_ours(self) -> None:
-        """
-        A master of ours hears the beginning of a handshake; so does one that is not to be asked.
+        """A master of ours hears the beginning of a handshake; so does one that is not to be
+        asked.
         """
         self.answer = self.bounds("a1")
         for ask in (self.ask, None):
@@ -152,8 +133,7 @@ class TlsTests(ThreeFilesCase):
             self.stop()
 
     def test_closes(self) -> None:
-        """
-        A port of ours that speaks clear text closes: a line says with which key that does not
+        """A port of ours that speaks clear text closes: a line says with which key that does not
         fit, and the log is as it was.
         """
         self.begin()
@@ -164,8 +144,7 @@ class TlsTests(ThreeFilesCase):
         self.assertEqual((self.mine.end, self.repairs), (self.theirs.end, []))
 
     def test_stock_port_echoes(self) -> None:
-        """
-        A stock HA port sends frames from where it believes us, and neither is a handshake: its
+        """A stock HA port sends frames from where it believes us, and neither is a handshake: its
         silence says nothing of the logs.
         """
         mine = self.copied(self.theirs, sum(SIZES[:3]))

@@ -1,6 +1,4 @@
-"""
-What a slave does with the master's version of a place where the logs differ.
-"""
+"""What a slave does with the master's version of a place where the logs differ."""
 
 from __future__ import annotations
 
@@ -20,14 +18,10 @@ AT = 2500
 
 
 class VersionCase(ThreeFilesCase):
-    """
-    A slave one byte of whose log is not the master's, and which has its difference judged.
-    """
+    """A slave one byte of whose log is not the master's, and which has its difference judged."""
 
     def setUp(self) -> None:
-        """
-        Nothing is judged yet.
-        """
+        """Nothing is judged yet."""
         super().setUp()
         self.judging: list[tuple[CommitLog, int, bytes, Deferred[str]]] = []
         self.lines: list[str] = []
@@ -35,51 +29,37 @@ class VersionCase(ThreeFilesCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.note)
 
     def note(self, event: LogEvent) -> None:
-        """
-        Keep what the log says.
-        """
+        """Keep what the log says."""
         self.lines.append(formatEvent(event))
 
     def judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
-        """
-        Take long for it.
-        """
+        """Take long for it."""
         done: Deferred[str] = Deferred()
         self.judging.append((log, at, theirs, done))
         return done
 
     def differing(self, at: int = AT, **more: object) -> Connection:
-        """
-        Begin with a difference.
-        """
+        """Begin with a difference."""
         return self.begun(self.changed(self.theirs, at), judge=self.judge, **more)
 
     def judged(self) -> bytes:
-        """
-        What was given to be judged.
-        """
+        """What was given to be judged."""
         ((log, at, theirs, _),) = self.judging
         self.assertIs(log, self.mine)
         self.assertEqual(theirs, content(self.theirs, at, at + len(theirs)))
         return theirs
 
     def say(self, text: str) -> None:
-        """
-        Give the verdict.
-        """
+        """Give the verdict."""
         self.judging[-1][-1].callback(text)
         self.turn()
 
 
 class SeenTests(VersionCase):
-    """
-    What is taken of the master's.
-    """
+    """What is taken of the master's."""
 
     def test_record(self) -> None:
-        """
-        The state is named at once; the connection goes when the master's record is whole.
-        """
+        """The state is named at once; the connection goes when the master's record is whole."""
         connection = self.differing()
         for offset in range(1, 3900, 50):
             connection.send(encode_header(offset, 50) + content(self.theirs, offset, offset + 50))
@@ -95,18 +75,14 @@ class SeenTests(VersionCase):
         self.assertTrue(all(report <= AT for report in connection.reports()))
 
     def test_at_once(self) -> None:
-        """
-        Where one frame has all of it nothing is waited for.
-        """
+        """Where one frame has all of it nothing is waited for."""
         connection = self.differing()
         connection.send(encode_header(1, 3900) + content(self.theirs, 1, 3901))
         self.assertFalse(connection.open)
         self.judged()
 
     def test_master_pauses(self) -> None:
-        """
-        A master that has no more says so with a heartbeat.
-        """
+        """A master that has no more says so with a heartbeat."""
         at = self.theirs.end - 10
         connection = self.differing(at)
         connection.feed(self.theirs, 1)
@@ -117,9 +93,7 @@ class SeenTests(VersionCase):
         self.assertEqual(len(self.judged()), 10)
 
     def test_silent(self) -> None:
-        """
-        One that says nothing is not waited for.
-        """
+        """One that says nothing is not waited for."""
         connection = self.differing(self.theirs.end - 10)
         connection.feed(self.theirs, 1)
         self.passes(PATIENCE + 0.1, 0.1)
@@ -127,27 +101,21 @@ class SeenTests(VersionCase):
         self.judged()
 
     def test_closed(self) -> None:
-        """
-        One that leaves has given what it gave.
-        """
+        """One that leaves has given what it gave."""
         connection = self.differing(self.theirs.end - 10)
         connection.feed(self.theirs, 1)
         connection.close()
         self.judged()
 
     def test_end_of_file(self) -> None:
-        """
-        No record goes beyond its file.
-        """
+        """No record goes beyond its file."""
         connection = self.differing(SIZE - 20)
         connection.feed(self.theirs, 1)
         self.assertFalse(connection.open)
         self.assertEqual(len(self.judged()), 20)
 
     def test_others(self) -> None:
-        """
-        A frame that does not continue is a fault of its own, and so is what ends the node.
-        """
+        """A frame that does not continue is a fault of its own, and so is what ends the node."""
         connection = self.differing(self.theirs.end - 10)
         connection.feed(self.theirs, 1, self.theirs.end - 5)
         connection.send(encode_header(7, 3) + b"abc")
@@ -160,13 +128,10 @@ class SeenTests(VersionCase):
 
 
 class VerdictTests(VersionCase):
-    """
-    What becomes of the verdict.
-    """
+    """What becomes of the verdict."""
 
     def test_told_once(self) -> None:
-        """
-        It is added to the reason, with one line in the log; the same difference is not judged
+        """It is added to the reason, with one line in the log; the same difference is not judged
         again at each connection, and the state goes on to be told.
         """
         self.differing().feed(self.theirs, 1)
@@ -183,9 +148,7 @@ class VerdictTests(VersionCase):
         self.assertEqual(sum("only on ours" in line for line in self.lines), 1)
 
     def test_before_a_cut(self) -> None:
-        """
-        A policy is carried out when both versions were judged and kept, not before.
-        """
+        """A policy is carried out when both versions were judged and kept, not before."""
         self.differing(policy=DivergencePolicy.TRUNCATE).feed(self.theirs, 1)
         self.turn()
         self.assertEqual(self.repairs, [])
@@ -195,9 +158,7 @@ class VerdictTests(VersionCase):
         self.assertEqual((policy, divergence.at), (DivergencePolicy.TRUNCATE, AT))
 
     def test_not_judged(self) -> None:
-        """
-        Where that fails the state is the same, and the policy is carried out.
-        """
+        """Where that fails the state is the same, and the policy is carried out."""
         self.differing(policy=DivergencePolicy.TRUNCATE).feed(self.theirs, 1)
         self.judging[0][-1].errback(Failure(OSError("no disk")))
         self.turn()
@@ -206,9 +167,7 @@ class VerdictTests(VersionCase):
         self.flushLoggedErrors(OSError)
 
     def test_too_late(self) -> None:
-        """
-        A verdict on what is in sync again is dropped.
-        """
+        """A verdict on what is in sync again is dropped."""
         self.differing().feed(self.theirs, 1)
         self.mine.folder.at(AT).view[AT] ^= 0xFF
         connection = self.accept(within=31)
@@ -220,14 +179,10 @@ class VerdictTests(VersionCase):
 
 
 class DoubtTests(VersionCase):
-    """
-    What a slave does not serve.
-    """
+    """What a slave does not serve."""
 
     def test_from_the_difference_on(self) -> None:
-        """
-        From the moment of the difference on; nothing before, and nothing once it is in sync.
-        """
+        """From the moment of the difference on; nothing before, and nothing once it is in sync."""
         sync = self.follower_of(AT)
         self.assertEqual([bool(sync.doubt(end)) for end in (1, AT, AT + 1, 1 << 40)], [0, 0, 1, 1])
         self.assertTrue(sync.doubt(AT + 1).startswith(f"diverged: byte {AT} of "))
@@ -238,9 +193,7 @@ class DoubtTests(VersionCase):
         self.assertEqual(sync.doubt(1 << 40), "")
 
     def follower_of(self, at: int):  # type: ignore[no-untyped-def]
-        """
-        What is known when a byte differs.
-        """
+        """What is known when a byte differs."""
         connection = self.differing(at)
         sync = self.follower.sync
         self.assertEqual(sync.doubt(1 << 40), "")
@@ -248,9 +201,7 @@ class DoubtTests(VersionCase):
         return sync
 
     def test_bad_record(self) -> None:
-        """
-        A bad record of the master's says nothing against what is held.
-        """
+        """A bad record of the master's says nothing against what is held."""
         mine = self.copied(self.theirs, 2 * SIZE + 700)
         connection = self.in_sync(mine)
         connection.send(encode_header(mine.end, 200) + b"\xff" * 200)
@@ -258,9 +209,7 @@ class DoubtTests(VersionCase):
         self.assertEqual(self.follower.sync.doubt(1 << 40), "")
 
     def test_unknown(self) -> None:
-        """
-        Where it is not known since where, nothing is served.
-        """
+        """Where it is not known since where, nothing is served."""
         sync = self.follower_of(AT)
         sync.divergence = None
         self.assertTrue(sync.doubt(1).startswith("diverged: "))

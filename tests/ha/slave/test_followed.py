@@ -1,6 +1,4 @@
-"""
-What a slave remembers of the master that it followed, and what that decides.
-"""
+"""What a slave remembers of the master that it followed, and what that decides."""
 
 from __future__ import annotations
 
@@ -21,28 +19,20 @@ CLIENT = "10.0.0.6:10911"
 
 
 def bounds(epoch: int = 0, boot: int = 77, starts: tuple[EpochStart, ...] = ()) -> MasterBounds:
-    """
-    What a master's client port says.
-    """
+    """What a master's client port says."""
     return MasterBounds(0, 900, boot, BrokerIdentity(name="a", id=0, epoch=epoch, starts=starts))
 
 
 class FollowedCase(SynchronousTestCase):
-    """
-    A slave's store.
-    """
+    """A slave's store."""
 
     def setUp(self) -> None:
-        """
-        It has followed none.
-        """
+        """It has followed none."""
         self.root = Path(self.mktemp())
         self.masters = self.opened()
 
     def opened(self, trusted: str = "") -> FollowedMasters:
-        """
-        What a slave that starts knows.
-        """
+        """What a slave that starts knows."""
         epochs = MasterEpochs(self.root, now)
         epochs.load(1 << 40)
         masters = FollowedMasters(
@@ -54,27 +44,20 @@ class FollowedCase(SynchronousTestCase):
     def objection(
         self, at: int, end: int, address: str = OTHER, known: MasterBounds | None = None
     ) -> HeldForAnotherMaster | None:
-        """
-        Whether a cut is refused.
-        """
+        """Whether a cut is refused."""
         return self.masters.objection("truncate", at=at, end=end, address=address, bounds=known)
 
 
 class HeldTests(FollowedCase):
-    """
-    A slave that was proven to hold 500 bytes for a master of epoch 1.
-    """
+    """A slave that was proven to hold 500 bytes for a master of epoch 1."""
 
     def setUp(self) -> None:
-        """
-        It follows.
-        """
+        """It follows."""
         super().setUp()
         self.masters.proven(OURS, CLIENT, bounds(1), 500)
 
     def test_another(self) -> None:
-        """
-        What was held for it is not cut for another, and the error has both, with all numbers;
+        """What was held for it is not cut for another, and the error has both, with all numbers;
         after a restart too.
         """
         for _ in range(2):
@@ -87,47 +70,36 @@ class HeldTests(FollowedCase):
             self.masters = self.opened()
 
     def test_unknown(self) -> None:
-        """
-        Another that does not tell its epoch, as a stock one, is no higher one.
-        """
+        """Another that does not tell its epoch, as a stock one, is no higher one."""
         error = self.objection(452, 600)
         assert error is not None
         self.assertIn(f"{OTHER} (master epoch unknown)", str(error))
 
     def test_higher(self) -> None:
-        """
-        One with a higher epoch is believed: an operator has promoted it.
-        """
+        """One with a higher epoch is believed: an operator has promoted it."""
         self.assertIsNone(self.objection(452, 600, known=bounds(2)))
 
     def test_nothing_held(self) -> None:
-        """
-        A cut behind what is held, and any before a master was proven, is not refused.
-        """
+        """A cut behind what is held, and any before a master was proven, is not refused."""
         self.assertIsNone(self.objection(600, 600))
         self.masters.row = None
         self.assertIsNone(self.objection(0, 600))
 
     def test_itself(self) -> None:
-        """
-        The same master may want it, by its address or, where that changed, by its process: it
+        """The same master may want it, by its address or, where that changed, by its process: it
         lost the end of its log, which haDivergencePolicy decides.
         """
         self.assertIsNone(self.objection(452, 600, address=OURS))
         self.assertIsNone(self.objection(452, 600, known=bounds(1, boot=77)))
 
     def test_trusted(self) -> None:
-        """
-        The one that the operator names may.
-        """
+        """The one that the operator names may."""
         self.masters = self.opened(trusted=OTHER)
         self.assertIsNone(self.objection(452, 600))
         self.assertIsNotNone(self.objection(452, 600, address="10.0.0.7:10912"))
 
     def test_all_that_came(self) -> None:
-        """
-        All that the log grew by since is held too, until the store becomes a master's.
-        """
+        """All that the log grew by since is held too, until the store becomes a master's."""
         self.assertIsNotNone(self.objection(800, 900))
         end_following(self.root, 850)
         self.masters = self.opened()
@@ -137,9 +109,7 @@ class HeldTests(FollowedCase):
         self.assertIsNone(self.objection(850, 900))
 
     def test_successor(self) -> None:
-        """
-        Another that was proven to have all of it takes its place.
-        """
+        """Another that was proven to have all of it takes its place."""
         self.masters.proven(OTHER, "", bounds(1, boot=5), 700)
         self.assertIsNone(self.objection(452, 900))
         error = self.objection(452, 900, address=OURS)
@@ -148,30 +118,23 @@ class HeldTests(FollowedCase):
 
 
 class EpochTests(FollowedCase):
-    """
-    Epochs of masters that are proven.
-    """
+    """Epochs of masters that are proven."""
 
     def test_adopted(self) -> None:
-        """
-        A proven master's number and journal are this log's.
-        """
+        """A proven master's number and journal are this log's."""
         starts = (EpochStart(1, 100), EpochStart(3, 400))
         self.masters.proven(OURS, CLIENT, bounds(3, starts=starts), 500)
         self.assertEqual(EpochJournal.read(self.root), EpochJournal(number=3, starts=starts))
 
     def test_unknown(self) -> None:
-        """
-        One that does not tell changes nothing.
-        """
+        """One that does not tell changes nothing."""
         self.masters.proven(OURS, CLIENT, bounds(3), 500)
         self.masters.proven(OTHER, "", None, 500)
         self.assertEqual(self.masters.epochs.number, 3)
 
     def test_too_low(self) -> None:
-        """
-        A lower one is not followed, and the text has both; unless the operator names it: then its
-        number is taken.
+        """A lower one is not followed, and the text has both; unless the operator names it: then
+        its number is taken.
         """
         self.masters.proven(OURS, CLIENT, bounds(3), 500)
         text = self.masters.too_low(OTHER, 2)
@@ -185,8 +148,8 @@ class EpochTests(FollowedCase):
         self.assertEqual(EpochJournal.read(self.root).number, 2)
 
     def test_claim(self) -> None:
-        """
-        Others are told of a master that has an epoch and a client port, while it is the highest.
+        """Others are told of a master that has an epoch and a client port, while it is the
+        highest.
         """
         self.assertIsNone(self.masters.claim())
         self.masters.proven(OURS, CLIENT, bounds(0), 500)
@@ -205,14 +168,10 @@ class EpochTests(FollowedCase):
 
 
 class FileTests(FollowedCase):
-    """
-    C{rmqha/followed.json}.
-    """
+    """C{rmqha/followed.json}."""
 
     def test_written_when_it_changes(self) -> None:
-        """
-        A reconnect writes nothing; another process of the master does.
-        """
+        """A reconnect writes nothing; another process of the master does."""
         self.masters.proven(OURS, CLIENT, bounds(1), 500)
         before = path_of(self.root).stat().st_ino
         self.masters.proven(OURS, CLIENT, bounds(1), 900)
@@ -223,9 +182,7 @@ class FileTests(FollowedCase):
         self.assertEqual(found, evolve(self.masters.row, held=900))
 
     def test_nonsense(self) -> None:
-        """
-        A file that makes no sense is an error that is said, and no reason not to start.
-        """
+        """A file that makes no sense is an error that is said, and no reason not to start."""
         path_of(self.root).parent.mkdir(parents=True, exist_ok=True)
         for content in (b"{", b"{}", b'{"address": 5}', b'{"address":"a","client":""}'):
             path_of(self.root).write_bytes(content)
@@ -233,9 +190,7 @@ class FileTests(FollowedCase):
             self.assertIsNone(self.opened().row)
 
     def test_full_disk(self) -> None:
-        """
-        What cannot be written counts as long as this runs.
-        """
+        """What cannot be written counts as long as this runs."""
 
         def write(function: object, *args: object) -> Deferred[None]:
             return fail(DiskFull("followed.json", 5))

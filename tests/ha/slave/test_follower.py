@@ -1,6 +1,4 @@
-"""
-A follower's life, and what it says of itself.
-"""
+"""A follower's life, and what it says of itself."""
 
 from __future__ import annotations
 
@@ -18,13 +16,10 @@ from tests.support.scripted_master import PuppetEndpoint, frames
 
 
 class LifeTests(ThreeFilesCase):
-    """
-    Start, delays, stop.
-    """
+    """Start, delays, stop."""
 
     def test_another_master(self) -> None:
-        """
-        A master that is said to be elsewhere is followed there, from the whole probe on, as
+        """A master that is said to be elsewhere is followed there, from the whole probe on, as
         nothing was ever compared with it.
         """
         self.patch(probe, "PROBE_WINDOW", 500)
@@ -51,9 +46,7 @@ class LifeTests(ThreeFilesCase):
         self.assertEqual(self.follower.sync.status(0)["address"], "10.0.0.2:10912")
 
     def test_another_master_while_repairing(self) -> None:
-        """
-        The log is closed under a repair: the new master is called when it is over.
-        """
+        """The log is closed under a repair: the new master is called when it is over."""
         theirs = self.filled(*SIZES)
         self.follow(self.changed(theirs, 2500), policy=DivergencePolicy.TRUNCATE)
         self.accept().feed(theirs, 1)
@@ -68,9 +61,7 @@ class LifeTests(ThreeFilesCase):
         self.assertState("in-sync")
 
     def test_no_address(self) -> None:
-        """
-        Without a master's address a slave waits, and says for what.
-        """
+        """Without a master's address a slave waits, and says for what."""
         self.follow(self.log())
         self.stop()
         self.follower.endpoint = None
@@ -79,9 +70,7 @@ class LifeTests(ThreeFilesCase):
         self.assertIn("no master address: ", self.follower.sync.reason)
 
     def test_refused_connections(self) -> None:
-        """
-        Delays grow from 1 to 30 s, never outside, and the reason is told.
-        """
+        """Delays grow from 1 to 30 s, never outside, and the reason is told."""
         self.follow(self.log())
         delays = []
         for _ in range(12):
@@ -100,9 +89,7 @@ class LifeTests(ThreeFilesCase):
         self.assertGreater(len({round(delay, 2) for delay in delays[-5:]}), 1, "no jitter")
 
     def wait(self) -> float:
-        """
-        Seconds until the next attempt.
-        """
+        """Seconds until the next attempt."""
         waited = 0.0
         while not self.endpoint.waiting:
             self.clock.advance(0.05)
@@ -110,9 +97,7 @@ class LifeTests(ThreeFilesCase):
         return waited
 
     def test_accept_and_close(self) -> None:
-        """
-        A master that only accepts is asked ever more slowly.
-        """
+        """A master that only accepts is asked ever more slowly."""
         self.follow(self.log())
         delays = []
         for _ in range(5):
@@ -121,9 +106,7 @@ class LifeTests(ThreeFilesCase):
         self.assertGreater(delays[-1], 15)
 
     def test_verified_bytes_reset(self) -> None:
-        """
-        Verified bytes, and only they, make the delay short again.
-        """
+        """Verified bytes, and only they, make the delay short again."""
         mine = self.log()
         self.follow(mine)
         for _ in range(4):
@@ -139,9 +122,7 @@ class LifeTests(ThreeFilesCase):
         self.assertLess(self.wait(), 1.4)
 
     def test_stop_while_connecting(self) -> None:
-        """
-        An attempt is given up.
-        """
+        """An attempt is given up."""
         self.follow(self.log())
         self.turn()
         self.stop()
@@ -149,9 +130,7 @@ class LifeTests(ThreeFilesCase):
         self.assertState("stopped")
 
     def test_stop_while_waiting(self) -> None:
-        """
-        So is a delay.
-        """
+        """So is a delay."""
         self.follow(self.log())
         self.turn()
         self.endpoint.refuse()
@@ -159,9 +138,7 @@ class LifeTests(ThreeFilesCase):
         self.assertState("stopped")
 
     def test_stop_while_probing(self) -> None:
-        """
-        A connection is closed before the stop is over.
-        """
+        """A connection is closed before the stop is over."""
         connection = self.begun(self.copied(self.theirs))
         connection.feed(self.theirs, 1, 2000)
         stopped = self.follower.stopService()
@@ -172,9 +149,7 @@ class LifeTests(ThreeFilesCase):
         self.assertState("stopped")
 
     def test_stop_in_the_middle_of_a_frame(self) -> None:
-        """
-        What came of it leaves no trace.
-        """
+        """What came of it leaves no trace."""
         mine = self.copied(self.theirs, 2 * SIZE)
         connection = self.begun(mine)
         connection.feed(self.theirs, 1, 2 * SIZE)
@@ -186,16 +161,12 @@ class LifeTests(ThreeFilesCase):
         self.assertFalse(any(mine.folder.files[-1].view))
 
     def test_stop_between_questions(self) -> None:
-        """
-        Between two questions there is nothing to close.
-        """
+        """Between two questions there is nothing to close."""
         self.begun(self.copied(self.theirs)).close()
         self.stop()
 
     def test_stop_while_repairing(self) -> None:
-        """
-        The stop waits for the repair, which changes nothing any more.
-        """
+        """The stop waits for the repair, which changes nothing any more."""
         connection = self.begun(self.changed(self.theirs, 2500), policy=DivergencePolicy.TRUNCATE)
         connection.feed(self.theirs, 1)
         self.turn()
@@ -208,9 +179,7 @@ class LifeTests(ThreeFilesCase):
         self.assertIdleFor(40)
 
     def test_stop_before_the_repair(self) -> None:
-        """
-        A repair that has not begun does not begin.
-        """
+        """A repair that has not begun does not begin."""
         connection = self.begun(self.changed(self.theirs, 2500), policy=DivergencePolicy.TRUNCATE)
         connection.feed(self.theirs, 1)
         stopped = self.follower.stopService()
@@ -220,9 +189,7 @@ class LifeTests(ThreeFilesCase):
         self.assertState("stopped")
 
     def test_stop_after_a_refused_repair(self) -> None:
-        """
-        The delay before the next look is cancelled.
-        """
+        """The delay before the next look is cancelled."""
         connection = self.begun(self.changed(self.theirs, 2500), policy=DivergencePolicy.TRUNCATE)
         connection.feed(self.theirs, 1)
         self.turn()
@@ -230,17 +197,13 @@ class LifeTests(ThreeFilesCase):
         self.stop()
 
     def test_stop_twice(self) -> None:
-        """
-        A second stop is over at once.
-        """
+        """A second stop is over at once."""
         self.begun(self.log())
         self.stop()
         self.successResultOf(self.follower.stopService())
 
     def test_programming_errors_are_told(self) -> None:
-        """
-        A log that is not there is logged with its traceback, and tried again.
-        """
+        """A log that is not there is logged with its traceback, and tried again."""
         follower = self.follow(self.log())
         self.turn()
 
@@ -258,23 +221,17 @@ class LifeTests(ThreeFilesCase):
         self.accept(within=1.3)
 
     def test_no_unhandled_errors(self) -> None:
-        """
-        No Deferred is left with a failure.
-        """
+        """No Deferred is left with a failure."""
         self.test_refused_connections()
         gc.collect()
         self.assertEqual(self.flushLoggedErrors(), [])
 
 
 class StatusTests(ThreeFilesCase):
-    """
-    C{upstream} of C{/status}.
-    """
+    """C{upstream} of C{/status}."""
 
     def test_fields(self) -> None:
-        """
-        The names that are relied on, whatever the state.
-        """
+        """The names that are relied on, whatever the state."""
         self.follow(self.log())
         status = self.follower.sync.status(0)
         names = {"address", "state", "received", "lagBytes", "lagSeconds", "probes", "reconnects"}
@@ -284,9 +241,7 @@ class StatusTests(ThreeFilesCase):
         self.assertIsNone(status["lagSeconds"])
 
     def test_in_sync(self) -> None:
-        """
-        In sync there is no lag.
-        """
+        """In sync there is no lag."""
         self.in_sync(self.copied(self.theirs))
         status = self.follower.sync.status(1)
         self.assertEqual((status["lagBytes"], status["lagSeconds"]), (0, 0.0))
@@ -294,17 +249,13 @@ class StatusTests(ThreeFilesCase):
         self.assertEqual(status["probes"], 1)
 
     def test_behind(self) -> None:
-        """
-        Otherwise it is the age of the last record.
-        """
+        """Otherwise it is the age of the last record."""
         self.begun(self.log())
         status = self.follower.sync.status(1)
         self.assertGreater(status["lagSeconds"], 1e9)
 
     def test_states_change_once(self) -> None:
-        """
-        A whole life goes through each state once: none flickers.
-        """
+        """A whole life goes through each state once: none flickers."""
         seen = ["connecting"]
         mine = self.log()
         self.follow(mine)

@@ -1,6 +1,4 @@
-"""
-What a slave learns from its master's client port, and what it does with it.
-"""
+"""What a slave learns from its master's client port, and what it does with it."""
 
 from __future__ import annotations
 
@@ -48,30 +46,22 @@ RUNTIME = {
 
 
 def body(**more: object) -> bytes:
-    """
-    An answer's body; an entry that is C{None} is left out.
-    """
+    """An answer's body; an entry that is C{None} is left out."""
     table = {key: value for key, value in (RUNTIME | more).items() if value is not None}
     return json.dumps({"table": table}).encode()
 
 
 class ParseTests(SynchronousTestCase):
-    """
-    L{MasterBounds.of_runtime}.
-    """
+    """L{MasterBounds.of_runtime}."""
 
     def test_stock(self) -> None:
-        """
-        Numbers come as texts, among much else.
-        """
+        """Numbers come as texts, among much else."""
         self.assertEqual(
             MasterBounds.of_runtime(body()), MasterBounds(1048576, 7340032, 1700000000000)
         )
 
     def test_ours(self) -> None:
-        """
-        A broker of ours tells who it is; what makes no sense is named.
-        """
+        """A broker of ours tells who it is; what makes no sense is named."""
         told = {"brokerName": "broker-a", "brokerId": "0", "runId": "r"}
         told |= {"masterEpoch": "3", "epochStarts": "2-700,3-900"}
         self.assertEqual(
@@ -97,16 +87,12 @@ class ParseTests(SynchronousTestCase):
             self.assertEqual(error.key, key)
 
     def test_no_files(self) -> None:
-        """
-        A stock master without files says that its log begins at -1.
-        """
+        """A stock master without files says that its log begins at -1."""
         bounds = MasterBounds.of_runtime(body(commitLogMinOffset="-1", commitLogMaxOffset="0"))
         self.assertEqual((bounds.min_offset, bounds.max_offset), (0, 0))
 
     def test_bad(self) -> None:
-        """
-        What is missing or garbled is named, with what stands there.
-        """
+        """What is missing or garbled is named, with what stands there."""
         key = "commitLogMaxOffset"
         for wrong, shown in (
             (None, "missing"),
@@ -129,9 +115,7 @@ class ParseTests(SynchronousTestCase):
 
     @given(st.binary(max_size=60) | st.text(max_size=60).map(lambda text: body(bootTimestamp=text)))
     def test_any_bytes(self, text: bytes) -> None:
-        """
-        Whatever a port answers: bounds, or the one error.
-        """
+        """Whatever a port answers: bounds, or the one error."""
         try:
             MasterBounds.of_runtime(text)
         except RuntimeInfoInvalid as error:
@@ -139,9 +123,7 @@ class ParseTests(SynchronousTestCase):
 
 
 class FakeClient:
-    """
-    Answers as it is told.
-    """
+    """Answers as it is told."""
 
     def __init__(self, answer: Command) -> None:
         self.answer = answer
@@ -149,23 +131,17 @@ class FakeClient:
         self.said: list[dict[str, str]] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Answer at once.
-        """
+        """Answer at once."""
         self.asked.append((address, command.code, timeout))
         self.said.append(command.ext)
         return succeed(self.answer)
 
 
 class AskTests(SynchronousTestCase):
-    """
-    L{ask}.
-    """
+    """L{ask}."""
 
     def test_asks(self) -> None:
-        """
-        One request 28.
-        """
+        """One request 28."""
         client = FakeClient(Command(code=0, flag=1, body=body()))
         bounds = self.successResultOf(ask(client, "10.0.0.1:10911"))
         self.assertEqual(bounds.max_offset, 7340032)
@@ -173,9 +149,7 @@ class AskTests(SynchronousTestCase):
         self.assertEqual(client.said, [{}])
 
     def test_tells(self) -> None:
-        """
-        It tells of the master that is known, where there is one.
-        """
+        """It tells of the master that is known, where there is one."""
         client = FakeClient(Command(code=0, flag=1, body=body()))
         claim = EpochClaim(broker_name="a", master_epoch=2, master_addr="10.0.0.6:10911")
         self.successResultOf(ask(client, "10.0.0.1:10911", claim))
@@ -185,46 +159,34 @@ class AskTests(SynchronousTestCase):
         )
 
     def test_refused(self) -> None:
-        """
-        An answer that is no success tells what the broker says.
-        """
+        """An answer that is no success tells what the broker says."""
         client = FakeClient(Command(code=3, flag=1, remark=" request type 28 not supported"))
         error = self.failureResultOf(ask(client, "x:1"), RequestRefused).value
         self.assertIn("28 not supported", str(error))
 
 
 class PortTests(SynchronousTestCase):
-    """
-    L{MasterClientPort}: what is known, and how long it is asked.
-    """
+    """L{MasterClientPort}: what is known, and how long it is asked."""
 
     def setUp(self) -> None:
-        """
-        A port whose answers are given by hand.
-        """
+        """A port whose answers are given by hand."""
         self.clock = Clock()
         self.questions: list[Deferred[MasterBounds]] = []
         self.port = MasterClientPort(self.question, self.clock, "10.0.0.1:10912")
 
     def question(self) -> Deferred[MasterBounds]:
-        """
-        Somebody asks.
-        """
+        """Somebody asks."""
         self.questions.append(Deferred())
         return self.questions[-1]
 
     def reach(self, boot: int = 5) -> None:
-        """
-        Look, and be answered.
-        """
+        """Look, and be answered."""
         looked = self.port.look()
         self.questions[-1].callback(MasterBounds(0, 10, boot))
         self.successResultOf(looked)
 
     def test_answer(self) -> None:
-        """
-        The bounds are those of the last question.
-        """
+        """The bounds are those of the last question."""
         self.assertEqual(self.port.state, "not asked yet")
         self.reach()
         self.assertEqual(self.port.bounds, MasterBounds(0, 10, 5))
@@ -233,9 +195,7 @@ class PortTests(SynchronousTestCase):
         self.assertIsNone(self.port.bounds)
 
     def test_never_reached(self) -> None:
-        """
-        A port that never answered is asked once, and the reason is kept and logged.
-        """
+        """A port that never answered is asked once, and the reason is kept and logged."""
         for times in (1, 2):
             looked = self.port.look()
             self.questions[-1].errback(ConnectionRefusedError("nobody there"))
@@ -246,9 +206,7 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_patience(self) -> None:
-        """
-        A port that answered before is asked again: its master may be coming back.
-        """
+        """A port that answered before is asked again: its master may be coming back."""
         self.reach()
         looked = self.port.look()
         while not self.clock.seconds() > PATIENCE / 2:
@@ -260,9 +218,7 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(self.port.bounds, MasterBounds(0, 7, 6))
 
     def test_patience_ends(self) -> None:
-        """
-        Not for ever, nor for the next question.
-        """
+        """Not for ever, nor for the next question."""
         self.reach()
         looked = self.port.look()
         while not looked.called:
@@ -275,17 +231,13 @@ class PortTests(SynchronousTestCase):
         self.successResultOf(looked)
 
     def test_boots(self) -> None:
-        """
-        A master's new process is noticed, and the one before it remembered.
-        """
+        """A master's new process is noticed, and the one before it remembered."""
         for boot, before in ((5, None), (5, None), (9, 5), (9, 5)):
             self.reach(boot)
             self.assertEqual((self.port.boot_timestamp, self.port.boot_before), (boot, before))
 
     def test_cancelled(self) -> None:
-        """
-        Nothing is left of a question that is given up.
-        """
+        """Nothing is left of a question that is given up."""
         looked = self.port.look()
         looked.cancel()
         self.failureResultOf(looked)
@@ -293,41 +245,29 @@ class PortTests(SynchronousTestCase):
 
 
 class Hearing(Protocol):
-    """
-    Keeps what happens.
-    """
+    """Keeps what happens."""
 
     def __init__(self) -> None:
         self.events: list[object] = []
 
     def connectionMade(self) -> None:
-        """
-        It begins.
-        """
+        """It begins."""
         self.events.append("made")
 
     def dataReceived(self, data: bytes) -> None:
-        """
-        Bytes.
-        """
+        """Bytes."""
         self.events.append(data)
 
     def connectionLost(self, reason: object = None) -> None:
-        """
-        It is over.
-        """
+        """It is over."""
         self.events.append("lost")
 
 
 class AskedFirstTests(SynchronousTestCase):
-    """
-    L{BoundsFirst}: nothing is said before the answer.
-    """
+    """L{BoundsFirst}: nothing is said before the answer."""
 
     def setUp(self) -> None:
-        """
-        A connection on which something is being asked.
-        """
+        """A connection on which something is being asked."""
         self.clock = Clock()
         self.inner = PuppetEndpoint(self.clock)
         self.asked: Deferred[None] = Deferred()
@@ -338,9 +278,7 @@ class AskedFirstTests(SynchronousTestCase):
         )
 
     def test_begins_with_the_answer(self) -> None:
-        """
-        The protocol is made when the answer is there, and hears everything then.
-        """
+        """The protocol is made when the answer is there, and hears everything then."""
         connection = self.inner.accept()
         self.assertNoResult(self.result)
         self.assertEqual(self.hearing.events, [])
@@ -351,9 +289,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.assertEqual(self.hearing.events, ["made", b"abc", "lost"])
 
     def test_lost_while_asking(self) -> None:
-        """
-        A connection that is lost meanwhile was no connection, and nobody is asked on.
-        """
+        """A connection that is lost meanwhile was no connection, and nobody is asked on."""
         cancelled: list[object] = []
         self.asked.addErrback(lambda failure: cancelled.append(failure) or failure)
         self.inner.accept().close()
@@ -362,9 +298,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.assertEqual(self.hearing.events, [])
 
     def test_speaks_unasked(self) -> None:
-        """
-        Bytes before our first word end it.
-        """
+        """Bytes before our first word end it."""
         connection = self.inner.accept()
         connection.send(b"HTTP/1.1 400")
         self.assertFalse(connection.open)
@@ -372,9 +306,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.failureResultOf(self.result)
 
     def test_given_up(self) -> None:
-        """
-        Whoever gives up closes the connection.
-        """
+        """Whoever gives up closes the connection."""
         connection = self.inner.accept()
         self.result.cancel()
         self.failureResultOf(self.result)
@@ -383,17 +315,14 @@ class AskedFirstTests(SynchronousTestCase):
         self.assertEqual(self.hearing.events, [])
 
     def test_no_connection(self) -> None:
-        """
-        Nobody is asked without one.
-        """
+        """Nobody is asked without one."""
         self.inner.refuse()
         self.failureResultOf(self.result, ConnectionRefusedError)
         self.assertFalse(self.asked.called)
 
 
 class StockMaster:
-    """
-    A master that plays by a stock broker's rules, with their holes: a first report is
+    """A master that plays by a stock broker's rules, with their holes: a first report is
     believed, and what is believed is never forgotten.
 
     @ivar end: Where its log ends.
@@ -412,16 +341,13 @@ class StockMaster:
         self.boot = 1
 
     def bounds(self) -> Deferred[MasterBounds]:
-        """
-        Its answer to request 28.
-        """
+        """Its answer to request 28."""
         if not self.reachable:
             return fail(ConnectionRefusedError())
         return succeed(MasterBounds(self.oldest, self.end, self.boot))
 
     def answer(self) -> int:
-        """
-        Serve the slave's next connection to its end, or until all is sent.
+        """Serve the slave's next connection to its end, or until all is sent.
 
         @return: Its first report.
         """
@@ -439,41 +365,29 @@ class StockMaster:
 
 
 class BehindStock(FollowerCase):
-    """
-    A slave of a L{StockMaster}.
-    """
+    """A slave of a L{StockMaster}."""
 
     def setUp(self) -> None:
-        """
-        A master's log of three files and a bit.
-        """
+        """A master's log of three files and a bit."""
         super().setUp()
         self.theirs = self.filled(*SIZES)
         self.master = StockMaster(self, self.theirs)
 
     def follow_it(self, mine: CommitLog, **more: object) -> None:
-        """
-        Follow it, asking.
-        """
+        """Follow it, asking."""
         self.follow(mine, bounds=self.master.bounds, **more)
 
     def assertState(self, state: str) -> None:
-        """
-        The state, and that the master was never told more than it has.
-        """
+        """The state, and that the master was never told more than it has."""
         super().assertState(state)
         self.assertLessEqual(self.master.acked, self.master.end)
 
     def starts(self) -> list[int]:
-        """
-        Where the master's records start.
-        """
+        """Where the master's records start."""
         return self.record_starts(self.theirs)
 
     def record_starts(self, log: CommitLog) -> list[int]:
-        """
-        Where a log's records and blanks start.
-        """
+        """Where a log's records and blanks start."""
         found, at = [], log.min_offset
         while at < log.end:
             size = int.from_bytes(bytes(log.read(at, 4)), "big")
@@ -483,20 +397,15 @@ class BehindStock(FollowerCase):
 
 
 class LostTailTests(BehindStock):
-    """
-    A stock master that lost its log's tail: more of it than a slave compares blindly.
-    """
+    """A stock master that lost its log's tail: more of it than a slave compares blindly."""
 
     def setUp(self) -> None:
-        """
-        Make the window small, as the log is.
-        """
+        """Make the window small, as the log is."""
         super().setUp()
         self.patch(probe, "PROBE_WINDOW", 500)
 
     def test_wherever_it_ends(self) -> None:
-        """
-        Wherever it ends, our reports never exceed that, and we are ahead, after one
+        """Wherever it ends, our reports never exceed that, and we are ahead, after one
         question, with both ends named.
         """
         mine = self.copied(self.theirs)
@@ -514,8 +423,7 @@ class LostTailTests(BehindStock):
                 self.stop()
 
     def test_blind(self) -> None:
-        """
-        What remains of a stock master's hole: one that lost more than that and cannot be
+        """What remains of a stock master's hole: one that lost more than that and cannot be
         asked is told too much.
         """
         self.master.end, self.master.reachable = self.starts()[2], False
@@ -524,9 +432,7 @@ class LostTailTests(BehindStock):
         self.assertGreater(self.master.acked, self.master.end)
 
     def test_empty(self) -> None:
-        """
-        One that lost everything is not followed into that.
-        """
+        """One that lost everything is not followed into that."""
         for policy in DivergencePolicy:
             self.master.end = self.master.acked = 0
             self.follow_it(self.copied(self.theirs), policy=policy)
@@ -537,9 +443,7 @@ class LostTailTests(BehindStock):
             self.stop()
 
     def test_below_our_log(self) -> None:
-        """
-        One that ends before our log begins is asked for nothing of ours.
-        """
+        """One that ends before our log begins is asked for nothing of ours."""
         mine = self.copied(self.theirs, start=2 * SIZE)
         self.master.end = self.starts()[2]
         self.follow_it(mine)
@@ -548,9 +452,7 @@ class LostTailTests(BehindStock):
         self.assertIsNotNone(self.follower.sync.divergence)
 
     def test_regrown(self) -> None:
-        """
-        One that has gone on since is found out at the byte where it lost its tail.
-        """
+        """One that has gone on since is found out at the byte where it lost its tail."""
         mine = self.copied(self.theirs)
         lost = self.starts()[-1]
         other = self.copied(self.theirs, lost)
@@ -565,9 +467,7 @@ class LostTailTests(BehindStock):
         self.assertLessEqual(self.master.acked, divergence.at)
 
     def test_shrinks_while_we_search(self) -> None:
-        """
-        A search that rests on an end that is gone begins anew.
-        """
+        """A search that rests on an end that is gone begins anew."""
         mine = self.copied(self.theirs)
         self.follow_it(mine)
         self.passes(0)
@@ -580,9 +480,7 @@ class LostTailTests(BehindStock):
         self.assertEqual(self.follower.sync.status(0)["masterBootTimestamp"], 2)
 
     def test_restarts_while_it_is_asked(self) -> None:
-        """
-        A master that comes back opens its HA port first; the slave waits for the other.
-        """
+        """A master that comes back opens its HA port first; the slave waits for the other."""
         mine = self.copied(self.theirs)
         self.follow_it(mine)
         self.master.answer()
@@ -597,9 +495,7 @@ class LostTailTests(BehindStock):
         self.assertLess(connection.reports()[0], self.master.end)
 
     def test_mended(self) -> None:
-        """
-        With C{truncate} the cut is exactly where it ends, and then they are equal.
-        """
+        """With C{truncate} the cut is exactly where it ends, and then they are equal."""
         mine = self.copied(self.theirs)
         self.master.end = end = self.starts()[-3]
         self.follow_it(mine, policy=DivergencePolicy.TRUNCATE)
@@ -616,14 +512,10 @@ class LostTailTests(BehindStock):
 
 
 class ToldTests(BehindStock):
-    """
-    What else a master that tells its bounds makes easier.
-    """
+    """What else a master that tells its bounds makes easier."""
 
     def test_in_sync(self) -> None:
-        """
-        A master that has what we have, or more, is followed as ever.
-        """
+        """A master that has what we have, or more, is followed as ever."""
         for end in (self.starts()[-1], self.theirs.end):
             self.follow_it(self.copied(self.theirs, end))
             self.master.answer()
@@ -632,9 +524,7 @@ class ToldTests(BehindStock):
             self.stop()
 
     def test_below_min(self) -> None:
-        """
-        A master whose log begins behind our end is not asked at all.
-        """
+        """A master whose log begins behind our end is not asked at all."""
         mine = self.copied(self.theirs, SIZE + 700)
         self.master.oldest = 2 * SIZE
         self.follow_it(mine)
@@ -645,34 +535,26 @@ class ToldTests(BehindStock):
         self.assertIdleFor(29)
 
     def refused(self) -> None:
-        """
-        The next connection is made and left without a word.
-        """
+        """The next connection is made and left without a word."""
         self.assertEqual(self.accept(within=1).reports(), [])
         self.turn()
 
     def test_below_min_starts_over(self) -> None:
-        """
-        An unfinished copy starts over by itself.
-        """
+        """An unfinished copy starts over by itself."""
         self.master.oldest = 2 * SIZE
         self.follow_it(self.copied(self.theirs, SIZE + 700), is_bootstrapping=True)
         self.refused()
         self.assertIs(self.repairs[0][0], DivergencePolicy.REBOOTSTRAP)
 
     def test_begins_where_we_end(self) -> None:
-        """
-        One whose log begins exactly where ours ends has nothing to compare.
-        """
+        """One whose log begins exactly where ours ends has nothing to compare."""
         self.master.oldest = 2 * SIZE
         self.follow_it(self.copied(self.theirs, 2 * SIZE))
         self.refused()
         self.assertState("unproven")
 
     def test_begins_where_we_end_and_is_trusted(self) -> None:
-        """
-        It is followed if that is allowed.
-        """
+        """It is followed if that is allowed."""
         self.master.oldest = 2 * SIZE
         self.follow_it(self.copied(self.theirs, 2 * SIZE), accept_unproven=True)
         self.refused()
@@ -680,18 +562,14 @@ class ToldTests(BehindStock):
         self.assertState("in-sync")
 
     def test_only_our_last_file_left(self) -> None:
-        """
-        A master that still has our last file is asked there, with the first question.
-        """
+        """A master that still has our last file is asked there, with the first question."""
         self.master.oldest = SIZE
         self.follow_it(self.copied(self.theirs, SIZE + 700))
         self.assertEqual(self.master.answer(), SIZE)
         self.assertState("in-sync")
 
     def test_copy_under_load(self) -> None:
-        """
-        A first copy is whole when it has what the master had, though more never stops coming.
-        """
+        """A first copy is whole when it has what the master had, though more never stops coming."""
         # Frames that are full and no more: none says that the master ends there.
         half, more = SIZE + 2 * BATCH, SIZE + 3 * BATCH
         self.master.end = max(start for start in self.starts() if start <= more)
@@ -706,9 +584,7 @@ class ToldTests(BehindStock):
         super().assertState("catching-up")
 
     def test_empty_slave(self) -> None:
-        """
-        An empty slave that is answered from the last file knows where to go.
-        """
+        """An empty slave that is answered from the last file knows where to go."""
         for oldest in (0, SIZE, 2 * SIZE):
             self.master.oldest = oldest
             self.follow_it(self.log())
@@ -719,9 +595,7 @@ class ToldTests(BehindStock):
             self.stop()
 
     def test_empty_slave_of_one_file(self) -> None:
-        """
-        When the answer starts at 0 that was all.
-        """
+        """When the answer starts at 0 that was all."""
         self.master.end = self.starts()[2]
         self.follow_it(self.log())
         self.assertEqual(self.master.answer(), 0)
@@ -729,14 +603,10 @@ class ToldTests(BehindStock):
 
 
 class UnprovenTests(BehindStock):
-    """
-    C{haAcceptUnproven} and a master that is idle.
-    """
+    """C{haAcceptUnproven} and a master that is idle."""
 
     def trusted(self, bounds: bool) -> None:
-        """
-        Follow unproven a master that answers nothing, until it is trusted.
-        """
+        """Follow unproven a master that answers nothing, until it is trusted."""
         mine = self.copied(self.theirs)
         if bounds:
             self.follow_it(mine, accept_unproven=True)
@@ -752,9 +622,7 @@ class UnprovenTests(BehindStock):
         self.passes(6)
 
     def goes_on(self) -> None:
-        """
-        The first write is taken, and the word about trust is gone.
-        """
+        """The first write is taken, and the word about trust is gone."""
         end = self.theirs.end
         self.theirs.put([encoded(700)], [0], STORED)
         self.connection.feed(self.theirs, end)
@@ -764,27 +632,21 @@ class UnprovenTests(BehindStock):
         self.assertEqual(content(self.mine), content(self.theirs))
 
     def test_told(self) -> None:
-        """
-        One that says it ends where we end is in sync, as far as we are told.
-        """
+        """One that says it ends where we end is in sync, as far as we are told."""
         self.trusted(True)
         super().assertState("in-sync")
         self.assertIn("following unproven", self.follower.sync.reason)
         self.goes_on()
 
     def test_blind(self) -> None:
-        """
-        One whose end nobody knows is being caught up with.
-        """
+        """One whose end nobody knows is being caught up with."""
         self.trusted(False)
         super().assertState("catching-up")
         self.assertIn(f"waiting for the master's byte {self.mine.end}", self.follower.sync.reason)
         self.goes_on()
 
     def test_never_above_its_end(self) -> None:
-        """
-        Trust does not go as far as to report more than the master has.
-        """
+        """Trust does not go as far as to report more than the master has."""
         self.master.end = self.starts()[3]
         mine = self.changed(self.theirs, 1)
         self.follow_it(mine, accept_unproven=True)
@@ -795,9 +657,7 @@ class UnprovenTests(BehindStock):
         self.assertTrue(self.follower.sync.state.is_stop, self.follower.sync.state)
 
     def test_unflushed_tail(self) -> None:
-        """
-        Nor does it overlook a tail that is not on our disk yet: with it we are ahead.
-        """
+        """Nor does it overlook a tail that is not on our disk yet: with it we are ahead."""
         log = self.filled(700, 900)
         log.now_flushed(700)
         search = Search(HASettings(accept_unproven=True), reportable=flushed)
@@ -809,14 +669,10 @@ class UnprovenTests(BehindStock):
 
 
 class StatusTests(BehindStock):
-    """
-    What C{/status} says of the client port.
-    """
+    """What C{/status} says of the client port."""
 
     def test_states(self) -> None:
-        """
-        Reachable, why not, or off.
-        """
+        """Reachable, why not, or off."""
         self.follow_it(self.copied(self.theirs))
         self.assertEqual(self.follower.sync.status(0)["clientPort"], "not asked yet")
         self.master.answer()

@@ -1,6 +1,4 @@
-"""
-Records that are damaged on the master's disk: copied as they are, loudly, once nothing waits.
-"""
+"""Records that are damaged on the master's disk: copied as they are, loudly, once nothing waits."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ PLACE, RECORD, LENGTH = 1000, 700, 1500
 
 
 class DamageCase(ThreeFilesCase):
-    """
-    A master with a damaged record, and an empty slave.
-    """
+    """A master with a damaged record, and an empty slave."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -33,24 +29,18 @@ class DamageCase(ThreeFilesCase):
         self.spoil(PLACE)
 
     def spoil(self, place: int, bit: int = 1) -> None:
-        """
-        Flip a bit on the master's disk.
-        """
+        """Flip a bit on the master's disk."""
         self.theirs.folder.at(place).view[place % SIZE] ^= bit
 
     def empty(self, **more: Any) -> CommitLog:
-        """
-        Follow with an empty log.
-        """
+        """Follow with an empty log."""
         mine = self.log()
         self.follow(mine, **more)
         self.follower.sync.copied = self.kept.append
         return mine
 
     def fed(self, within: float = 0.0) -> Connection:
-        """
-        The next connection gets all the master has, as far as the slave listens.
-        """
+        """The next connection gets all the master has, as far as the slave listens."""
         connection = self.accept(within)
         asked = connection.reports()[0]
         connection.feed(self.theirs, asked)
@@ -58,9 +48,7 @@ class DamageCase(ThreeFilesCase):
         return connection
 
     def assert_before_it(self, mine: CommitLog) -> None:
-        """
-        The slave has what lies before the damaged record, has reported no more, and says why.
-        """
+        """The slave has what lies before the damaged record, has reported no more, and says why."""
         self.assertState("diverged")
         self.assertEqual((mine.end, mine.confirmed), (RECORD, RECORD))
         self.assertIn(f"bad record: no valid record at byte {RECORD}: body crc", self.reason)
@@ -73,8 +61,8 @@ class DamageCase(ThreeFilesCase):
 
 class CopyTests(DamageCase):
     def test_copied(self) -> None:
-        """
-        An empty slave gets everything, the damaged record byte for byte, and says which that is.
+        """An empty slave gets everything, the damaged record byte for byte, and says which that
+        is.
         """
         mine = self.empty()
         self.fed()
@@ -91,8 +79,7 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def test_never_reported_before(self) -> None:
-        """
-        For as long as a write may wait for the record, it is not reported as held, however often
+        """For as long as a write may wait for the record, it is not reported as held, however often
         it comes.
         """
         mine = self.empty(slave_timeout=5.0)
@@ -111,8 +98,8 @@ class CopyTests(DamageCase):
         self.assertGreaterEqual(self.clock.seconds() - began, 10)
 
     def test_old_by_the_masters_word(self) -> None:
-        """
-        What the master has told long before the slave came to it is old: the second try copies.
+        """What the master has told long before the slave came to it is old: the second try
+        copies.
         """
         bounds = MasterBounds(0, self.theirs.end, 1)
         mine = self.empty(bounds=lambda: succeed(bounds))
@@ -128,9 +115,7 @@ class CopyTests(DamageCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_damaged_on_the_way(self) -> None:
-        """
-        What comes otherwise the next time is not the master's log: only what stays is copied.
-        """
+        """What comes otherwise the next time is not the master's log: only what stays is copied."""
         mine = self.empty()
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
@@ -144,9 +129,7 @@ class CopyTests(DamageCase):
         self.assertEqual(len(mine.copied), 0)
 
     def test_many(self) -> None:
-        """
-        Several damaged records are copied one after the other.
-        """
+        """Several damaged records are copied one after the other."""
         for place in (3500, 5000, 9000):
             self.spoil(place)
         mine = self.empty()
@@ -158,9 +141,7 @@ class CopyTests(DamageCase):
         self.assertEqual(content(mine), content(self.theirs))
 
     def test_too_many(self) -> None:
-        """
-        A master with ever more of them has a broken disk: the slave stops.
-        """
+        """A master with ever more of them has a broken disk: the slave stops."""
         self.patch(master_damage, "MOST", 1)
         self.spoil(5000)
         self.empty()
@@ -172,9 +153,7 @@ class CopyTests(DamageCase):
         self.assertIn("1 damaged records of this master were copied, and no more", self.reason)
 
     def test_stop(self) -> None:
-        """
-        With C{haBadRecordPolicy=stop} the slave stops before it.
-        """
+        """With C{haBadRecordPolicy=stop} the slave stops before it."""
         mine = self.empty(bad_record=BadRecordPolicy.STOP)
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
@@ -185,9 +164,7 @@ class CopyTests(DamageCase):
             self.clock.advance(1)
 
     def test_broken_structure(self) -> None:
-        """
-        Where the next record cannot be found from there, nothing is copied.
-        """
+        """Where the next record cannot be found from there, nothing is copied."""
         for place in (RECORD + 2, RECORD + 5, RECORD + 30, RECORD + 84):
             with self.subTest(place=place):
                 self.setUp()
@@ -205,9 +182,7 @@ class CopyTests(DamageCase):
                 self.stop()
 
     def test_another_master(self) -> None:
-        """
-        What one master has told says nothing of another.
-        """
+        """What one master has told says nothing of another."""
         mine = self.empty()
         damage = self.follower.sync.damage
         damage.told(self.theirs.end)
@@ -217,9 +192,7 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.end, 0)
 
     def test_after_a_write(self) -> None:
-        """
-        A record behind the damaged one is reported only when it is checked itself.
-        """
+        """A record behind the damaged one is reported only when it is checked itself."""
         mine = self.empty()
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
@@ -236,9 +209,7 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def test_unverified(self) -> None:
-        """
-        With C{haVerifyBeforeAck=false} dispatch finds it, and the same rules hold.
-        """
+        """With C{haVerifyBeforeAck=false} dispatch finds it, and the same rules hold."""
         mine = self.empty(verify_before_ack=False)
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
@@ -255,9 +226,7 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def failed_check(self, log: CommitLog) -> Any:
-        """
-        What dispatch finds.
-        """
+        """What dispatch finds."""
         try:
             log.verify()
         except Exception as error:
@@ -266,14 +235,10 @@ class CopyTests(DamageCase):
 
 
 class KeptTests(DamageCase):
-    """
-    The table, and who believes it.
-    """
+    """The table, and who believes it."""
 
     def test_round_trip(self) -> None:
-        """
-        It is read as it was written; an empty one leaves no file.
-        """
+        """It is read as it was written; an empty one leaves no file."""
         mine = self.empty()
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
@@ -291,9 +256,7 @@ class KeptTests(DamageCase):
         self.assertFalse(again.keep_within(0, 1))
 
     def test_unreadable(self) -> None:
-        """
-        One that cannot be read lets nothing pass.
-        """
+        """One that cannot be read lets nothing pass."""
         root = self.folder()
         (root / "rmqha").mkdir()
         for text in ("", "{", '{"records":[{"offset":1}]}', '{"records":7}'):

@@ -1,6 +1,4 @@
-"""
-Questions, as values.
-"""
+"""Questions, as values."""
 
 from __future__ import annotations
 
@@ -25,18 +23,14 @@ def overlap(
     size: int = GIB,
     bounds: MasterBounds | None = None,
 ) -> OverlapSearch:
-    """
-    A search of a slave with such a log.
-    """
+    """A search of a slave with such a log."""
     return OverlapSearch.of(
         min_offset, end, size, batch=batch, proven_before=proven, durable=durable, bounds=bounds
     )
 
 
 def reports(search: OverlapSearch) -> list[int]:
-    """
-    All that a search asks before its survey, if nothing is answered.
-    """
+    """All that a search asks before its survey, if nothing is answered."""
     asked = []
     while search.question().ask is not ProbeKind.SURVEY:
         asked.append(search.question().report)
@@ -46,65 +40,48 @@ def reports(search: OverlapSearch) -> list[int]:
 
 
 class OverlapTests(SynchronousTestCase):
-    """
-    L{OverlapSearch}: low first, and only down.
-    """
+    """L{OverlapSearch}: low first, and only down."""
 
     def test_starts_with_the_last_file(self) -> None:
-        """
-        The first time, all of the last file is compared if it is more than the window.
-        """
+        """The first time, all of the last file is compared if it is more than the window."""
         search = overlap(0, 3 * GIB + 500_000_001)
         self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, 3 * GIB))
 
     def test_starts_with_the_window(self) -> None:
-        """
-        At least the window is compared, even over the last file's start.
-        """
+        """At least the window is compared, even over the last file's start."""
         end = 3 * GIB + 5_000_001
         search = overlap(0, end)
         self.assertEqual(search.question().report, end - PROBE_WINDOW)
 
     def test_window_alone_when_proven(self) -> None:
-        """
-        Once compared, only the window is compared again.
-        """
+        """Once compared, only the window is compared again."""
         end = 3 * GIB + 500_000_001
         self.assertEqual(overlap(0, end, proven=True).question().report, end - PROBE_WINDOW - 1)
 
     def test_never_asks_for_zero(self) -> None:
-        """
-        0 means something else, so a short log is asked for from 1 on.
-        """
+        """0 means something else, so a short log is asked for from 1 on."""
         self.assertEqual(overlap(0, 5000).question(), Probe(ProbeKind.OVERLAP, 1))
 
     def test_keeps_to_its_own_log(self) -> None:
-        """
-        Nothing below our own min is asked for.
-        """
+        """Nothing below our own min is asked for."""
         search = overlap(2 * GIB, 2 * GIB + 999)
         self.assertEqual(search.question().report, 2 * GIB)
 
     def test_no_multiple_of_a_frame(self) -> None:
-        """
-        The window ends in a shorter frame, which tells the master's end.
-        """
+        """The window ends in a shorter frame, which tells the master's end."""
         end = GIB - 4096
         start = overlap(0, end, proven=True).question().report
         self.assertEqual((end - PROBE_WINDOW) - start, 1)
         self.assertNotEqual((end - start) % BATCH, 0)
 
     def test_nothing_above_the_durable_end(self) -> None:
-        """
-        A slave that acknowledges what is on its disk asks for nothing above that.
-        """
+        """A slave that acknowledges what is on its disk asks for nothing above that."""
         end = 3 * GIB
         search = overlap(0, end, proven=True, durable=end - 2 * PROBE_WINDOW)
         self.assertLessEqual(search.question().report, end - 2 * PROBE_WINDOW)
 
     def test_last_file_once(self) -> None:
-        """
-        When the master turns out to go on behind our end, our last file is asked for
+        """When the master turns out to go on behind our end, our last file is asked for
         once, and then there is only the survey.
         """
         search = overlap(0, 10 * GIB + 5)
@@ -116,9 +93,7 @@ class OverlapTests(SynchronousTestCase):
         self.assertFalse(search.try_last_file())
 
     def test_lower_and_lower(self) -> None:
-        """
-        Each step is four times as far back; then the min; then a survey; then no more.
-        """
+        """Each step is four times as far back; then the min; then a survey; then no more."""
         end = 10 * GIB + 1
         search = overlap(GIB, end, proven=True)
         asked = [search.question().report]
@@ -140,9 +115,7 @@ class OverlapTests(SynchronousTestCase):
         st.booleans(),
     )
     def test_only_down(self, minimum: int, size: int, batch: int, proven: bool) -> None:
-        """
-        Whatever the log: questions fall, stay inside it, and end.
-        """
+        """Whatever the log: questions fall, stay inside it, and end."""
         end = minimum + size
         search = overlap(minimum, end, batch=batch, proven=proven)
         last = end + 1
@@ -159,14 +132,10 @@ class OverlapTests(SynchronousTestCase):
 
 
 class ToldTests(SynchronousTestCase):
-    """
-    L{OverlapSearch} when the master has told where its log begins and ends.
-    """
+    """L{OverlapSearch} when the master has told where its log begins and ends."""
 
     def test_not_above_its_end(self) -> None:
-        """
-        A master that lost its tail is asked below its own end, with a whole window.
-        """
+        """A master that lost its tail is asked below its own end, with a whole window."""
         end, theirs = 3 * GIB, GIB + 300_000_000
         search = overlap(0, end, proven=True, bounds=MasterBounds(0, theirs, 1))
         self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, theirs - PROBE_WINDOW - 1))
@@ -174,33 +143,25 @@ class ToldTests(SynchronousTestCase):
         self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, GIB))
 
     def test_same_as_without(self) -> None:
-        """
-        A master that has more than we is asked where it would be asked blindly.
-        """
+        """A master that has more than we is asked where it would be asked blindly."""
         end = 3 * GIB + 500_000_001
         blind = overlap(0, end).question()
         self.assertEqual(overlap(0, end, bounds=MasterBounds(0, 9 * GIB, 1)).question(), blind)
 
     def test_not_below_its_first_byte(self) -> None:
-        """
-        What it has deleted is not asked for.
-        """
+        """What it has deleted is not asked for."""
         search = overlap(0, 10 * GIB + 5, bounds=MasterBounds(10 * GIB, 12 * GIB, 1))
         self.assertEqual(reports(search), [10 * GIB])
 
     def test_empty_master(self) -> None:
-        """
-        One that has nothing is only surveyed.
-        """
+        """One that has nothing is only surveyed."""
         search = overlap(0, 5000, bounds=MasterBounds(0, 0, 1))
         self.assertEqual(search.question(), Probe(ProbeKind.SURVEY, 0))
         self.assertFalse(search.lower())
         self.assertFalse(search.try_last_file())
 
     def test_begun_anew(self) -> None:
-        """
-        A search goes on only while what it rests on is still true.
-        """
+        """A search goes on only while what it rests on is still true."""
         search = overlap(0, 5000, bounds=MasterBounds(0, 4000, 1))
         self.assertTrue(search.fits(5000, None))
         self.assertTrue(search.fits(5000, MasterBounds(0, 9000, 1)))
@@ -229,8 +190,7 @@ class ToldTests(SynchronousTestCase):
         proven: bool,
         durable: int | None,
     ) -> None:
-        """
-        Whatever both logs are: no question is above either end, all that both may have
+        """Whatever both logs are: no question is above either end, all that both may have
         is asked in the end, and the first question has a window of it.
         """
         end, their_end = minimum + size, their_min + their_size
@@ -256,13 +216,10 @@ class ToldTests(SynchronousTestCase):
 
 
 class StartTests(SynchronousTestCase):
-    """
-    L{StartSearch}: where does the master's log begin?
-    """
+    """L{StartSearch}: where does the master's log begin?"""
 
     def search(self, unit: int, minimum: int, last: int) -> tuple[int, list[int]]:
-        """
-        Ask a master that has everything from C{minimum} on.
+        """Ask a master that has everything from C{minimum} on.
 
         @return: Where the search ended, and what was asked.
         """
@@ -283,21 +240,15 @@ class StartTests(SynchronousTestCase):
         raise AssertionError(f"no end: {asked}")
 
     def test_whole(self) -> None:
-        """
-        A master that has everything is found out with one question.
-        """
+        """A master that has everything is found out with one question."""
         self.assertEqual(self.search(GIB, 0, 7 * GIB), (1, [1]))
 
     def test_only_the_last(self) -> None:
-        """
-        One that has only what it sent is asked for that.
-        """
+        """One that has only what it sent is asked for that."""
         self.assertEqual(self.search(GIB, GIB, GIB), (GIB, [1, GIB]))
 
     def test_told(self) -> None:
-        """
-        A master that tells where its log begins is asked there at once.
-        """
+        """A master that tells where its log begins is asked there at once."""
         for minimum in (0, 1, 3 * GIB, 7 * GIB):
             search = StartSearch(GIB)
             search.told(minimum)
@@ -309,8 +260,7 @@ class StartTests(SynchronousTestCase):
             self.assertTrue(search.settled)
 
     def test_told_wrongly(self) -> None:
-        """
-        Who is silent where it said its log begins is not believed a second time, nor is
+        """Who is silent where it said its log begins is not believed a second time, nor is
         one that says it begins behind what it sent.
         """
         search = StartSearch(GIB)
@@ -324,9 +274,7 @@ class StartTests(SynchronousTestCase):
 
     @given(st.integers(0, 500), st.integers(0, 500))
     def test_binary(self, first: int, more: int) -> None:
-        """
-        The first file is found in about log2 of the files' number.
-        """
+        """The first file is found in about log2 of the files' number."""
         found, asked = self.search(4096, first * 4096, (first + more + 1) * 4096)
         self.assertEqual(found, first * 4096 or 1)
         self.assertLessEqual(len(asked), 13)

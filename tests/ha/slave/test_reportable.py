@@ -1,6 +1,4 @@
-"""
-How much of its log a slave says that it holds.
-"""
+"""How much of its log a slave says that it holds."""
 
 from __future__ import annotations
 
@@ -12,15 +10,12 @@ from tests.support.logs import STORED, LogTestCase, encoded
 
 class ReportableTests(LogTestCase):
     def setUp(self) -> None:
-        """
-        A log that grows.
-        """
+        """A log that grows."""
         self.clock = Clock()
         self.held = self.log(file_size=1 << 20)
 
     def grow(self, *, flushed: bool = True) -> int:
-        """
-        One record more.
+        """One record more.
 
         @return: The log's end.
         """
@@ -30,17 +25,13 @@ class ReportableTests(LogTestCase):
         return self.held.end
 
     def test_at_once(self) -> None:
-        """
-        A slave reports what it has accepted, or what is on its disk.
-        """
+        """A slave reports what it has accepted, or what is on its disk."""
         first = self.grow()
         end = self.grow(flushed=False)
         self.assertEqual((accepted(self.held), flushed(self.held)), (end, first))
 
     def test_late(self) -> None:
-        """
-        What has been held for so long is reported, and nothing that came since.
-        """
+        """What has been held for so long is reported, and nothing that came since."""
         late = ReportLate(self.clock, 10.0)
         ends = []
         for second in range(30):
@@ -52,9 +43,7 @@ class ReportableTests(LogTestCase):
         self.assertEqual(late(self.held), ends[-1])
 
     def test_rarely_asked(self) -> None:
-        """
-        What nobody looked at when it came counts from when somebody did.
-        """
+        """What nobody looked at when it came counts from when somebody did."""
         late = ReportLate(self.clock, 10.0)
         end = self.grow()
         self.clock.advance(60.0)
@@ -63,9 +52,7 @@ class ReportableTests(LogTestCase):
         self.assertEqual(late(self.held), end)
 
     def test_asked_often(self) -> None:
-        """
-        Each report asks: what is remembered stays little, and is never too much.
-        """
+        """Each report asks: what is remembered stays little, and is never too much."""
         late = ReportLate(self.clock, 3.0)
         ends = {}
         for step in range(1000):
@@ -77,9 +64,7 @@ class ReportableTests(LogTestCase):
         self.assertGreater(told, ends[1000 - 450])
 
     def test_on_the_disk(self) -> None:
-        """
-        What is not on the disk has not settled, however old it is.
-        """
+        """What is not on the disk has not settled, however old it is."""
         late = ReportLate(self.clock, 10.0, settled=7)
         self.grow(flushed=False)
         late(self.held)

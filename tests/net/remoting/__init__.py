@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.net.remoting}.
-"""
+"""Tests of L{rmqha.net.remoting}."""

@@ -1,6 +1,4 @@
-"""
-Both ends of remoting connections, without sockets.
-"""
+"""Both ends of remoting connections, without sockets."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from rmqha.wire.remoting.frame import FrameDecoder, encode
 
 @define
 class Peer:
-    """
-    A connection whose other side is the test.
-    """
+    """A connection whose other side is the test."""
 
     limits: ConnectionLimits = field(factory=ConnectionLimits)
     close_on_timeout: bool = False
@@ -38,47 +34,35 @@ class Peer:
         self.connection.makeConnection(self.transport)
 
     def send(self, *commands: Command) -> None:
-        """
-        Let commands arrive together.
-        """
+        """Let commands arrive together."""
         self.connection.dataReceived(b"".join(map(encode, commands)))
 
     def sent(self) -> list[Command]:
-        """
-        What our side sent since the last time.
-        """
+        """What our side sent since the last time."""
         data = self.transport.value()
         self.transport.clear()
         return self._decoder.receive(data)
 
     @property
     def aborted(self) -> bool:
-        """
-        Whether our side closed without a word.
-        """
+        """Whether our side closed without a word."""
         return bool(self.transport.disconnected)
 
 
 @define
 class PuppetEndpoint:
-    """
-    An endpoint whose connections the test makes, or fails.
-    """
+    """An endpoint whose connections the test makes, or fails."""
 
     tries: list[tuple[IProtocolFactory, Deferred[RemotingProtocol]]] = field(factory=list)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[RemotingProtocol]:
-        """
-        Wait for the test.
-        """
+        """Wait for the test."""
         connecting: Deferred[RemotingProtocol] = Deferred()
         self.tries.append((factory, connecting))
         return connecting
 
     def accept(self, number: int = -1) -> StringTransport:
-        """
-        Make a connection.
-        """
+        """Make a connection."""
         factory, connecting = self.tries[number]
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
         assert isinstance(protocol, RemotingProtocol)

@@ -1,6 +1,4 @@
-"""
-Who changed what.
-"""
+"""Who changed what."""
 
 from __future__ import annotations
 
@@ -17,37 +15,27 @@ from rmqha.wire.remoting.command import Command
 
 
 class Peer:
-    """
-    Who asks.
-    """
+    """Who asks."""
 
     address = "10.0.0.7:40000"
 
 
 class AuditTests(SynchronousTestCase):
-    """
-    L{audited}.
-    """
+    """L{audited}."""
 
     def setUp(self) -> None:
-        """
-        Keep the lines.
-        """
+        """Keep the lines."""
         self.lines: list[str] = []
         globalLogPublisher.addObserver(self.note)
         self.addCleanup(globalLogPublisher.removeObserver, self.note)
 
     def note(self, event: LogEvent) -> None:
-        """
-        Keep what is said by the audit.
-        """
+        """Keep what is said by the audit."""
         if event.get("log_namespace") == "rmqha.audit":
             self.lines.append(formatEvent(event))
 
     def ask(self, outcome: Any, body: bytes = b"", *, with_body: bool = False, **ext: str) -> Any:
-        """
-        Ask to delete a topic.
-        """
+        """Ask to delete a topic."""
 
         def handler(connection: Any, command: Command) -> Any:
             if isinstance(outcome, Exception):
@@ -59,9 +47,7 @@ class AuditTests(SynchronousTestCase):
         return audited(handler, with_body=with_body)(peer, command)
 
     def test_done(self) -> None:
-        """
-        A change that was made is told with who asked for it and what it was.
-        """
+        """A change that was made is told with who asked for it and what it was."""
         self.ask(None, topic="T", cluster="C")
         self.assertEqual(
             self.lines,
@@ -69,9 +55,7 @@ class AuditTests(SynchronousTestCase):
         )
 
     def test_signed(self) -> None:
-        """
-        Who signed is told, and nothing by which somebody else could.
-        """
+        """Who signed is told, and nothing by which somebody else could."""
         self.ask(
             None,
             AccessKey="ops",
@@ -83,9 +67,7 @@ class AuditTests(SynchronousTestCase):
         self.assertIn("DELETE_TOPIC_IN_BROKER AccessKey=ops topic=T: done", self.lines[0])
 
     def test_refused(self) -> None:
-        """
-        So is one that was refused, or failed, and it is refused all the same.
-        """
+        """So is one that was refused, or failed, and it is refused all the same."""
         self.assertRaises(RequestRefused, self.ask, RequestRefused(16, "you may not"))
         self.assertRaises(ValueError, self.ask, ValueError("a bug"))
         self.ask(Command(code=1, remark="no such topic"))
@@ -99,9 +81,7 @@ class AuditTests(SynchronousTestCase):
         )
 
     def test_later(self) -> None:
-        """
-        What takes a while is told when it is over.
-        """
+        """What takes a while is told when it is over."""
         answer: Deferred[Any] = Deferred()
         later = self.ask(answer)
         self.assertEqual(self.lines, [])
@@ -110,8 +90,8 @@ class AuditTests(SynchronousTestCase):
         self.assertEqual(len(self.lines), 1)
 
     def test_text(self) -> None:
-        """
-        A configuration is told as it is, anything else by its size; however long, in one line.
+        """A configuration is told as it is, anything else by its size; however long, in one
+        line.
         """
         self.ask(None, b"a=1\nb=2", with_body=True)
         self.ask(None, b"secret")

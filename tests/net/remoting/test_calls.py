@@ -1,6 +1,4 @@
-"""
-What the requests to a port came to.
-"""
+"""What the requests to a port came to."""
 
 from __future__ import annotations
 
@@ -18,22 +16,16 @@ from rmqha.wire.remoting.command import Command
 
 
 class Peer:
-    """
-    As much of a connection as a registry asks for.
-    """
+    """As much of a connection as a registry asks for."""
 
     host = "10.0.0.9"
 
 
 class CallsTests(SynchronousTestCase):
-    """
-    How long requests took.
-    """
+    """How long requests took."""
 
     def setUp(self) -> None:
-        """
-        A registry whose handler does what the test says, after some time.
-        """
+        """A registry whose handler does what the test says, after some time."""
         self.clock = Clock()
         self.registry = Registry(seconds=self.clock.seconds)
         self.outcome: Any = None
@@ -41,32 +33,24 @@ class CallsTests(SynchronousTestCase):
             self.registry.register(code, self.handle)
 
     def handle(self, connection: Any, command: Command) -> Any:
-        """
-        The handler.
-        """
+        """The handler."""
         self.clock.advance(0.002)
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def ask(self, code: int) -> Any:
-        """
-        Serve a request.
-        """
+        """Serve a request."""
         peer: Any = Peer()
         return self.registry.serve(peer, Command.request(RequestCode(code)))
 
     def took(self) -> dict[Any, tuple[int, float]]:
-        """
-        How many of each kind, and how long.
-        """
+        """How many of each kind, and how long."""
         took = self.registry.calls.took
         return {kind: (each.up_to(())[-1], round(each.total, 6)) for kind, each in took.items()}
 
     def test_at_once(self) -> None:
-        """
-        An answer that is given at once is counted by its code, and so is a refusal.
-        """
+        """An answer that is given at once is counted by its code, and so is a refusal."""
         self.ask(RequestCode.SEND_MESSAGE)
         self.outcome = RequestRefused(ResponseCode.TOPIC_NOT_EXIST)
         self.assertRaises(RequestRefused, self.ask, RequestCode.SEND_MESSAGE)
@@ -78,9 +62,7 @@ class CallsTests(SynchronousTestCase):
         )
 
     def test_later(self) -> None:
-        """
-        An answer that comes later counts when it comes; a pull that is held is told apart.
-        """
+        """An answer that comes later counts when it comes; a pull that is held is told apart."""
         for code in (RequestCode.SEND_MESSAGE, RequestCode.PULL_MESSAGE):
             self.outcome = Deferred()
             answer = self.ask(code)
@@ -90,9 +72,7 @@ class CallsTests(SynchronousTestCase):
         self.assertEqual(self.took(), {(10, 0, False): (1, 1.002), (11, 0, True): (1, 1.002)})
 
     def test_gone(self) -> None:
-        """
-        What a client did not wait for is no latency.
-        """
+        """What a client did not wait for is no latency."""
         self.outcome = Deferred()
         answer = self.ask(RequestCode.PULL_MESSAGE)
         answer.cancel()
@@ -101,14 +81,10 @@ class CallsTests(SynchronousTestCase):
 
 
 class RefusedRequestsTests(SynchronousTestCase):
-    """
-    Requests that nothing serves.
-    """
+    """Requests that nothing serves."""
 
     def test_rows(self) -> None:
-        """
-        They are told by code and client, the commonest first, by name where there is one.
-        """
+        """They are told by code and client, the commonest first, by name where there is one."""
         refused = RefusedRequests()
         for code, host in ((9999, "a"), (11, "b"), (11, "b")):
             refused.add(code, host)
@@ -121,9 +97,7 @@ class RefusedRequestsTests(SynchronousTestCase):
         )
 
     def test_bounded(self) -> None:
-        """
-        Whoever sends all codes there are from everywhere costs no memory.
-        """
+        """Whoever sends all codes there are from everywhere costs no memory."""
         refused = RefusedRequests()
         for n in range(3 * MOST_REFUSED):
             refused.add(100_000 + n, f"10.0.{n // 256}.{n % 256}")

@@ -1,6 +1,4 @@
-"""
-One connection an address, made when it is needed.
-"""
+"""One connection an address, made when it is needed."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ A, B = "10.0.0.1:10911", "10.0.0.2:10911"
 
 
 class PoolTests(SynchronousTestCase):
-    """
-    A client and endpoints the test works by hand.
-    """
+    """A client and endpoints the test works by hand."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -37,20 +33,15 @@ class PoolTests(SynchronousTestCase):
         )
 
     def at(self, address: str) -> PuppetEndpoint:
-        """
-        The endpoint of an address.
-        """
+        """The endpoint of an address."""
         return self.endpoints[split_address(address)]
 
     def ask(self, address: str, timeout: float = 3.0) -> Deferred[Command]:
-        """
-        Ask something.
-        """
+        """Ask something."""
         return self.client.request(address, Command(code=105), timeout)
 
     def answer(self, transport: StringTransport) -> int:
-        """
-        Answer all that was asked over a connection.
+        """Answer all that was asked over a connection.
 
         @return: How much it was.
         """
@@ -63,9 +54,7 @@ class PoolTests(SynchronousTestCase):
         return len(requests)
 
     def deliver(self, transport: StringTransport, command: Command) -> None:
-        """
-        Let a command arrive.
-        """
+        """Let a command arrive."""
         for connection in self.client.connections.live:
             if connection.transport is transport:
                 connection.dataReceived(encode(command))
@@ -73,9 +62,7 @@ class PoolTests(SynchronousTestCase):
         self.fail("no such connection")
 
     def test_one_attempt(self) -> None:
-        """
-        Requests made while a connection is made share it, and so do later ones.
-        """
+        """Requests made while a connection is made share it, and so do later ones."""
         first, second = self.ask(A), self.ask(A)
         transport = self.at(A).accept()
         third = self.ask(A)
@@ -85,9 +72,7 @@ class PoolTests(SynchronousTestCase):
             self.successResultOf(answered)
 
     def test_addresses(self) -> None:
-        """
-        Each address has a connection of its own.
-        """
+        """Each address has a connection of its own."""
         answers = [self.ask(A), self.ask(B)]
         for address in (A, B):
             self.assertEqual(self.answer(self.at(address).accept()), 1)
@@ -95,8 +80,8 @@ class PoolTests(SynchronousTestCase):
             self.successResultOf(answered)
 
     def test_refused(self) -> None:
-        """
-        All who wait for a connection that cannot be made are told why; the next one tries again.
+        """All who wait for a connection that cannot be made are told why; the next one tries
+        again.
         """
         answers = [self.ask(A), self.ask(A)]
         self.at(A).tries[0][1].errback(Failure(ConnectionRefusedError()))
@@ -108,8 +93,8 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(again)
 
     def test_timeout_covers_connecting(self) -> None:
-        """
-        A request's time begins before there is a connection, and does not begin again with it.
+        """A request's time begins before there is a connection, and does not begin again with
+        it.
         """
         impatient, patient = self.ask(A, 1.0), self.ask(A, 3.0)
         self.clock.advance(1.0)
@@ -122,9 +107,7 @@ class PoolTests(SynchronousTestCase):
         self.failureResultOf(patient, RemotingTimeout)
 
     def test_cancel(self) -> None:
-        """
-        One who gives up while connecting takes nothing from the others.
-        """
+        """One who gives up while connecting takes nothing from the others."""
         gone, waiting = self.ask(A), self.ask(A)
         gone.cancel()
         self.failureResultOf(gone)
@@ -132,9 +115,7 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(waiting)
 
     def test_lost(self) -> None:
-        """
-        A lost connection fails what waits on it; the next request makes a new one.
-        """
+        """A lost connection fails what waits on it; the next request makes a new one."""
         answered = self.ask(A)
         self.at(A).accept()
         (connection,) = self.client.connections.live
@@ -146,9 +127,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(len(self.at(A).tries), 2)
 
     def test_idle(self) -> None:
-        """
-        A connection nobody uses is closed after 120 s, and no timer is left behind.
-        """
+        """A connection nobody uses is closed after 120 s, and no timer is left behind."""
         answered = self.ask(A)
         transport = self.at(A).accept()
         self.answer(transport)
@@ -160,9 +139,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_oneway(self) -> None:
-        """
-        A one-way request goes out over the same connection, and waits for nothing.
-        """
+        """A one-way request goes out over the same connection, and waits for nothing."""
         told = self.client.oneway(A, Command(code=40))
         transport = self.at(A).accept()
         self.successResultOf(told)
@@ -171,9 +148,7 @@ class PoolTests(SynchronousTestCase):
         self.assertTrue(request.is_oneway)
 
     def test_asked_back(self) -> None:
-        """
-        What a broker asks its client is answered by the client's registry.
-        """
+        """What a broker asks its client is answered by the client's registry."""
         self.registry.register(40, lambda connection, command: command.answer(remark="here"))
         self.client.connect(A)
         transport = self.at(A).accept()
@@ -182,9 +157,7 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual((answer.opaque, answer.remark), (77, "here"))
 
     def test_close(self) -> None:
-        """
-        Closing ends connections and attempts, and all that waits; nothing begins after it.
-        """
+        """Closing ends connections and attempts, and all that waits; nothing begins after it."""
         waiting = self.ask(A)
         transport = self.at(A).accept()
         connecting = self.ask(B)
@@ -201,22 +174,16 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_no_address(self) -> None:
-        """
-        What is no address is nowhere.
-        """
+        """What is no address is nowhere."""
         for address in ("", "localhost", "localhost:", ":1", "h:0", "h:65536", "h:1x", "h:-1"):
             self.failureResultOf(self.ask(address), RemotingUnreachable)
 
 
 class AddressTests(SynchronousTestCase):
-    """
-    C{host:port}.
-    """
+    """C{host:port}."""
 
     def test_split(self) -> None:
-        """
-        Names, IPv4 and IPv6.
-        """
+        """Names, IPv4 and IPv6."""
         for text, expected in (
             ("broker-a:10911", ("broker-a", 10911)),
             (" 10.0.0.1:9876", ("10.0.0.1", 9876)),
@@ -225,9 +192,7 @@ class AddressTests(SynchronousTestCase):
             self.assertEqual(split_address(text), expected)
 
     def test_connects(self) -> None:
-        """
-        An address of numbers is called without asking a resolver, for three seconds at most.
-        """
+        """An address of numbers is called without asking a resolver, for three seconds at most."""
         reactor = MemoryReactorClock()
         endpoints = tcp_endpoints(reactor)
         for host in ("10.0.0.1", "::1"):

@@ -1,6 +1,4 @@
-"""
-One connection, in both directions.
-"""
+"""One connection, in both directions."""
 
 from __future__ import annotations
 
@@ -32,16 +30,12 @@ ECHO, LATER, REFUSE, FIELD, BREAK, NOTHING, VIEWS = range(100, 107)
 
 
 def echo(connection: RemotingProtocol, command: Command) -> Command:
-    """
-    Answer with the body.
-    """
+    """Answer with the body."""
     return command.answer(body=command.body)
 
 
 class AnsweringTests(SynchronousTestCase):
-    """
-    Requests of the peer.
-    """
+    """Requests of the peer."""
 
     def setUp(self) -> None:
         self.later: list[Deferred[Answer]] = []
@@ -56,34 +50,24 @@ class AnsweringTests(SynchronousTestCase):
         register(VIEWS, self.views)
 
     def wait(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """
-        Answer when the test says so.
-        """
+        """Answer when the test says so."""
         self.later.append(Deferred())
         return self.later[-1]
 
     def refuse(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        A handler's own code.
-        """
+        """A handler's own code."""
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "no topic T")
 
     def invalid(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        A header that lacks a field.
-        """
+        """A header that lacks a field."""
         raise HeaderFieldInvalid("Pull", "queueId", None, "a number")
 
     def views(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        A body of several pieces.
-        """
+        """A body of several pieces."""
         return Scattered(command.answer(), [memoryview(b"abc"), memoryview(b""), memoryview(b"de")])
 
     def ask(self, code: int, **more: object) -> Command:
-        """
-        One request, one answer.
-        """
+        """One request, one answer."""
         self.peer.send(Command(code=code, opaque=9, **more))  # type: ignore[arg-type]
         (answer,) = self.peer.sent()
         self.assertTrue(answer.is_response)
@@ -91,35 +75,27 @@ class AnsweringTests(SynchronousTestCase):
         return answer
 
     def test_answers(self) -> None:
-        """
-        An answer has the request's number and kind of header.
-        """
+        """An answer has the request's number and kind of header."""
         for kind in SerializeType:
             answer = self.ask(ECHO, body=b"hello", serialize=kind)
             self.assertEqual((answer.code, answer.body, answer.serialize), (0, b"hello", kind))
 
     def test_nothing_to_say(self) -> None:
-        """
-        A handler without an answer has succeeded, and who asked is told.
-        """
+        """A handler without an answer has succeeded, and who asked is told."""
         self.assertEqual(self.ask(NOTHING).code, 0)
 
     def test_views(self) -> None:
-        """
-        A body in pieces arrives whole, as one view does.
-        """
+        """A body in pieces arrives whole, as one view does."""
         self.assertEqual(self.ask(VIEWS).body, b"abcde")
 
     def test_unknown(self) -> None:
-        """
-        A code nobody handles is named in the answer, in the field's words.
-        """
+        """A code nobody handles is named in the answer, in the field's words."""
         answer = self.ask(31_000)
         self.assertEqual((answer.code, answer.remark), (3, " request type 31000 not supported"))
 
     def test_errors(self) -> None:
-        """
-        A refusal has its own code; other errors have code 1 and a text, and leave the connection.
+        """A refusal has its own code; other errors have code 1 and a text, and leave the
+        connection.
         """
         for code, expected in (
             (REFUSE, (17, "no topic T")),
@@ -132,26 +108,20 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual(self.ask(ECHO).code, 0)
 
     def test_errors_are_logged_at_a_bounded_rate(self) -> None:
-        """
-        A peer that breaks a handler a hundred times makes one traceback a second.
-        """
+        """A peer that breaks a handler a hundred times makes one traceback a second."""
         self.peer.send(*(Command(code=BREAK) for _ in range(100)))
         self.assertEqual(len(self.peer.sent()), 100)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_late_error(self) -> None:
-        """
-        A handler that fails later is answered for as one that fails at once.
-        """
+        """A handler that fails later is answered for as one that fails at once."""
         self.peer.send(Command(code=LATER, opaque=1))
         self.later[0].errback(RequestRefused(2, "busy"))
         self.peer.clock.advance(0)
         self.assertEqual([answer.code for answer in self.peer.sent()], [2])
 
     def test_answer_is_no_frame(self) -> None:
-        """
-        An answer nobody would take becomes an error that can be told.
-        """
+        """An answer nobody would take becomes an error that can be told."""
         huge = memoryview(bytes(17 << 20))
         self.peer.registry.register(
             200, lambda connection, command: Scattered(command.answer(), [huge])
@@ -159,9 +129,7 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual(self.ask(200).code, 1)
 
     def test_oneway(self) -> None:
-        """
-        A one-way request is never answered: not by its handler, an error or an unknown code.
-        """
+        """A one-way request is never answered: not by its handler, an error or an unknown code."""
         for code in (ECHO, REFUSE, FIELD, NOTHING, 31_000):
             self.peer.send(Command(code=code, flag=2))
         self.peer.send(Command(code=LATER, flag=2))
@@ -170,16 +138,12 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual(self.peer.sent(), [])
 
     def test_order(self) -> None:
-        """
-        A request that waits holds nobody up.
-        """
+        """A request that waits holds nobody up."""
         self.peer.send(Command(code=LATER, opaque=1), Command(code=ECHO, opaque=2))
         self.assertEqual([answer.opaque for answer in self.peer.sent()], [2])
 
     def test_together(self) -> None:
-        """
-        Answers of one turn leave in one write, those to what came together and late ones.
-        """
+        """Answers of one turn leave in one write, those to what came together and late ones."""
         writes: list[bytes] = []
         self.patch(self.peer.transport, "write", writes.append)
         self.peer.send(*(Command(code=ECHO, opaque=number) for number in range(64)))
@@ -192,9 +156,7 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual(len(writes), 2)
 
     def test_gone(self) -> None:
-        """
-        What a handler still waits for is cancelled when who asked is gone.
-        """
+        """What a handler still waits for is cancelled when who asked is gone."""
         cancelled: list[object] = []
         self.peer.registry.register(201, lambda *_: Deferred(cancelled.append))
         self.peer.send(Command(code=201), Command(code=LATER))
@@ -207,9 +169,7 @@ class AnsweringTests(SynchronousTestCase):
         self.assertEqual(self.peer.clock.getDelayedCalls(), [])
 
     def test_too_many(self) -> None:
-        """
-        Above the limit of requests in progress the system says that it is busy.
-        """
+        """Above the limit of requests in progress the system says that it is busy."""
         peer = Peer(ConnectionLimits(requests=2), registry=self.peer.registry)
         peer.send(*(Command(code=LATER, opaque=number) for number in range(3)))
         (answer,) = peer.sent()
@@ -232,9 +192,7 @@ class AnsweringTests(SynchronousTestCase):
     def test_any_chunking(
         self, requests: list[tuple[bytes, SerializeType]], cuts: list[int]
     ) -> None:
-        """
-        However the requests are cut on their way, each gets its answer.
-        """
+        """However the requests are cut on their way, each gets its answer."""
         peer = Peer()
         peer.registry.register(ECHO, lambda c, command: succeed(echo(c, command)))
         stream = b"".join(
@@ -252,26 +210,20 @@ class AnsweringTests(SynchronousTestCase):
 
 
 class AskingTests(SynchronousTestCase):
-    """
-    Requests of ours.
-    """
+    """Requests of ours."""
 
     def setUp(self) -> None:
         self.peer = Peer()
 
     def ask(self, timeout: float = 3.0) -> tuple[Deferred[Command], Command]:
-        """
-        Ask, and see what was sent.
-        """
+        """Ask, and see what was sent."""
         answered = self.peer.connection.request(Command(code=40), timeout)
         self.peer.clock.advance(0)
         (request,) = self.peer.sent()
         return answered, request
 
     def test_answer(self) -> None:
-        """
-        Answers come in any order and find who asked.
-        """
+        """Answers come in any order and find who asked."""
         (first, one), (second, two) = self.ask(), self.ask()
         self.assertNotEqual(one.opaque, two.opaque)
         self.peer.send(two.answer(remark="2"), one.answer(remark="1"))
@@ -279,9 +231,7 @@ class AskingTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(second).remark, "2")
 
     def test_independent_numbers(self) -> None:
-        """
-        A peer's request with the number of one of ours is a request.
-        """
+        """A peer's request with the number of one of ours is a request."""
         self.peer.registry.register(ECHO, echo)
         answered, request = self.ask()
         self.peer.send(Command(code=ECHO, opaque=request.opaque))
@@ -291,9 +241,7 @@ class AskingTests(SynchronousTestCase):
         self.successResultOf(answered)
 
     def test_timeout(self) -> None:
-        """
-        Who waits too long is told whom he asked; the late answer is dropped and counted.
-        """
+        """Who waits too long is told whom he asked; the late answer is dropped and counted."""
         (slow, request), (fast, _) = self.ask(3.0), self.ask(1.0)
         self.peer.clock.advance(1.0)
         error = self.failureResultOf(fast, RemotingTimeout).value
@@ -305,9 +253,7 @@ class AskingTests(SynchronousTestCase):
         self.assertTrue(self.peer.connection.opened)
 
     def test_timeout_closes(self) -> None:
-        """
-        If so configured a timeout ends the connection, and with it all that waits.
-        """
+        """If so configured a timeout ends the connection, and with it all that waits."""
         self.peer = Peer(close_on_timeout=True)
         (late, _), (other, _) = self.ask(1.0), self.ask(9.0)
         self.peer.clock.advance(1.0)
@@ -317,9 +263,7 @@ class AskingTests(SynchronousTestCase):
         self.assertEqual(self.peer.connections.closed["timeout"], 1)
 
     def test_cancel(self) -> None:
-        """
-        Who gives up leaves nothing behind.
-        """
+        """Who gives up leaves nothing behind."""
         answered, request = self.ask()
         answered.cancel()
         self.failureResultOf(answered)
@@ -327,17 +271,13 @@ class AskingTests(SynchronousTestCase):
         self.assertEqual(self.peer.connections.unasked, 1)
 
     def test_unasked(self) -> None:
-        """
-        Answers nobody asked for do no harm.
-        """
+        """Answers nobody asked for do no harm."""
         self.peer.send(*(Command(code=0, opaque=number, flag=1) for number in range(1000)))
         self.assertEqual(self.peer.connections.unasked, 1000)
         self.assertTrue(self.peer.connection.opened)
 
     def test_thousand(self) -> None:
-        """
-        A thousand requests are outstanding with one timer, and each has its answer.
-        """
+        """A thousand requests are outstanding with one timer, and each has its answer."""
         answers = [self.peer.connection.request(Command(code=1), 3.0) for _ in range(1000)]
         self.assertLessEqual(len(self.peer.clock.getDelayedCalls()), 3)
         self.peer.clock.advance(0)
@@ -346,9 +286,7 @@ class AskingTests(SynchronousTestCase):
             self.successResultOf(answer)
 
     def test_lost(self) -> None:
-        """
-        A connection that ends fails all that waits, and takes nothing more.
-        """
+        """A connection that ends fails all that waits, and takes nothing more."""
         answered, _ = self.ask()
         self.peer.connection.connectionLost(Failure(ConnectionDone()))
         self.failureResultOf(answered, ConnectionLost)
@@ -356,25 +294,19 @@ class AskingTests(SynchronousTestCase):
         self.assertEqual(self.peer.clock.getDelayedCalls(), [])
 
     def test_no_frame(self) -> None:
-        """
-        A request that cannot be a frame fails alone.
-        """
+        """A request that cannot be a frame fails alone."""
         huge = Command(code=1, body=bytes(17 << 20))
         self.failureResultOf(self.peer.connection.request(huge), RemotingFrameError)
         self.assertTrue(self.peer.connection.opened)
 
     def test_oneway(self) -> None:
-        """
-        What needs no answer waits for none.
-        """
+        """What needs no answer waits for none."""
         self.peer.connection.oneway(Command(code=40))
         self.peer.clock.advance(0)
         self.assertTrue(self.peer.sent()[0].is_oneway)
 
     def test_numbers_wrap(self) -> None:
-        """
-        After the largest number comes the smallest.
-        """
+        """After the largest number comes the smallest."""
         self.ask()
         assert self.peer.connection._outstanding is not None
         self.peer.connection._outstanding._opaque = (1 << 31) - 1
@@ -383,14 +315,10 @@ class AskingTests(SynchronousTestCase):
 
 
 class LimitTests(SynchronousTestCase):
-    """
-    Silence, nonsense, and peers that do not read.
-    """
+    """Silence, nonsense, and peers that do not read."""
 
     def test_idle(self) -> None:
-        """
-        After 120 s without a byte either way a connection is closed; a byte is enough.
-        """
+        """After 120 s without a byte either way a connection is closed; a byte is enough."""
         peer = Peer()
         peer.clock.pump([2.0] * 55)
         peer.connection.dataReceived(b"\0")
@@ -402,9 +330,7 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(peer.connections.closed["idle"], 1)
 
     def test_bad_frames(self) -> None:
-        """
-        What is no frame ends the connection without an answer, with a reason that is counted.
-        """
+        """What is no frame ends the connection without an answer, with a reason that is counted."""
         for data, reason in (
             (b"\xff\xff\xff\xff" * 2, "FrameLengthOutOfRange"),
             (b"\0\0\0\1" * 2, "FrameLengthOutOfRange"),
@@ -423,9 +349,7 @@ class LimitTests(SynchronousTestCase):
             self.assertEqual(peer.transport.value(), b"")
 
     def test_bad_frames_are_logged_at_a_bounded_rate(self) -> None:
-        """
-        Of a hundred bad frames from one host one line a second is written, with the numbers.
-        """
+        """Of a hundred bad frames from one host one line a second is written, with the numbers."""
         lines: list[str] = []
 
         def observe(event: LogEvent) -> None:
@@ -447,9 +371,7 @@ class LimitTests(SynchronousTestCase):
 
     @given(st.binary(max_size=60), st.binary(max_size=20), st.integers(0, 60), st.booleans())
     def test_garbage(self, garbage: bytes, patch: bytes, at: int, framed: bool) -> None:
-        """
-        Whatever comes, the connection is closed with a reason or waits for more.
-        """
+        """Whatever comes, the connection is closed with a reason or waits for more."""
         peer = Peer()
         peer.registry.register(ECHO, echo)
         good = encode(Command(code=ECHO, ext={"a": "b"}, body=b"1234"))
@@ -460,18 +382,14 @@ class LimitTests(SynchronousTestCase):
         self.assertEqual(peer.connection.opened, not peer.connections.closed)
 
     def test_frame_limit(self) -> None:
-        """
-        A configured limit of a frame holds.
-        """
+        """A configured limit of a frame holds."""
         peer = Peer(ConnectionLimits(frame=100))
         peer.send(Command(code=1, body=bytes(100)))
         self.assertEqual(peer.connections.closed[FrameLengthOutOfRange.__name__], 1)
 
 
 class BackPressureTests(SynchronousTestCase):
-    """
-    A peer that asks more than it reads.
-    """
+    """A peer that asks more than it reads."""
 
     BODY = bytes(100 * 1024)
 
@@ -479,9 +397,7 @@ class BackPressureTests(SynchronousTestCase):
         self.start(ConnectionLimits())
 
     def start(self, limits: ConnectionLimits) -> None:
-        """
-        Have a peer whose requests have answers of 100 KiB, and whose transport is full.
-        """
+        """Have a peer whose requests have answers of 100 KiB, and whose transport is full."""
         registry = Registry()
         registry.register(ECHO, lambda connection, command: command.answer(body=self.BODY))
         self.peer = Peer(limits, registry=registry)
@@ -489,15 +405,12 @@ class BackPressureTests(SynchronousTestCase):
         self.full.pauseProducing()
 
     def ask(self, count: int) -> None:
-        """
-        Have so many requests come.
-        """
+        """Have so many requests come."""
         for _ in range(count):
             self.peer.send(Command(code=ECHO))
 
     def test_held(self) -> None:
-        """
-        What the transport does not take is held, and above a limit the peer is not read from;
+        """What the transport does not take is held, and above a limit the peer is not read from;
         both end when it reads.
         """
         self.ask(2)
@@ -510,9 +423,7 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual(self.peer.transport.producerState, "producing")
 
     def test_turns(self) -> None:
-        """
-        Of much that is held the transport is given a turn's bytes at a time.
-        """
+        """Of much that is held the transport is given a turn's bytes at a time."""
         self.ask(40)
         writes: list[int] = []
 
@@ -527,9 +438,7 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual(len(writes), 4)
 
     def test_too_long(self) -> None:
-        """
-        A peer that takes nothing for 30 s is dropped, others that wait are not.
-        """
+        """A peer that takes nothing for 30 s is dropped, others that wait are not."""
         self.ask(1)
         self.peer.clock.pump([2.0] * 14)
         self.assertTrue(self.peer.connection.opened)
@@ -538,9 +447,7 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual(dict(self.peer.connections.closed), {"not-reading": 1})
 
     def test_too_much(self) -> None:
-        """
-        A peer for which too many bytes wait is dropped.
-        """
+        """A peer for which too many bytes wait is dropped."""
         self.start(ConnectionLimits(unread=1 << 20))
         self.ask(11)
         self.peer.clock.pump([2.0])
@@ -548,9 +455,7 @@ class BackPressureTests(SynchronousTestCase):
         self.assertEqual(dict(self.peer.connections.closed), {"not-reading": 1})
 
     def test_stop(self) -> None:
-        """
-        At a stop a connection is given what it waits for, and a second to take it.
-        """
+        """At a stop a connection is given what it waits for, and a second to take it."""
         self.ask(1)
         stopped = self.peer.connections.stop()
         self.assertEqual(len(self.peer.sent()), 1)

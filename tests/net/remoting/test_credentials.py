@@ -1,6 +1,4 @@
-"""
-The file that says what this node's requests are signed with.
-"""
+"""The file that says what this node's requests are signed with."""
 
 from __future__ import annotations
 
@@ -22,30 +20,22 @@ from rmqha.wire.remoting.signature import Credentials
 
 
 class CredentialsTests(SynchronousTestCase):
-    """
-    L{read_credentials}, and what becomes of it.
-    """
+    """L{read_credentials}, and what becomes of it."""
 
     def write(self, text: str) -> Path:
-        """
-        A file.
-        """
+        """A file."""
         path = Path(self.mktemp())
         path.write_text(text, encoding="utf-8")
         return path
 
     def test_read(self) -> None:
-        """
-        It is a file like mqadmin's; digits are a secret too.
-        """
+        """It is a file like mqadmin's; digits are a secret too."""
         found = read_credentials(self.write("accessKey: RocketMQ\nsecretKey: 12345678\n"))
         self.assertEqual(found, Credentials("RocketMQ", "12345678"))
         self.assertIsNone(read_credentials(None))
 
     def test_wrong(self) -> None:
-        """
-        What cannot be used is told by the file, and without the secret.
-        """
+        """What cannot be used is told by the file, and without the secret."""
         unforeseen = ("!!float s3cret", "[" * 3000)
         known = ("", "[]", "accessKey: a", "secretKey: s3cret", "secretKey: [s3cret")
         for text in (*unforeseen, *known):
@@ -56,17 +46,13 @@ class CredentialsTests(SynchronousTestCase):
         self.assertRaises(KeyFileInvalid, read_credentials, Path(self.mktemp()))
 
     def test_pipe(self) -> None:
-        """
-        A pipe that nobody writes to is not waited for.
-        """
+        """A pipe that nobody writes to is not waited for."""
         path = Path(self.mktemp())
         os.mkfifo(path)
         self.assertRaises(KeyFileInvalid, read_credentials, path)
 
     def test_sent(self) -> None:
-        """
-        Requests and one-way requests are signed; an answer is not.
-        """
+        """Requests and one-way requests are signed; an answer is not."""
         clock = Clock()
         credentials = Credentials("RocketMQ", "12345678")
         connections = Connections(clock, Registry(), ConnectionLimits(), sign=credentials.sign)

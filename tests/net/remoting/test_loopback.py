@@ -1,6 +1,4 @@
-"""
-Real sockets: views of mapped memory, TLS on the same port, and ports in use.
-"""
+"""Real sockets: views of mapped memory, TLS on the same port, and ports in use."""
 
 from __future__ import annotations
 
@@ -41,42 +39,33 @@ WHERE = 500
 
 
 def views(connection: RemotingProtocol, command: Command) -> Answer:
-    """
-    Answer with a megabyte in two pieces, and say how it goes out.
-    """
+    """Answer with a megabyte in two pieces, and say how it goes out."""
     view = memoryview(BODY)
     how = "views" if regions(connection.transport) is not None else "bytes"
     return Scattered(command.answer(remark=how), [view[:WHERE], view[WHERE:]])
 
 
 def identity(asked: ClientAuth = ClientAuth.NONE, **files: Path) -> TlsIdentity:
-    """
-    What somebody shows, and believes.
-    """
+    """What somebody shows, and believes."""
     found = TlsIdentity("test", "of a test", TlsFiles(**files), asked)
     found.load()
     return found
 
 
 def believing(root: Path, **files: Path) -> OutgoingTls:
-    """
-    A client that believes the certificates of one root.
-    """
+    """A client that believes the certificates of one root."""
     return OutgoingTls(identity=identity(trusted=root, **files))
 
 
 class LoopbackTests(TestCase):
-    """
-    A server and a client.
-    """
+    """A server and a client."""
 
     def setUp(self) -> None:
         self.registry = Registry()
         self.registry.register(11, views)
 
     def serve(self, gate: TlsGate | None = None, limits: ConnectionLimits | None = None) -> str:
-        """
-        Listen.
+        """Listen.
 
         @return: Where.
         """
@@ -87,17 +76,13 @@ class LoopbackTests(TestCase):
         return f"{LOCAL}:{port.getHost().port}"
 
     def client(self, tls: OutgoingTls = IN_CLEAR_TEXT) -> RemotingClient:
-        """
-        Somebody who asks.
-        """
+        """Somebody who asks."""
         client = RemotingClient(reactor, tls=tls)
         self.addCleanup(client.close)
         return client
 
     def ask(self, client: RemotingClient, address: str) -> Deferred[list[Command]]:
-        """
-        Ask eight times at once, in both kinds of header.
-        """
+        """Ask eight times at once, in both kinds of header."""
         kinds = list(SerializeType) * 4
         return gatherResults(
             [client.request(address, Command(code=11, serialize=kind), 20.0) for kind in kinds],
@@ -105,16 +90,12 @@ class LoopbackTests(TestCase):
         )
 
     async def test_views(self) -> None:
-        """
-        In clear text bodies leave as views, and arrive whole and in order.
-        """
+        """In clear text bodies leave as views, and arrive whole and in order."""
         for answer in await self.ask(self.client(), self.serve()):
             self.assertEqual((answer.remark, answer.body == BODY), ("views", True))
 
     async def test_permissive(self) -> None:
-        """
-        One port takes clear text and TLS, and never sends the one as the other.
-        """
+        """One port takes clear text and TLS, and never sends the one as the other."""
         key, path = certificate(Path(self.mktemp()))
         address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
         for tls, how in ((IN_CLEAR_TEXT, "views"), (believing(path), "bytes")):
@@ -122,9 +103,7 @@ class LoopbackTests(TestCase):
                 self.assertEqual((answer.remark, answer.body == BODY), (how, True))
 
     async def test_enforcing(self) -> None:
-        """
-        A port that wants TLS closes a connection in clear text.
-        """
+        """A port that wants TLS closes a connection in clear text."""
         key, path = certificate(Path(self.mktemp()))
         address = self.serve(TlsGate(TlsMode.ENFORCING, identity(key=key, certificates=path)))
         with self.assertRaises(ConnectionLost):
@@ -133,18 +112,14 @@ class LoopbackTests(TestCase):
         await self.client(believing(path)).request(address, Command(code=11))
 
     async def test_disabled(self) -> None:
-        """
-        A port without TLS closes a connection that begins it.
-        """
+        """A port without TLS closes a connection that begins it."""
         address = self.serve()
         with self.assertRaises((ConnectionLost, RemotingUnreachable)):
             await self.client(OutgoingTls(identity=identity())).request(address, Command(code=11))
         self.assertEqual(self.factory.connections.closed, {"tls-disabled": 1})
 
     async def test_client_certificate(self) -> None:
-        """
-        A port that asks for certificates takes nobody without one.
-        """
+        """A port that asks for certificates takes nobody without one."""
         key, path = certificate(Path(self.mktemp()))
         files = {"key": key, "certificates": path, "trusted": path}
         context = identity(ClientAuth.REQUIRE, **files)
@@ -154,8 +129,8 @@ class LoopbackTests(TestCase):
         self.assertEqual(self.factory.connections.closed, {"tls-no-certificate": 1})
 
     async def refused(self, address: str, tls: OutgoingTls) -> str:
-        """
-        Why a client of ours does not get through; what the port counted is checked by the caller.
+        """Why a client of ours does not get through; what the port counted is checked by the
+        caller.
         """
         client = self.client(tls)
         with self.assertRaises((ConnectionLost, RemotingUnreachable)) as caught:
@@ -163,8 +138,8 @@ class LoopbackTests(TestCase):
         return str(caught.exception)
 
     async def test_wrong_certificate(self) -> None:
-        """
-        A certificate of another root is refused, by the client as by the server, and each says so.
+        """A certificate of another root is refused, by the client as by the server, and each says
+        so.
         """
         ours, others = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()), "others")
         key, path = ours.certificate("broker")
@@ -181,9 +156,7 @@ class LoopbackTests(TestCase):
         await self.client(own).request(address, Command(code=11))
 
     async def test_expired(self) -> None:
-        """
-        Of a certificate that has ended a client says just that.
-        """
+        """Of a certificate that has ended a client says just that."""
         authority = Authority(Path(self.mktemp()))
         key, path = authority.certificate("broker", days=-1)
         address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
@@ -193,8 +166,8 @@ class LoopbackTests(TestCase):
         await self.client(everything).request(address, Command(code=11))
 
     async def test_names(self) -> None:
-        """
-        A client that looks at names believes only a certificate of the address it connects to.
+        """A client that looks at names believes only a certificate of the address it connects
+        to.
         """
         authority = Authority(Path(self.mktemp()))
         key, path = authority.certificate("broker", address="127.0.0.2")
@@ -207,8 +180,7 @@ class LoopbackTests(TestCase):
         await self.client(strict).request(address, Command(code=11))
 
     async def test_replaced(self) -> None:
-        """
-        A certificate that was replaced is shown to the next connection, and the old connection
+        """A certificate that was replaced is shown to the next connection, and the old connection
         goes on.
         """
         first, second = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()))
@@ -226,9 +198,7 @@ class LoopbackTests(TestCase):
 
     @slow
     async def test_not_reading(self) -> None:
-        """
-        A client that asks for 200 MiB and reads nothing is dropped; one that reads is served.
-        """
+        """A client that asks for 200 MiB and reads nothing is dropped; one that reads is served."""
         address = self.serve(limits=ConnectionLimits(unread=100 << 20))
         host, _, port = address.partition(":")
         lost: Deferred[RemotingProtocol] = Deferred()
@@ -243,8 +213,7 @@ class LoopbackTests(TestCase):
         await self.ask(self.client(), address)
 
     async def test_released(self) -> None:
-        """
-        When what answers show is about to change, whoever has not read his is disconnected, and
+        """When what answers show is about to change, whoever has not read his is disconnected, and
         nobody else.
         """
         address = self.serve()
@@ -263,9 +232,7 @@ class LoopbackTests(TestCase):
         await self.ask(reads, address)
 
     async def test_reset(self) -> None:
-        """
-        A client that resets its connection while it is answered harms nobody else.
-        """
+        """A client that resets its connection while it is answered harms nobody else."""
         address = self.serve()
         host, _, port = address.partition(":")
         with socket.create_connection((host, int(port))) as bad:
@@ -274,14 +241,10 @@ class LoopbackTests(TestCase):
 
 
 class ListeningTests(TestCase):
-    """
-    A broker's two ports.
-    """
+    """A broker's two ports."""
 
     def test_two_ports(self) -> None:
-        """
-        Both are open, two numbers apart; if one is taken the other is let go.
-        """
+        """Both are open, two numbers apart; if one is taken the other is let go."""
         factory = RemotingFactory(Registry(), reactor)
         for _ in range(20):
             probe = listen(reactor, factory, 0, LOCAL)

@@ -1,6 +1,4 @@
-"""
-Who may connect, and one conversation of both ends.
-"""
+"""Who may connect, and one conversation of both ends."""
 
 from __future__ import annotations
 
@@ -29,14 +27,10 @@ HELLO = b"\x16\x03\x01\x00\xf1\x01\x00\x00\xed\x03\x03"
 
 
 class AdmissionTests(SynchronousTestCase):
-    """
-    Before the first request.
-    """
+    """Before the first request."""
 
     def join(self, factory: RemotingFactory, address: IPv4Address = NEAR) -> StringTransport | None:
-        """
-        Connect.
-        """
+        """Connect."""
         protocol = factory.buildProtocol(address)
         if protocol is None:
             return None
@@ -46,18 +40,14 @@ class AdmissionTests(SynchronousTestCase):
         return transport
 
     def test_not_allowed(self) -> None:
-        """
-        Who is not on the list is refused before anything is read.
-        """
+        """Who is not on the list is refused before anything is read."""
         factory = RemotingFactory(Registry(), Clock(), allowed=[ip_network("10.0.0.0/8")])
         self.assertIsNone(self.join(factory, FAR))
         self.assertIsNotNone(self.join(factory, NEAR))
         self.assertEqual(factory.connections.closed, {"not-allowed": 1})
 
     def test_too_many(self) -> None:
-        """
-        One connection too many is refused; the others, which have asked something, stay.
-        """
+        """One connection too many is refused; the others, which have asked something, stay."""
         limits = ConnectionLimits(connections=lambda: 2)
         factory = RemotingFactory(Registry(), Clock(), limits=limits)
         for _ in range(2):
@@ -68,9 +58,7 @@ class AdmissionTests(SynchronousTestCase):
         self.assertEqual(factory.connections.closed, {"too-many": 1})
 
     def test_silent_ones_make_room(self) -> None:
-        """
-        Connections that have sent no request keep nobody out: the oldest of them goes.
-        """
+        """Connections that have sent no request keep nobody out: the oldest of them goes."""
         limits = ConnectionLimits(connections=lambda: 2)
         factory = RemotingFactory(Registry(), Clock(), limits=limits)
         self.join(factory)
@@ -82,16 +70,14 @@ class AdmissionTests(SynchronousTestCase):
         self.assertEqual(factory.connections.closed, {"crowded-out": 1})
 
     def test_stopped(self) -> None:
-        """
-        After a stop nobody is taken.
-        """
+        """After a stop nobody is taken."""
         factory = RemotingFactory(Registry(), Clock())
         self.successResultOf(factory.connections.stop())
         self.assertIsNone(self.join(factory))
 
     def first_bytes(self, gate: TlsGate | None, data: bytes) -> str:
-        """
-        What becomes of a connection that begins so: why it was closed, or what it was answered.
+        """What becomes of a connection that begins so: why it was closed, or what it was
+        answered.
         """
         factory = RemotingFactory(Registry(), Clock(), gate=gate)
         transport = self.join(factory)
@@ -103,9 +89,7 @@ class AdmissionTests(SynchronousTestCase):
         return "answered" if transport.value() else "silence"
 
     def test_first_byte(self) -> None:
-        """
-        The first byte tells TLS from clear text, and the mode which of them may stay.
-        """
+        """The first byte tells TLS from clear text, and the mode which of them may stay."""
         context = object()
         for gate, clear, hello in (
             (None, "answered", "tls-disabled"),
@@ -118,8 +102,7 @@ class AdmissionTests(SynchronousTestCase):
                 self.assertEqual(self.first_bytes(gate, HELLO), hello)
 
     def test_silence(self) -> None:
-        """
-        Where only TLS may stay a connection that says nothing has the time of a handshake; where
+        """Where only TLS may stay a connection that says nothing has the time of a handshake; where
         clear text may, the idle limit is its own.
         """
         for mode, closed in (
@@ -133,21 +116,15 @@ class AdmissionTests(SynchronousTestCase):
             self.assertEqual(factory.connections.closed, closed, mode)
 
     def test_enforcing_needs_a_certificate(self) -> None:
-        """
-        A port that takes TLS alone and has no certificate would take nobody.
-        """
+        """A port that takes TLS alone and has no certificate would take nobody."""
         self.assertRaises(ValueError, TlsGate, TlsMode.ENFORCING)
 
 
 class BothEndsTests(SynchronousTestCase):
-    """
-    Our server and our client.
-    """
+    """Our server and our client."""
 
     def test_both_ask(self) -> None:
-        """
-        Both ends ask the other at the same time over one connection.
-        """
+        """Both ends ask the other at the same time over one connection."""
         clock = Clock()
         registry = Registry()
         registry.register(1, lambda connection, command: command.answer(body=command.body))

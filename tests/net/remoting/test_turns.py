@@ -1,6 +1,4 @@
-"""
-Who sends much leaves the reactor to others in between.
-"""
+"""Who sends much leaves the reactor to others in between."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ SIZE = len(encode(Command(code=WORK, body=bytes(100))))
 
 
 class TurnsCase(SynchronousTestCase):
-    """
-    A port with some connections, and requests that take time.
-    """
+    """A port with some connections, and requests that take time."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -34,25 +30,19 @@ class TurnsCase(SynchronousTestCase):
         self.connections = Connections(self.clock, registry, ConnectionLimits())
 
     def work(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """
-        Let time pass.
-        """
+        """Let time pass."""
         self.served.append(connection)
         self.clock.rightNow += self.cost
         return command.answer(0)
 
     def peer(self) -> RemotingProtocol:
-        """
-        A connection.
-        """
+        """A connection."""
         peer = RemotingProtocol(self.connections)
         peer.makeConnection(StringTransport())
         return peer
 
     def send(self, peer: RemotingProtocol, count: int) -> None:
-        """
-        Have so many requests come in one read.
-        """
+        """Have so many requests come in one read."""
         peer.dataReceived(
             b"".join(
                 encode(Command(code=WORK, opaque=number, body=bytes(100)))
@@ -61,8 +51,8 @@ class TurnsCase(SynchronousTestCase):
         )
 
     def turn(self) -> None:
-        """
-        One turn of the reactor: what is due, but not what comes of it, as C{Clock} would have it.
+        """One turn of the reactor: what is due, but not what comes of it, as C{Clock} would have
+        it.
         """
         now = self.clock.seconds()
         for call in [each for each in self.clock.calls if each.getTime() <= now]:
@@ -71,29 +61,21 @@ class TurnsCase(SynchronousTestCase):
             call.func(*call.args, **call.kw)
 
     def reading(self, peer: RemotingProtocol) -> bool:
-        """
-        Whether a peer is read from.
-        """
+        """Whether a peer is read from."""
         return bool(peer.transport.producerState == "producing")
 
     def answers(self, peer: RemotingProtocol) -> list[int]:
-        """
-        The numbers of the requests that were answered since the last time.
-        """
+        """The numbers of the requests that were answered since the last time."""
         data = peer.transport.value()
         peer.transport.clear()
         return [command.opaque for command in FrameDecoder().receive(data)]
 
 
 class TurnTests(TurnsCase):
-    """
-    The time of one reactor turn.
-    """
+    """The time of one reactor turn."""
 
     def test_few(self) -> None:
-        """
-        What fits is answered at once, however long it takes: it is one slice.
-        """
+        """What fits is answered at once, however long it takes: it is one slice."""
         self.cost = 10 * TURN
         peer = self.peer()
         self.send(peer, SLICE // SIZE)
@@ -101,9 +83,7 @@ class TurnTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_much_that_is_quick(self) -> None:
-        """
-        Many requests that take no time are answered in one turn.
-        """
+        """Many requests that take no time are answered in one turn."""
         self.cost = 0.0
         peer = self.peer()
         self.send(peer, 400)
@@ -111,8 +91,7 @@ class TurnTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_much(self) -> None:
-        """
-        Of many a turn's worth is answered, nothing is read meanwhile, and all are in the end, in
+        """Of many a turn's worth is answered, nothing is read meanwhile, and all are in the end, in
         order.
         """
         peer = self.peer()
@@ -131,9 +110,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(len(self.clock.getDelayedCalls()), 1, "the sweep")
 
     def test_one_a_turn(self) -> None:
-        """
-        Of several that send much, one has each turn; who sends little need not wait.
-        """
+        """Of several that send much, one has each turn; who sends little need not wait."""
         greedy = [self.peer() for _ in range(5)]
         for peer in greedy:
             self.send(peer, 400)
@@ -148,8 +125,7 @@ class TurnTests(TurnsCase):
         self.assertLess(max(shares), 2 * min(shares) + 40)
 
     def test_much_while_others_wait(self) -> None:
-        """
-        Who comes with much while others wait for their turn gets one turn's worth answered, and
+        """Who comes with much while others wait for their turn gets one turn's worth answered, and
         waits behind them with the rest.
         """
         first, second = self.peer(), self.peer()
@@ -163,9 +139,7 @@ class TurnTests(TurnsCase):
         self.assertNotEqual(self.answers(second), [])
 
     def test_a_long_message_while_others_wait(self) -> None:
-        """
-        Who sends one message need not wait for others' turns, however long it is.
-        """
+        """Who sends one message need not wait for others' turns, however long it is."""
         greedy = [self.peer() for _ in range(5)]
         for peer in greedy:
             self.send(peer, 400)
@@ -174,8 +148,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(self.answers(small), [0])
 
     def test_more_after_much(self) -> None:
-        """
-        Who had to wait for turns waits behind others with what comes next, until it has sent no
+        """Who had to wait for turns waits behind others with what comes next, until it has sent no
         more than a turn's worth.
         """
         first, second = self.peer(), self.peer()
@@ -193,9 +166,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(self.answers(second), [0])
 
     def test_more_came(self) -> None:
-        """
-        What a transport brings although it is held back is taken in its turn.
-        """
+        """What a transport brings although it is held back is taken in its turn."""
         peer = self.peer()
         self.send(peer, 400)
         self.send(peer, 3)
@@ -205,9 +176,7 @@ class TurnTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_large_bodies(self) -> None:
-        """
-        A large body is taken piece by piece as it comes, in no more turns than pieces.
-        """
+        """A large body is taken piece by piece as it comes, in no more turns than pieces."""
         peer = self.peer()
         data = encode(Command(code=WORK, body=bytes(1 << 20)))
         for at in range(0, len(data), 1 << 16):
@@ -216,9 +185,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(self.answers(peer), [0])
 
     def test_closed_in_between(self) -> None:
-        """
-        What a peer that is gone had sent is forgotten.
-        """
+        """What a peer that is gone had sent is forgotten."""
         first, second = self.peer(), self.peer()
         for peer in (first, second):
             self.send(peer, 400)
@@ -229,9 +196,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(set(self.served), {second})
 
     def test_bad_frame_in_between(self) -> None:
-        """
-        A frame that cannot be read ends the connection when its turn comes.
-        """
+        """A frame that cannot be read ends the connection when its turn comes."""
         peer = self.peer()
         self.cost = TURN
         peer.dataReceived(encode(Command(code=WORK, body=bytes(SLICE))) * 3 + b"\xff" * 100)
@@ -242,9 +207,7 @@ class TurnTests(TurnsCase):
         self.assertEqual(self.connections.closed, {"FrameLengthOutOfRange": 1})
 
     def test_full_and_held_back(self) -> None:
-        """
-        A peer that also does not take its answers is read from when both are over.
-        """
+        """A peer that also does not take its answers is read from when both are over."""
         peer = self.peer()
         self.send(peer, 400)
         full = peer.transport.producer
@@ -256,9 +219,7 @@ class TurnTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_a_failure_of_ours(self) -> None:
-        """
-        An error in a turn ends that connection, and the others go on.
-        """
+        """An error in a turn ends that connection, and the others go on."""
         first, second = self.peer(), self.peer()
         for peer in (first, second):
             self.send(peer, 400)
@@ -271,21 +232,15 @@ class TurnTests(TurnsCase):
 
 
 class LooseTests(TurnsCase):
-    """
-    JSON that only the lenient reader can read.
-    """
+    """JSON that only the lenient reader can read."""
 
     def loose(self, opaque: int, size: int) -> bytes:
-        """
-        A request whose header is not standard JSON, of about so many bytes.
-        """
+        """A request whose header is not standard JSON, of about so many bytes."""
         header = f"{{'code':{WORK},'opaque':{opaque},'remark':'{'x' * size}'}}".encode()
         return (len(header) + 4).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
 
     def test_a_little(self) -> None:
-        """
-        Whoever writes such headers now and then does not notice.
-        """
+        """Whoever writes such headers now and then does not notice."""
         peer = self.peer()
         for number in range(100):
             peer.dataReceived(self.loose(number, 300))
@@ -294,9 +249,7 @@ class LooseTests(TurnsCase):
         self.assertTrue(self.reading(peer))
 
     def test_much(self) -> None:
-        """
-        From all connections of a port together only so much is read in a second.
-        """
+        """From all connections of a port together only so much is read in a second."""
         peers = [self.peer() for _ in range(3)]
         answered, seconds = 0, 20
         for _ in range(seconds * 10):
@@ -310,9 +263,7 @@ class LooseTests(TurnsCase):
         self.assertGreater(size, LOOSE_RATE * seconds / 2)
 
     def test_closed_meanwhile(self) -> None:
-        """
-        Nothing is left of a connection that ends while it has to wait.
-        """
+        """Nothing is left of a connection that ends while it has to wait."""
         peer = self.peer()
         while self.reading(peer):
             peer.dataReceived(self.loose(0, 8_000))
@@ -320,9 +271,7 @@ class LooseTests(TurnsCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_closed_before_its_turn(self) -> None:
-        """
-        One that has waited may end before its turn comes.
-        """
+        """One that has waited may end before its turn comes."""
         peer = self.peer()
         while self.reading(peer):
             peer.dataReceived(self.loose(0, 8_000))

@@ -1,6 +1,4 @@
-"""
-Certificates in files: read, replaced, broken, and about to end.
-"""
+"""Certificates in files: read, replaced, broken, and about to end."""
 
 from __future__ import annotations
 
@@ -32,16 +30,12 @@ from rmqha.net.tls.node_tls import NodeTls
 
 
 def at_once(function: Callable[..., Any], *args: Any) -> Deferred[Any]:
-    """
-    A thread that takes no time.
-    """
+    """A thread that takes no time."""
     return maybeDeferred(function, *args)
 
 
 class IdentityTests(SynchronousTestCase):
-    """
-    A node with a certificate for its client ports.
-    """
+    """A node with a certificate for its client ports."""
 
     def setUp(self) -> None:
         self.authority = Authority(Path(self.mktemp()))
@@ -55,22 +49,16 @@ class IdentityTests(SynchronousTestCase):
         self.addCleanup(self.identities.stop)
 
     def row(self) -> dict[str, Any]:
-        """
-        What the status says.
-        """
+        """What the status says."""
         (row,) = self.identities.status()
         return row
 
     def health(self) -> str:
-        """
-        What is wrong.
-        """
+        """What is wrong."""
         return "; ".join(str(reason) for reason in self.identities.health())
 
     def test_reload(self) -> None:
-        """
-        A certificate that was replaced is in force a moment later.
-        """
+        """A certificate that was replaced is in force a moment later."""
         before = self.row()["secondsLeft"]
         self.authority.certificate("node", days=180)
         self.clock.advance(LOOK_EVERY)
@@ -79,15 +67,12 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(self.health(), "")
 
     def test_nothing_changed(self) -> None:
-        """
-        Files that are as they were are not read again.
-        """
+        """Files that are as they were are not read again."""
         self.clock.pump([LOOK_EVERY] * 3)
         self.assertEqual(self.row()["reloads"], 0)
 
     def test_bad_file(self) -> None:
-        """
-        A file that cannot be used changes nothing, is told once however long it stays so, and is
+        """A file that cannot be used changes nothing, is told once however long it stays so, and is
         forgotten when it is mended.
         """
         before, good = self.row()["secondsLeft"], self.cert.read_bytes()
@@ -105,9 +90,8 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual((self.health(), self.row()["reloads"]), ("", 1))
 
     def test_pipe(self) -> None:
-        """
-        A pipe in a file's place, which nobody writes to, is a fault like others: it is not waited
-        for.
+        """A pipe in a file's place, which nobody writes to, is a fault like others: it is not
+        waited for.
         """
         self.cert.unlink()
         os.mkfifo(self.cert)
@@ -115,9 +99,8 @@ class IdentityTests(SynchronousTestCase):
         self.assertIn(f"{self.cert}: this is no regular file", self.health())
 
     def test_hangs(self) -> None:
-        """
-        A read that does not come back, of a file system that is gone, is told within ten seconds of
-        the change, and until it does.
+        """A read that does not come back, of a file system that is gone, is told within ten seconds
+        of the change, and until it does.
         """
         held: Deferred[Any] = Deferred()
         self.identities.in_thread = lambda function: held
@@ -129,9 +112,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(self.health(), "")
 
     def test_half_replaced(self) -> None:
-        """
-        A new key beside the old certificate is a fault until the certificate follows.
-        """
+        """A new key beside the old certificate is a fault until the certificate follows."""
         other = Authority(Path(self.mktemp()))
         key, cert = other.certificate("node", days=90)
         shutil.copy(key, self.key)
@@ -142,17 +123,13 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(self.health(), "")
 
     def test_gone(self) -> None:
-        """
-        A file that is deleted changes nothing either.
-        """
+        """A file that is deleted changes nothing either."""
         self.cert.unlink()
         self.clock.advance(LOOK_EVERY)
         self.assertIn("No such file", self.health())
 
     def test_expiry(self) -> None:
-        """
-        A node whose certificate ends soon is not well, and says when it ends.
-        """
+        """A node whose certificate ends soon is not well, and says when it ends."""
         self.authority.certificate("node", days=3)
         self.clock.advance(LOOK_EVERY)
         self.assertRegex(
@@ -163,9 +140,7 @@ class IdentityTests(SynchronousTestCase):
         self.assertIn("is not valid any more", self.health())
 
     def test_never(self) -> None:
-        """
-        That can be switched off.
-        """
+        """That can be switched off."""
         self.authority.certificate("node", days=-1)
         self.identities.near = 0.0
         self.clock.advance(LOOK_EVERY)
@@ -173,21 +148,15 @@ class IdentityTests(SynchronousTestCase):
 
 
 class FilesTests(SynchronousTestCase):
-    """
-    What is refused at the start, and by which words.
-    """
+    """What is refused at the start, and by which words."""
 
     def refusal(self, **files: Path) -> str:
-        """
-        Why files cannot be used.
-        """
+        """Why files cannot be used."""
         error = self.assertRaises(TlsFilesInvalid, TlsMaterial.read, TlsFiles(**files))
         return str(error)
 
     def test_refusals(self) -> None:
-        """
-        The file is named, and never quoted.
-        """
+        """The file is named, and never quoted."""
         key, cert = certificate(Path(self.mktemp()))
         nowhere = Path("nowhere.pem")
         self.assertEqual(self.refusal(trusted=nowhere), "nowhere.pem: No such file or directory")
@@ -200,27 +169,19 @@ class FilesTests(SynchronousTestCase):
 
 
 class NodeTlsTests(SynchronousTestCase):
-    """
-    Which connections speak TLS, by the settings.
-    """
+    """Which connections speak TLS, by the settings."""
 
     def node(self, remoting: RemotingSettings | None = None, **keys: Any) -> NodeTls:
-        """
-        A node's.
-        """
+        """A node's."""
         remoting = remoting or RemotingSettings()
         return NodeTls(remoting, TlsSettings(**keys), Clock(), at_once)
 
     def roles(self, **keys: Any) -> list[str]:
-        """
-        What certificates are used for.
-        """
+        """What certificates are used for."""
         return [each.role for each in self.node(**keys).identities.all]
 
     def test_by_default(self) -> None:
-        """
-        A node without keys of TLS speaks none.
-        """
+        """A node without keys of TLS speaks none."""
         node = self.node()
         self.assertIsNone(node.requests.identity)
         self.assertIsNone(node.dialling.identity)
@@ -230,8 +191,8 @@ class NodeTlsTests(SynchronousTestCase):
         self.assertEqual(list(node.identities.jobs()), [])
 
     def test_replication(self) -> None:
-        """
-        A certificate for replication alone opens the HA port for TLS, and dials in clear text.
+        """A certificate for replication alone opens the HA port for TLS, and dials in clear
+        text.
         """
         files = {"ha_key": Path("k"), "ha_cert": Path("c")}
         node = self.node(**files)
@@ -246,18 +207,14 @@ class NodeTlsTests(SynchronousTestCase):
         self.assertEqual(self.roles(**files), ["replication"])
 
     def test_disabled(self) -> None:
-        """
-        Files that nothing uses are not read.
-        """
+        """Files that nothing uses are not read."""
         files = {"ha_key": Path("k"), "ha_cert": Path("c")}
         self.assertEqual(self.roles(**files, ha_mode=TlsMode.DISABLED), [])
         self.assertEqual(self.roles(client_key=Path("k"), client_cert=Path("c")), [])
 
 
 class MemoryTests(SynchronousTestCase):
-    """
-    What a connection leaves behind whose peer just goes.
-    """
+    """What a connection leaves behind whose peer just goes."""
 
     def setUp(self) -> None:
         key, cert = Authority(Path(self.mktemp())).certificate("node")
@@ -275,8 +232,7 @@ class MemoryTests(SynchronousTestCase):
         self.addCleanup(gc.enable)
 
     def hello(self, answers: int) -> None:
-        """
-        Have a client begin a handshake.
+        """Have a client begin a handshake.
 
         @param answers: How often it reads what the port says.
         """
@@ -293,24 +249,18 @@ class MemoryTests(SynchronousTestCase):
                 self.port.transport.clear()
 
     def left(self) -> Any:
-        """
-        What is there of OpenSSL's part once the connection is lost.
-        """
+        """What is there of OpenSSL's part once the connection is lost."""
         known = weakref.ref(self.port.getHandle())
         self.port.connectionLost(Failure(ConnectionLost()))
         return known()
 
     def test_half(self) -> None:
-        """
-        Of half a handshake OpenSSL's part is gone at once, without a collection.
-        """
+        """Of half a handshake OpenSSL's part is gone at once, without a collection."""
         self.hello(0)
         self.assertIsNone(self.left())
 
     def test_whole(self) -> None:
-        """
-        Of a whole one as well, where the peer says no farewell.
-        """
+        """Of a whole one as well, where the peer says no farewell."""
         self.hello(1)
         self.assertIsNotNone(self.port.getHandle().get_peer_finished())
         self.assertIsNone(self.left())

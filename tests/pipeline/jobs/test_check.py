@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.check}, without Spark.
-"""
+"""Tests for L{rmqha.pipeline.jobs.check}, without Spark."""
 
 from __future__ import annotations
 
@@ -26,28 +24,20 @@ except ImportError as missing:  # without the extras
 
 
 class CheckTests(LakeTestCase):
-    """
-    A table is held against the log that it was made of.
-    """
+    """A table is held against the log that it was made of."""
 
     def added(self, target: Target, **options: Any) -> Target:
-        """
-        The table with what is published.
-        """
+        """The table with what is published."""
         append(target, self.store, **options)
         return target
 
     def checked(self, target: Target, **options: Any) -> Any:
-        """
-        What is found of the only store.
-        """
+        """What is found of the only store."""
         (found,) = check(self.store, target.root, visibility="log", **options)
         return found
 
     def test_right(self) -> None:
-        """
-        All rows of each format are told as right, with their number; a choice of topics too.
-        """
+        """All rows of each format are told as right, with their number; a choice of topics too."""
         for format in Format:
             target = self.target(format)
             publish(self.store, self.all[500])
@@ -59,8 +49,7 @@ class CheckTests(LakeTestCase):
         self.assertTrue(self.checked(target, topic="GoldenA").right)
 
     def test_missing_and_double(self) -> None:
-        """
-        A row that was deleted from the middle, one that is there twice, and one that no record
+        """A row that was deleted from the middle, one that is there twice, and one that no record
         has are named by their offsets.
         """
         target = self.target("delta")
@@ -83,17 +72,13 @@ class CheckTests(LakeTestCase):
         )
 
     def write(self, target: Target, rows: Any) -> None:
-        """
-        Append rows as another program would.
-        """
+        """Append rows as another program would."""
         from deltalake import write_deltalake
 
         write_deltalake(target.root, rows, mode="append")
 
     def test_rows_of_others(self) -> None:
-        """
-        Rows that another choice of records added to the same table are not strange.
-        """
+        """Rows that another choice of records added to the same table are not strange."""
         target = self.target()
         publish(self.store, self.all[500])
         self.added(target, topic="GoldenA")
@@ -103,9 +88,7 @@ class CheckTests(LakeTestCase):
         self.assertIn("give each --option", str(error))
 
     def test_shorter_log(self) -> None:
-        """
-        A log that ends before the table proves nothing.
-        """
+        """A log that ends before the table proves nothing."""
         target = self.target()
         publish(self.store, self.all[500])
         self.added(target)
@@ -114,9 +97,7 @@ class CheckTests(LakeTestCase):
         self.assertRaises(CopyBehind, self.checked, target)
 
     def test_deleted_part(self) -> None:
-        """
-        What retention deleted is named as not compared, and the rest is compared.
-        """
+        """What retention deleted is named as not compared, and the rest is compared."""
         target = self.target()
         publish(self.store, self.all[-1])
         self.added(target)
@@ -127,9 +108,7 @@ class CheckTests(LakeTestCase):
         self.assertTrue(found.right, found)
 
     def test_command(self) -> None:
-        """
-        The command says what is wrong, and its exit code does.
-        """
+        """The command says what is wrong, and its exit code does."""
         target = self.target()
         publish(self.store, self.all[500])
         self.added(target)

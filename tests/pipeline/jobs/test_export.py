@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.export}, and for how commands of Spark's jobs end.
-"""
+"""Tests for L{rmqha.pipeline.jobs.export}, and for how commands of Spark's jobs end."""
 
 from __future__ import annotations
 
@@ -59,14 +57,10 @@ ValueError: x: y
 
 
 class ReasonTests(SynchronousTestCase):
-    """
-    What failed in Spark is told in one line.
-    """
+    """What failed in Spark is told in one line."""
 
     def test_reasons(self) -> None:
-        """
-        Our own error, or Python's, or the first line of Spark's.
-        """
+        """Our own error, or Python's, or the first line of Spark's."""
         self.assertEqual(
             "/log at byte 7: body CRC; the range ends at 9", reason_of(PySparkException(TASK))
         )
@@ -76,9 +70,7 @@ class ReasonTests(SynchronousTestCase):
         self.assertEqual("PySparkException", reason_of(PySparkException("")))
 
     def test_typed(self) -> None:
-        """
-        A job's exception is one of ours; others pass.
-        """
+        """A job's exception is one of ours; others pass."""
 
         def fail(error: Exception) -> None:
             with reasons():
@@ -90,9 +82,7 @@ class ReasonTests(SynchronousTestCase):
 
 
 class ExportTests(SynchronousTestCase):
-    """
-    A store becomes a table.
-    """
+    """A store becomes a table."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -101,16 +91,12 @@ class ExportTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
 
     def offsets(self, format: str) -> list[int]:
-        """
-        Physical offsets of a table's rows, ascending.
-        """
+        """Physical offsets of a table's rows, ascending."""
         table = found(self.place / format, format)
         return sorted(table.column("physical_offset").to_pylist())
 
     def test_formats(self) -> None:
-        """
-        Every kind of table gets every row once, and only what is new later.
-        """
+        """Every kind of table gets every row once, and only what is new later."""
         for format in ("parquet", "delta", "iceberg"):
             out = self.place / format
             publish(self.store, self.all[500])
@@ -126,9 +112,7 @@ class ExportTests(SynchronousTestCase):
             self.assertEqual((0, 0), (none.files, none.rows))
 
     def test_spark_reads_it(self) -> None:
-        """
-        Spark sees the rows, the columns of folders, and none of what lies beside them.
-        """
+        """Spark sees the rows, the columns of folders, and none of what lies beside them."""
         out = self.place / "parquet"
         export(session(), self.store, out, partition_by_topic=True, compression="snappy")
         frame = session().read.parquet(str(out))
@@ -140,17 +124,13 @@ class ExportTests(SynchronousTestCase):
         )
 
     def test_stock_writer(self) -> None:
-        """
-        Spark's own writers take our rows as well.
-        """
+        """Spark's own writers take our rows as well."""
         frame = session().read.format("rmqha").option("topic", "GoldenA").load(str(self.store))
         frame.write.partitionBy("queue_id").parquet(str(self.place / "stock"))
         self.assertEqual(frame.count(), session().read.parquet(str(self.place / "stock")).count())
 
     def test_options(self) -> None:
-        """
-        Options that choose rows choose them; one that nobody knows is an error.
-        """
+        """Options that choose rows choose them; one that nobody knows is an error."""
         done = export(
             session(), self.store, self.place / "parquet", topic="GoldenA,GoldenB", columns="keys"
         )
@@ -170,9 +150,7 @@ class ExportTests(SynchronousTestCase):
             )
 
     def test_command(self) -> None:
-        """
-        The command ends with one line that says what it did, or why it did not.
-        """
+        """The command ends with one line that says what it did, or why it did not."""
         session()
         run = CliRunner().invoke
         out = ["--out", str(self.place / "table"), "--option", "visibility=log"]

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.index}: the split index of stores that have none.
-"""
+"""Tests for L{rmqha.pipeline.jobs.index}: the split index of stores that have none."""
 
 from __future__ import annotations
 
@@ -40,27 +38,21 @@ SPAN = 20_000
 
 
 def offsets(store: Path, **options: object) -> list[int]:
-    """
-    Physical offsets of all rows.
-    """
+    """Physical offsets of all rows."""
     table = scan(store, visibility="log", columns="physical_offset", **options).read_all()
     found: list[int] = table["physical_offset"].to_pylist()
     return found
 
 
 def range_starts(store: Path, **options: object) -> list[int]:
-    """
-    Where the ranges begin that a query would read.
-    """
+    """Where the ranges begin that a query would read."""
     table = scan(store, table="ranges", maxPartitionBytes=1, **options).read_all()
     found: list[int] = table["start_offset"].to_pylist()
     return found
 
 
 class IndexTests(SynchronousTestCase):
-    """
-    Indexes made without Spark.
-    """
+    """Indexes made without Spark."""
 
     def setUp(self) -> None:
         self.patch(index, "spread", jobs.spread)
@@ -71,29 +63,21 @@ class IndexTests(SynchronousTestCase):
         self.end = self.all[-1] + self.records[-1]["size"]
 
     def make(self, store: Path | None = None, **more: Any) -> Any:
-        """
-        Make the index.
-        """
+        """Make the index."""
         return index.index(NO_SPARK, store or self.store, **more)
 
     def raw(self, store: Path) -> bytes:
-        """
-        The index as it lies there.
-        """
+        """The index as it lies there."""
         return (store / OWN_FOLDER / SPLITS).read_bytes()
 
     def topics(self, store: Path) -> dict[str, bytes]:
-        """
-        The topic index as it lies there.
-        """
+        """The topic index as it lies there."""
         folder = store / OWN_FOLDER / TOPIC_INDEX
         found = {path.name: path.read_bytes() for path in folder.iterdir()}
         return {name: raw for name, raw in found.items() if raw}
 
     def test_as_a_node_makes_it(self) -> None:
-        """
-        It is, byte for byte, what a node makes of the same log.
-        """
+        """It is, byte for byte, what a node makes of the same log."""
         for version, name in golden.ARCHIVES:
             store, other = golden.store(version, name), golden.store(version, name)
             made = self.make(store)
@@ -111,9 +95,7 @@ class IndexTests(SynchronousTestCase):
             self.assertEqual(sum(span.count for span in found), made.records)
 
     def test_java_store_is_divided(self) -> None:
-        """
-        A store that nobody publishes a point for is divided by the index, and its rows stay.
-        """
+        """A store that nobody publishes a point for is divided by the index, and its rows stay."""
         before = offsets(self.store)
         self.assertEqual(11, len(range_starts(self.store)))
         self.make()
@@ -125,8 +107,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all[701:], offsets(self.store, startingOffsets={"store": middle}))
 
     def test_topics(self) -> None:
-        """
-        A topic's rows are those that a store without an index gives, and most of a log that
+        """A topic's rows are those that a store without an index gives, and most of a log that
         hardly has it is not planned for.
         """
         names = {record["topic"] for record in self.records}
@@ -138,17 +119,13 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual([], offsets(self.store, topic="absent"))
 
     def test_unwritable(self) -> None:
-        """
-        Where a task cannot write the topic index, there is a split index all the same.
-        """
+        """Where a task cannot write the topic index, there is a split index all the same."""
         (self.store / OWN_FOLDER).mkdir(exist_ok=True)
         (self.store / OWN_FOLDER / TOPIC_INDEX).write_text("")
         self.assertGreater(self.make().spans, 10)
 
     def test_other_log_since(self) -> None:
-        """
-        Where the log is another one than was indexed, the index is not believed.
-        """
+        """Where the log is another one than was indexed, the index is not believed."""
         self.make()
         wanted = range_starts(self.store)
         file = jobs.log_files(self.store)[5]
@@ -164,9 +141,7 @@ class IndexTests(SynchronousTestCase):
             self.assertEqual(11, len(range_starts(self.store)), text)
 
     def test_published(self) -> None:
-        """
-        In a store with a point the index ends below it, and its readers use it.
-        """
+        """In a store with a point the index ends below it, and its readers use it."""
         publish(self.store, self.all[500])
         made = self.make()
         self.assertLessEqual(made.end, self.all[500])
@@ -174,9 +149,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(self.all[:500], offsets(self.store, maxPartitionBytes=1))
 
     def test_running(self) -> None:
-        """
-        The index of a node that runs is left alone; a Java broker that runs has none.
-        """
+        """The index of a node that runs is left alone; a Java broker that runs has none."""
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.addCleanup(lock.release)
@@ -189,9 +162,7 @@ class IndexTests(SynchronousTestCase):
         self.make()
 
     def test_started_meanwhile(self) -> None:
-        """
-        A node that was started while the log was walked keeps its index.
-        """
+        """A node that was started while the log was walked keeps its index."""
         publish(self.store, self.end)
         lock = StoreLock(self.store / "lock")
         self.addCleanup(lock.release)
@@ -205,9 +176,7 @@ class IndexTests(SynchronousTestCase):
         self.assertFalse((self.store / OWN_FOLDER / SPLITS).exists())
 
     def test_cut_meanwhile(self) -> None:
-        """
-        A log that is cut while it is walked is an error.
-        """
+        """A log that is cut while it is walked is an error."""
         publish(self.store, self.end)
 
         def spread(*args: Any) -> Any:
@@ -218,26 +187,20 @@ class IndexTests(SynchronousTestCase):
         self.assertRaises(LogCutBack, self.make)
 
     def test_hole(self) -> None:
-        """
-        Behind a file that is missing the index begins anew: spans follow each other.
-        """
+        """Behind a file that is missing the index begins anew: spans follow each other."""
         jobs.log_files(self.store)[4].unlink()
         made = self.make()
         self.assertEqual(5 * golden.LOG_FILE_SIZE, made.start)
         self.assertEqual(made.spans, len(parse_spans(self.raw(self.store))))
 
     def test_empty(self) -> None:
-        """
-        A log without files has an index without spans.
-        """
+        """A log without files has an index without spans."""
         for file in jobs.log_files(self.store):
             file.unlink()
         self.assertEqual((0, 0, 0), (self.make().spans, self.make().files, self.make().end))
 
     def test_only_our_folder(self) -> None:
-        """
-        Nothing else of the store is touched.
-        """
+        """Nothing else of the store is touched."""
 
         def others() -> dict[Path, float]:
             return {
@@ -255,14 +218,10 @@ class IndexTests(SynchronousTestCase):
 
 
 class CommandTests(CommandTestCase):
-    """
-    The command, on Spark.
-    """
+    """The command, on Spark."""
 
     def test_command(self) -> None:
-        """
-        The index is made in tasks.
-        """
+        """The index is made in tasks."""
         need_java()
         session()
         store = golden.store(VERSION)

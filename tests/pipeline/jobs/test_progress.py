@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.progress}: what is said while tasks run.
-"""
+"""Tests for L{rmqha.pipeline.jobs.progress}: what is said while tasks run."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ except ImportError as missing:  # without the extra
 
 
 class FakeTimer:
-    """
-    A timer whose time comes when a test says so.
-    """
+    """A timer whose time comes when a test says so."""
 
     daemon = False
 
@@ -40,22 +36,16 @@ class FakeTimer:
         self.due = False
 
     def pass_time(self) -> None:
-        """
-        Its time has come.
-        """
+        """Its time has come."""
         if self.due:
             self._call(*self._given, **self._named)
 
 
 class WaitingTests(SynchronousTestCase):
-    """
-    A job that does not get on says so, where nobody sees a bar too.
-    """
+    """A job that does not get on says so, where nobody sees a bar too."""
 
     def said(self, done: int) -> str:
-        """
-        What is said when so many tasks have finished at the end of the time.
-        """
+        """What is said when so many tasks have finished at the end of the time."""
         err = StringIO()
         self.patch(sys, "stderr", err)
         self.patch(progress, "Timer", FakeTimer)
@@ -73,15 +63,11 @@ class WaitingTests(SynchronousTestCase):
         return err.getvalue()
 
     def test_nothing_done(self) -> None:
-        """
-        After half a minute without a finished task one line names what helps.
-        """
+        """After half a minute without a finished task one line names what helps."""
         said = self.said(0)
         self.assertEqual(1, said.count("exporting: no task has finished in 30 s"))
         self.assertIn("--priority normal", said)
 
     def test_some_done(self) -> None:
-        """
-        A job that gets on says nothing.
-        """
+        """A job that gets on says nothing."""
         self.assertEqual("", self.said(1))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.replay}: messages of a log are sent to a stand-in of a broker.
-"""
+"""Tests for L{rmqha.pipeline.jobs.replay}: messages of a log are sent to a stand-in of a broker."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ except ImportError as missing:  # without the extra
 
 
 def row(**changes: Any) -> dict[str, Any]:
-    """
-    A row as the job reads it.
-    """
+    """A row as the job reads it."""
     found = {
         "topic": "T",
         "broker_name": "a",
@@ -48,17 +44,14 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 class ResendTests(SynchronousTestCase):
-    """
-    What a task does with its rows.
-    """
+    """What a task does with its rows."""
 
     def setUp(self) -> None:
         self.broker = StandIn({"T": 2, "U": 3})
         self.addCleanup(self.broker.server.close)
 
     def resend(self, *rows: dict[str, Any], to: str | None = None) -> dict[tuple[str, str], Any]:
-        """
-        Send rows.
+        """Send rows.
 
         @return: Messages and bytes by topic and outcome.
         """
@@ -71,9 +64,7 @@ class ResendTests(SynchronousTestCase):
         }
 
     def test_stripped(self) -> None:
-        """
-        What a first sending meant for itself is gone, the rest stays.
-        """
+        """What a first sending meant for itself is gone, the rest stays."""
         gone = dict.fromkeys(
             ("DELAY", "WAIT", "TRAN_MSG", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "CLUSTER"),
             "1",
@@ -87,9 +78,7 @@ class ResendTests(SynchronousTestCase):
         self.assertEqual((0x301, 5), (message.sys_flag, message.flag))
 
     def test_outcomes(self) -> None:
-        """
-        What is sent, what is not and what could not be is counted by topic.
-        """
+        """What is sent, what is not and what could not be is counted by topic."""
         self.broker.codes = [0, 10]
         found = self.resend(
             row(),
@@ -110,22 +99,16 @@ class ResendTests(SynchronousTestCase):
         self.assertEqual([b"x", b"yy"], self.broker.bodies("U", 0))
 
     def test_queues(self) -> None:
-        """
-        A queue's number is kept, or folded onto those there are.
-        """
+        """A queue's number is kept, or folded onto those there are."""
         self.resend(row(queue_id=1), row(queue_id=5, body=b"y"))
         self.assertEqual([b"x", b"y"], self.broker.bodies("T", 1))
 
 
 class SharedTests(SynchronousTestCase):
-    """
-    Tasks have equal parts of a limit.
-    """
+    """Tasks have equal parts of a limit."""
 
     def test_shared(self) -> None:
-        """
-        All together they never send faster than they may, even if fewer can do so.
-        """
+        """All together they never send faster than they may, even if fewer can do so."""
         for rows, size, tasks, wanted in (
             (None, None, 4, (None, None, 4)),
             (100, None, 4, (25, None, 4)),
@@ -141,9 +124,7 @@ class SharedTests(SynchronousTestCase):
 
 
 class ReplayTests(CommandTestCase):
-    """
-    The job and its command.
-    """
+    """The job and its command."""
 
     def setUp(self) -> None:
         need_java()
@@ -159,15 +140,12 @@ class ReplayTests(CommandTestCase):
         self.sending = SendOptions(name_server=(self.broker.address,))
 
     def replay(self, **options: Any) -> Any:
-        """
-        Do it.
-        """
+        """Do it."""
         options = {"same_topic": True, "tasks": 2, **options}
         return replay(session(), str(self.store), self.sending, **options)
 
     def test_all(self) -> None:
-        """
-        Every visible message but retries and dead letters is sent, in the order of its queue;
+        """Every visible message but retries and dead letters is sent, in the order of its queue;
         those of a batch whose key is the same are no duplicates.
         """
         done = self.replay()
@@ -191,8 +169,7 @@ class ReplayTests(CommandTestCase):
         self.assertNotIn("GoldenBatch", unsent)
 
     def test_marked(self) -> None:
-        """
-        The first of several with the same keys is sent, wherever the others are; those without
+        """The first of several with the same keys is sent, wherever the others are; those without
         a key all are, and retries only if they are asked for.
         """
         rows = [
@@ -220,9 +197,7 @@ class ReplayTests(CommandTestCase):
             self.assertEqual(wanted, found)
 
     def test_refused(self) -> None:
-        """
-        Nothing goes to a broker's own topics, or comes from them, and where to is said once.
-        """
+        """Nothing goes to a broker's own topics, or comes from them, and where to is said once."""
         for error, options in (
             (OptionMissing, {"same_topic": False}),
             (OptionMissing, {"to_topic": "T"}),
@@ -233,9 +208,7 @@ class ReplayTests(CommandTestCase):
             self.assertRaises(error, self.replay, **options)
 
     def test_command(self) -> None:
-        """
-        A dry run sends nothing and says what would be; what is wrong is one line.
-        """
+        """A dry run sends nothing and says what would be; what is wrong is one line."""
         place = [str(self.store), "--name-server", self.broker.address, "--topic", "GoldenA"]
         arguments = ["spark", "replay", *place, "--to-topic", "New", "--rate", "9"]
         told = self.answer(*arguments, "--dry-run")

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.stats.stats}: what a log holds, counted in tasks.
-"""
+"""Tests for L{rmqha.pipeline.jobs.stats.stats}: what a log holds, counted in tasks."""
 
 from __future__ import annotations
 
@@ -40,15 +38,11 @@ VERSION = "5.3.3"
 
 
 class TallyTests(SynchronousTestCase):
-    """
-    Numbers in buckets.
-    """
+    """Numbers in buckets."""
 
     @given(st.lists(st.integers(-(1 << 52), 1 << 52), min_size=1))
     def test_buckets(self, numbers: list[int]) -> None:
-        """
-        A bucket's middle is near its numbers, and buckets are in the order of the numbers.
-        """
+        """A bucket's middle is near its numbers, and buckets are in the order of the numbers."""
         found = buckets(np.array(numbers, np.int64)).tolist()
         for number, bucket in zip(numbers, found, strict=True):
             self.assertLessEqual(abs(middle(bucket) - number), abs(number) / 32)
@@ -57,9 +51,7 @@ class TallyTests(SynchronousTestCase):
 
     @given(st.lists(st.integers(0, 1 << 40), min_size=1))
     def test_percentiles(self, numbers: list[int]) -> None:
-        """
-        A percentile is the number at its place, as far as its bucket knows.
-        """
+        """A percentile is the number at its place, as far as its bucket knows."""
         counts = Counter(buckets(np.array(numbers, np.int64)).tolist())
         for part in (0.5, 0.9, 0.99):
             at = max(0, int(np.ceil(part * len(numbers))) - 1)
@@ -71,9 +63,7 @@ class TallyTests(SynchronousTestCase):
         st.integers(1, 10),
     )
     def test_tally(self, rows: list[tuple[int, int, int]], size: int) -> None:
-        """
-        Whatever pieces they come in, records are counted by their key.
-        """
+        """Whatever pieces they come in, records are counted by their key."""
         cells = CELLS.empty_table()
         for start in range(0, len(rows), size):
             part = np.array(rows[start : start + size], np.int64).reshape(-1, 3)
@@ -87,38 +77,28 @@ class TallyTests(SynchronousTestCase):
 
 
 class StatsTestCase(SynchronousTestCase):
-    """
-    Logs counted without Spark.
-    """
+    """Logs counted without Spark."""
 
     def setUp(self) -> None:
         self.patch(stats, "ranges_of", jobs.ranges_of)
         self.patch(stats, "run", jobs.run)
 
     def folder(self) -> Path:
-        """
-        A new empty folder.
-        """
+        """A new empty folder."""
         made = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, made)
         return made
 
     def stats(self, store: Any, **more: Any) -> Stats:
-        """
-        Count a store.
-        """
+        """Count a store."""
         return stats.stats(NO_SPARK, store, **more)
 
 
 class StatsTests(StatsTestCase):
-    """
-    The numbers are those of the records.
-    """
+    """The numbers are those of the records."""
 
     def test_golden(self) -> None:
-        """
-        Topics, queues, sizes, times and retries are as RocketMQ's own classes read them.
-        """
+        """Topics, queues, sizes, times and retries are as RocketMQ's own classes read them."""
         for version in golden.VERSIONS:
             records = expected(version, "store")
             found = self.stats(golden.store(version))
@@ -145,9 +125,7 @@ class StatsTests(StatsTestCase):
                 )
 
     def test_steps(self) -> None:
-        """
-        Every message is in the step of its time, whatever the width.
-        """
+        """Every message is in the step of its time, whatever the width."""
         records = expected(VERSION, "store")
         store = golden.store(VERSION)
         for width in (None, 10, 1000, 7777):
@@ -161,9 +139,7 @@ class StatsTests(StatsTestCase):
             self.assertEqual(width or found.step, found.step)
 
     def test_many_steps(self) -> None:
-        """
-        A long time has wider steps, in each task and in the end.
-        """
+        """A long time has wider steps, in each task and in the end."""
         log = MemoryLog(golden.LOG_FILE_SIZE)
         start = 1_700_000_000_000
         times = [start + row * 977 for row in range(3000)] + [start + 10_000_000_000]
@@ -177,9 +153,7 @@ class StatsTests(StatsTestCase):
         self.assertEqual(wanted, {each.time: each.messages for each in found.steps})
 
     def test_selection(self) -> None:
-        """
-        Options choose records; one nobody knows is an error.
-        """
+        """Options choose records; one nobody knows is an error."""
         store, records = golden.store(VERSION), expected(VERSION, "store")
         found = self.stats(store, topic="GoldenA")
         self.assertEqual(["GoldenA"], [each.topic for each in found.topics])
@@ -191,9 +165,7 @@ class StatsTests(StatsTestCase):
         self.assertRaises(OptionUnknown, self.stats, store, topik="a")
 
     def test_stores(self) -> None:
-        """
-        Several stores are counted together, queues apart.
-        """
+        """Several stores are counted together, queues apart."""
         both = {version: golden.store(version) for version in golden.VERSIONS}
         found = self.stats(both)
         self.assertEqual(set(golden.VERSIONS), {each.store for each in found.queues})
@@ -201,30 +173,22 @@ class StatsTests(StatsTestCase):
         self.assertEqual(sum(alone), found.messages)
 
     def test_nothing(self) -> None:
-        """
-        A log without messages is no error, and can be plotted.
-        """
+        """A log without messages is no error, and can be plotted."""
         found = self.stats(golden.store(VERSION), topic="none")
         self.assertEqual((0, ()), (found.messages, found.topics))
         self.assertEqual(4, len(plots(found, self.folder())))
 
     def test_plots(self) -> None:
-        """
-        Plots are pictures.
-        """
+        """Plots are pictures."""
         for path in plots(self.stats(golden.store(VERSION)), self.folder() / "new"):
             self.assertEqual(b"\x89PNG", path.read_bytes()[:4])
 
 
 class CommandTests(CommandTestCase):
-    """
-    The command, on Spark.
-    """
+    """The command, on Spark."""
 
     def test_command(self) -> None:
-        """
-        Tables for people, JSON for programs, plots for both.
-        """
+        """Tables for people, JSON for programs, plots for both."""
         need_java()
         session()
         store = golden.store(VERSION)

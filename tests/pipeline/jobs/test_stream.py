@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table.
-"""
+"""Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ else:
 
 
 class StreamTests(SynchronousTestCase):
-    """
-    A stream adds every record once.
-    """
+    """A stream adds every record once."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -62,8 +58,7 @@ class StreamTests(SynchronousTestCase):
         self.told: list[Lag] = []
 
     def run_stream(self, format: str, **more: Any) -> Any:
-        """
-        Stream what is there now.
+        """Stream what is there now.
 
         @return: The query, ended.
         """
@@ -74,15 +69,12 @@ class StreamTests(SynchronousTestCase):
         return query
 
     def offsets(self, format: str) -> list[int]:
-        """
-        Physical offsets of a table's rows, ascending.
-        """
+        """Physical offsets of a table's rows, ascending."""
         table = found(self.place / format, format)
         return sorted(table.column("physical_offset").to_pylist())
 
     def test_table_taken_back(self) -> None:
-        """
-        A table that was taken back is told of before anything is read: without new records no
+        """A table that was taken back is told of before anything is read: without new records no
         batch would.
         """
         for row in (500, 600):
@@ -96,8 +88,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[:600], self.offsets("delta"))
 
     def test_table_dropped(self) -> None:
-        """
-        A table that was dropped and is made again is told of before anything is read: by its
+        """A table that was dropped and is made again is told of before anything is read: by its
         checkpoint it has records.
         """
         checkpoint = self.place / "checkpoint"
@@ -109,8 +100,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual((0, 0, self.all[500]), (error.first, error.end, error.start))
 
     def test_table_without_what_was_added(self) -> None:
-        """
-        So it is in every format, and of checkpoints that do not say where their stream began; of
+        """So it is in every format, and of checkpoints that do not say where their stream began; of
         one that began there nothing was added.
         """
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
@@ -136,8 +126,7 @@ class StreamTests(SynchronousTestCase):
                     require_held(table, checkpoint)
 
     def test_nothing_added_yet(self) -> None:
-        """
-        A stream that began at the log's end goes on with its checkpoint, though its table has
+        """A stream that began at the log's end goes on with its checkpoint, though its table has
         nothing.
         """
         publish(self.store, self.all[500])
@@ -147,9 +136,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[500:600], self.offsets("delta"))
 
     def test_another_log(self) -> None:
-        """
-        A log that ends before what the table has is told, with a new checkpoint too.
-        """
+        """A log that ends before what the table has is told, with a new checkpoint too."""
         publish(self.store, self.all[500])
         self.run_stream("parquet")
         for file in sorted((self.store / "commitlog").iterdir())[1:]:
@@ -161,8 +148,7 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual((self.all[500], self.all[100]), (error.offset, error.end))
 
     def test_list_of_stores(self) -> None:
-        """
-        A broker joins a table's stream by a line in a file, and a batch that comes again adds
+        """A broker joins a table's stream by a line in a file, and a batch that comes again adds
         nothing of it twice.
         """
         other = golden.store("4.9.7")
@@ -183,9 +169,7 @@ class StreamTests(SynchronousTestCase):
         self.assertIn("does not exist", lag.held_up["b"] if lag is not None else "")
 
     def test_goes_on(self) -> None:
-        """
-        In batches within a limit; with the checkpoint, and with a new one.
-        """
+        """In batches within a limit; with the checkpoint, and with a new one."""
         publish(self.store, self.all[500])
         query = self.run_stream("parquet", maxBytesPerTrigger="200k")
         batches = [each for each in query.recentProgress if each.numInputRows]
@@ -199,9 +183,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[:700], self.offsets("parquet"))
 
     def test_resumes(self) -> None:
-        """
-        Where the table ends, whatever wrote it.
-        """
+        """Where the table ends, whatever wrote it."""
         for format in ("delta", "iceberg"):
             publish(self.store, self.all[500])
             self.run_stream(format)
@@ -211,9 +193,7 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual(self.all, self.offsets(format))
 
     def test_lag(self) -> None:
-        """
-        Each batch tells how far the stream is behind.
-        """
+        """Each batch tells how far the stream is behind."""
         publish(self.store, self.all[500])
         self.run_stream("parquet", maxBytesPerTrigger="200k")
         limit = time.monotonic() + 20
@@ -229,9 +209,7 @@ class StreamTests(SynchronousTestCase):
         )
 
     def test_rewind(self) -> None:
-        """
-        A stream stops at a cut, and goes on after the rows are taken off.
-        """
+        """A stream stops at a cut, and goes on after the rows are taken off."""
         publish(self.store, self.all[800])
         self.run_stream("delta")
         file = self.store / OWN_FOLDER / POINT
@@ -250,9 +228,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[:700], self.offsets("delta"))
 
     def test_refused(self) -> None:
-        """
-        A checkpoint that exists already cannot begin where a table ends.
-        """
+        """A checkpoint that exists already cannot begin where a table ends."""
         publish(self.store, self.end)
         used = self.place / "used"
         used.mkdir()
@@ -261,9 +237,7 @@ class StreamTests(SynchronousTestCase):
         )
 
     def test_refused_by_its_name(self) -> None:
-        """
-        The table of such a refusal is named as it was given, in an object store too.
-        """
+        """The table of such a refusal is named as it was given, in an object store too."""
         target = Target.at("s3://lake/messages")
         used = self.place / "used"
         used.mkdir()
@@ -272,13 +246,10 @@ class StreamTests(SynchronousTestCase):
 
 
 class BegunAgainTests(SynchronousTestCase):
-    """
-    The command goes on when Spark has lost a process.
-    """
+    """The command goes on when Spark has lost a process."""
 
     def follow(self, *ends: BaseException | None) -> list[bool]:
-        """
-        Follow a stream that ends so, each time after a minute.
+        """Follow a stream that ends so, each time after a minute.
 
         @return: For each time it was begun whether it was to resume from its table.
         """
@@ -300,16 +271,12 @@ class BegunAgainTests(SynchronousTestCase):
         return begun
 
     def test_lost_process(self) -> None:
-        """
-        It is begun again, but no other checkpoint is.
-        """
+        """It is begun again, but no other checkpoint is."""
         lost = StreamingQueryException("[X] the Python worker exited unexpectedly (crashed)")
         self.assertEqual([True, False, False], self.follow(lost, lost, None))
 
     def test_our_reasons(self) -> None:
-        """
-        What rmqha refuses ends it, and so does what comes at once.
-        """
+        """What rmqha refuses ends it, and so does what comes at once."""
         ours = StreamingQueryException("rmqha.pipeline.log.errors.DataLost: store: bytes")
         self.assertRaises(StreamingQueryException, self.follow, ours)
         self.patch(cli, "STEADY", 61.0)

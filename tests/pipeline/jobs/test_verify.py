@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.jobs.verify.verify}: copies of a log are held against each other.
-"""
+"""Tests for L{rmqha.pipeline.jobs.verify.verify}: copies of a log are held against each other."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ NO_SPARK: Any = None
 
 
 class CopiesTestCase(SynchronousTestCase):
-    """
-    Two copies of one log, compared without Spark.
-    """
+    """Two copies of one log, compared without Spark."""
 
     def setUp(self) -> None:
         self.patch(verify, "spread", jobs.spread)
@@ -53,15 +49,12 @@ class CopiesTestCase(SynchronousTestCase):
         self.end = self.records[-1]["physicalOffset"] + self.records[-1]["size"]
 
     def verify(self, **more: Any) -> ComparisonReport:
-        """
-        Compare the two.
-        """
+        """Compare the two."""
         stores = {"master": self.master, "slave": self.slave}
         return verify.verify(NO_SPARK, stores, **{"chunk": CHUNK, **more})
 
     def change(self, offset: int, data: bytes, store: Path | None = None) -> None:
-        """
-        Write into a log.
+        """Write into a log.
 
         @param offset: Physical offset.
         """
@@ -69,35 +62,25 @@ class CopiesTestCase(SynchronousTestCase):
         jobs.change(file, offset % golden.LOG_FILE_SIZE, data)
 
     def byte(self, offset: int) -> int:
-        """
-        A byte of the master's log.
-        """
+        """A byte of the master's log."""
         file = jobs.log_files(self.master)[offset // golden.LOG_FILE_SIZE]
         return file.read_bytes()[offset % golden.LOG_FILE_SIZE]
 
     def flip(self, offset: int) -> None:
-        """
-        Turn one bit of the slave's.
-        """
+        """Turn one bit of the slave's."""
         self.change(offset, bytes([self.byte(offset) ^ 0x20]))
 
     def record_at(self, row: int) -> tuple[int, int]:
-        """
-        Physical offset and size of a record.
-        """
+        """Physical offset and size of a record."""
         record = self.records[row]
         return record["physicalOffset"], record["size"]
 
 
 class VerifyTests(CopiesTestCase):
-    """
-    Faults are found where they are, and nothing else is.
-    """
+    """Faults are found where they are, and nothing else is."""
 
     def test_equal(self) -> None:
-        """
-        Stores of every kind equal themselves, torn tails too.
-        """
+        """Stores of every kind equal themselves, torn tails too."""
         for version, name in golden.ARCHIVES:
             self.master, self.slave = (golden.store(version, name) for _ in range(2))
             report = self.verify()
@@ -106,9 +89,7 @@ class VerifyTests(CopiesTestCase):
             self.assertLess(report.low, report.high)
 
     def test_flipped_bit(self) -> None:
-        """
-        One bit is found, where it is.
-        """
+        """One bit is found, where it is."""
         offset, _ = self.record_at(700)
         self.flip(offset + 95)
         report = self.verify()
@@ -116,9 +97,7 @@ class VerifyTests(CopiesTestCase):
         self.assertEqual((offset + 95, offset + 96, 1), (found.start, found.end, found.count))
 
     def test_zeroed_page(self) -> None:
-        """
-        A page of zeros is found, over the ends of chunks.
-        """
+        """A page of zeros is found, over the ends of chunks."""
         start = 1_351_680
         self.change(start, bytes(4096))
         report = self.verify(chunk=50_000)
@@ -126,9 +105,7 @@ class VerifyTests(CopiesTestCase):
         self.assertLessEqual(report.differences[-1].end, start + 4096)
 
     def test_short_tail(self) -> None:
-        """
-        What is published and not there is a difference, whether its file is cut or zero.
-        """
+        """What is published and not there is a difference, whether its file is cut or zero."""
         last = self.record_at(-3)[0]
         for cut in (False, True):
             publish(self.master, self.end)
@@ -144,9 +121,7 @@ class VerifyTests(CopiesTestCase):
             self.assertEqual(Absent.SHORT if cut else None, report.differences[0].absent)
 
     def test_behind(self) -> None:
-        """
-        A copy that ends before another is compared up to there, and what it lacks is told.
-        """
+        """A copy that ends before another is compared up to there, and what it lacks is told."""
         last = self.record_at(-3)[0]
         self.change(last, bytes(self.end - last))
         report = self.verify()
@@ -155,9 +130,7 @@ class VerifyTests(CopiesTestCase):
         self.assertEqual({"slave": self.end - last}, self.verify().behind)
 
     def test_damage_at_the_end(self) -> None:
-        """
-        Without a published point damage near the end is no end.
-        """
+        """Without a published point damage near the end is no end."""
         offset, _ = self.record_at(-20)
         self.change(offset, b"\xff" * 30)
         report = self.verify()
@@ -166,9 +139,7 @@ class VerifyTests(CopiesTestCase):
         self.assertLess(report.copies[1].whole, report.copies[1].end)
 
     def test_above_the_first_bytes(self) -> None:
-        """
-        What retention took from one copy is not compared.
-        """
+        """What retention took from one copy is not compared."""
         for file in jobs.log_files(self.slave)[:3]:
             file.unlink()
         self.change(100, b"other", self.master)
@@ -177,18 +148,14 @@ class VerifyTests(CopiesTestCase):
         self.assertEqual(ComparisonResult.EQUAL, report.verdict)
 
     def test_hole(self) -> None:
-        """
-        A file that is missing between others is a difference.
-        """
+        """A file that is missing between others is a difference."""
         jobs.log_files(self.slave)[4].unlink()
         report = self.verify()
         self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
         self.assertEqual({Absent.MISSING}, {each.absent for each in report.differences})
 
     def test_nothing_in_common(self) -> None:
-        """
-        Copies without a common byte are never equal; two empty logs are.
-        """
+        """Copies without a common byte are never equal; two empty logs are."""
         for file in jobs.log_files(self.master)[2:]:
             file.unlink()
         for file in jobs.log_files(self.slave)[:3]:
@@ -200,18 +167,14 @@ class VerifyTests(CopiesTestCase):
         self.assertEqual(ComparisonResult.EQUAL, self.verify().verdict)
 
     def test_one_copy(self) -> None:
-        """
-        A copy is not compared with itself, by whatever name.
-        """
+        """A copy is not compared with itself, by whatever name."""
         self.slave = self.master.parent / "link"
         self.slave.symlink_to(self.master)
         self.assertRaises(OptionInvalid, self.verify)
         self.assertRaises(OptionInvalid, verify.verify, NO_SPARK, {"a": self.master})
 
     def test_three_copies(self) -> None:
-        """
-        Each copy is held against the first.
-        """
+        """Each copy is held against the first."""
         third = golden.store(VERSION)
         self.flip(self.record_at(10)[0] + 95)
         self.change(self.record_at(20)[0] + 95, b"\0\1\2", third)
@@ -220,9 +183,7 @@ class VerifyTests(CopiesTestCase):
         self.assertEqual(["b", "c"], [each.store for each in report.differences])
 
     def test_random_bytes(self) -> None:
-        """
-        Whatever is written where, just that is told, with any size of chunks.
-        """
+        """Whatever is written where, just that is told, with any size of chunks."""
         rolled = random.Random(7)
         for _ in range(8):
             self.slave = golden.store(VERSION)
@@ -237,9 +198,7 @@ class VerifyTests(CopiesTestCase):
             self.assertEqual(len(wanted), sum(each.count for each in found))
 
     def test_other_log(self) -> None:
-        """
-        A log of another broker differs from the start.
-        """
+        """A log of another broker differs from the start."""
         self.slave = golden.store("4.9.7")
         report = self.verify()
         self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
@@ -247,14 +206,10 @@ class VerifyTests(CopiesTestCase):
 
 
 class MovingTests(CopiesTestCase):
-    """
-    Stores that change while they are compared.
-    """
+    """Stores that change while they are compared."""
 
     def meanwhile(self, happens: Callable[[], None]) -> None:
-        """
-        Let something happen between the plan and the tasks.
-        """
+        """Let something happen between the plan and the tasks."""
 
         def spread(*args: Any, **more: Any) -> Any:
             happens()
@@ -264,9 +219,7 @@ class MovingTests(CopiesTestCase):
         self.patch(digests, "spread", spread)
 
     def test_deleted(self) -> None:
-        """
-        What retention takes meanwhile is named, and not said to be equal.
-        """
+        """What retention takes meanwhile is named, and not said to be equal."""
         first = jobs.log_files(self.slave)[0]
         self.meanwhile(lambda: first.unlink(missing_ok=True))
         self.flip(self.record_at(900)[0] + 95)
@@ -277,9 +230,7 @@ class MovingTests(CopiesTestCase):
         self.assertEqual(1, len(report.differences))
 
     def test_cut(self) -> None:
-        """
-        A log that is cut below what is compared is an error, before and after the tasks.
-        """
+        """A log that is cut below what is compared is an error, before and after the tasks."""
         for happened in (self.verify, self.digest):
             publish(self.master, self.end)
             publish(self.slave, self.end)
@@ -289,21 +240,15 @@ class MovingTests(CopiesTestCase):
             self.assertEqual(("slave", cut.at), (error.store, error.at))
 
     def digest(self) -> Digests:
-        """
-        The slave's digests.
-        """
+        """The slave's digests."""
         return digest(NO_SPARK, {"slave": self.slave}, chunk=CHUNK)
 
 
 class DigestTests(CopiesTestCase):
-    """
-    Copies that no machine sees together.
-    """
+    """Copies that no machine sees together."""
 
     def test_equal(self) -> None:
-        """
-        A file made at one place says at the other that the copies are equal.
-        """
+        """A file made at one place says at the other that the copies are equal."""
         for kind in DigestKind:
             made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK, sum=kind)
             again = Digests.from_json(made.to_json())
@@ -313,9 +258,7 @@ class DigestTests(CopiesTestCase):
             self.assertEqual(len(made.digests), report.chunks)
 
     def test_other_bytes(self) -> None:
-        """
-        The chunk with other bytes is found.
-        """
+        """The chunk with other bytes is found."""
         offset = self.record_at(900)[0] + 95
         self.flip(offset)
         made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK)
@@ -324,9 +267,7 @@ class DigestTests(CopiesTestCase):
         self.assertEqual(offset // CHUNK * CHUNK, found.start)
 
     def test_part_of_a_chunk(self) -> None:
-        """
-        What the shorter copy has beyond its last whole chunk is said not to be compared.
-        """
+        """What the shorter copy has beyond its last whole chunk is said not to be compared."""
         publish(self.slave, self.record_at(500)[0])
         made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK)
         report = against(NO_SPARK, {"slave": self.slave}, made)
@@ -339,9 +280,7 @@ class DigestTests(CopiesTestCase):
         self.assertRaises(NothingInCommon, against, NO_SPARK, {"slave": self.slave}, made)
 
     def test_not_a_file_of_digests(self) -> None:
-        """
-        What is cut short, changed or something else is refused.
-        """
+        """What is cut short, changed or something else is refused."""
         text = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK).to_json()
         table = json.loads(text)
         del table["digests"][3]
@@ -353,17 +292,13 @@ class DigestTests(CopiesTestCase):
         )
 
     def test_hole(self) -> None:
-        """
-        A copy that lacks a file has no digests.
-        """
+        """A copy that lacks a file has no digests."""
         jobs.log_files(self.slave)[4].unlink()
         self.assertRaises(DataLost, digest, NO_SPARK, self.slave, chunk=CHUNK)
 
 
 class CommandTests(CommandTestCase):
-    """
-    The command, on Spark.
-    """
+    """The command, on Spark."""
 
     def setUp(self) -> None:
         need_java()
@@ -373,9 +308,7 @@ class CommandTests(CommandTestCase):
         self.addCleanup(shutil.rmtree, self.place)
 
     def test_command(self) -> None:
-        """
-        Copies are compared in tasks; the exit code tells how it went.
-        """
+        """Copies are compared in tasks; the exit code tells how it went."""
         copies = [f"master={self.master}", f"slave={self.slave}", "--chunk", "100k"]
         said = self.succeed("spark", "verify", *copies)
         self.assertTrue(said.startswith("equal: "), said)
@@ -392,18 +325,14 @@ class CommandTests(CommandTestCase):
         self.assertEqual([offset], [each["start"] for each in answer["differences"]])
 
     def test_elsewhere(self) -> None:
-        """
-        Digests of one copy are compared where the other one is.
-        """
+        """Digests of one copy are compared where the other one is."""
         file = self.place / "digests.json"
         self.succeed("spark", "verify", f"master={self.master}", "--digests", file)
         said = self.succeed("spark", "verify", f"slave={self.slave}", "--against", file)
         self.assertTrue(said.startswith("equal: "), said)
 
     def test_usage(self) -> None:
-        """
-        What makes no sense is said before Spark is started.
-        """
+        """What makes no sense is said before Spark is started."""
         for alone in (self.master, f"a={self.master}"):
             self.assertIn("two copies", self.fails(2, "spark", "verify", alone))
         both = f"a={self.master}", f"b={self.slave}"

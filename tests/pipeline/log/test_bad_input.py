@@ -1,5 +1,4 @@
-"""
-Logs, stores, positions and options that are not what they should be: each is read as far as
+"""Logs, stores, positions and options that are not what they should be: each is read as far as
 it is right, or refused with a reason.
 
 What L{tests.pipeline.test_scan} and L{tests.pipeline.spark.test_stream} try is not tried again.
@@ -54,14 +53,10 @@ except ImportError as missing:  # without the extra
 
 
 class FolderTests(BadInputTestCase):
-    """
-    What is no store is not read as an empty one.
-    """
+    """What is no store is not read as an empty one."""
 
     def test_wrong_folders(self) -> None:
-        """
-        Each is named with what it lacks.
-        """
+        """Each is named with what it lacks."""
         base = Path(self.mktemp())
         for name in ("empty", "dledger/dledger-n0/data", "odd"):
             (base / name).mkdir(parents=True)
@@ -82,9 +77,7 @@ class FolderTests(BadInputTestCase):
             self.assertRaises(NotAStore, reader.initialOffset)
 
     def test_other_files(self) -> None:
-        """
-        A folder of files that are no log is refused; files with other names are passed over.
-        """
+        """A folder of files that are no log is refused; files with other names are passed over."""
         entry = struct.pack(">iiqq", 1, 100, 0, 1)  # as DLedger begins an entry
         for raw in (entry, b"From: somebody\n", b"\x1f\x8b\x08\0\0\0\0\0"):
             root = self.made()
@@ -98,14 +91,10 @@ class FolderTests(BadInputTestCase):
 
 
 class TailTests(BadInputTestCase):
-    """
-    A log nobody published a point for ends where its records do.
-    """
+    """A log nobody published a point for ends where its records do."""
 
     def test_torn_tails(self) -> None:
-        """
-        Wherever its last record is torn, a log ends before it, and says so.
-        """
+        """Wherever its last record is torn, a log ends before it, and says so."""
         whole = self.file_of(self.all[-1]).read_bytes()
         place, size = self.all[-1] % SIZE, self.records[-1]["size"]
         for kept in (1, 7, 8, 20, 60, 87, 88, size // 2, size - 1):
@@ -119,17 +108,13 @@ class TailTests(BadInputTestCase):
         self.assertIn(f"ends at byte {self.all[-1]}: bad magic", logs.output[0])
 
     def test_short_last_file(self) -> None:
-        """
-        So does one whose last file is shorter than the others.
-        """
+        """So does one whose last file is shorter than the others."""
         for size in (self.all[-1] % SIZE + 30, self.all[-1] % SIZE):
             os.truncate(self.file_of(self.all[-1]), size)
             self.assertEqual(self.all[:-1], offsets(self.store))
 
     def test_same_in_an_earlier_file(self) -> None:
-        """
-        What would be a torn tail is damage where another file follows: an error, or one row.
-        """
+        """What would be a torn tail is damage where another file follows: an error, or one row."""
         last = max(offset for offset in self.all if offset < SIZE)
         os.truncate(self.file_of(0), last + 30)
         error = self.assertRaises(RangeBroken, offsets, self.store)
@@ -144,14 +129,10 @@ class TailTests(BadInputTestCase):
 
 
 class GoneTests(BadInputTestCase):
-    """
-    Files that go while a query runs.
-    """
+    """Files that go while a query runs."""
 
     def test_deleted_after_planning(self) -> None:
-        """
-        The range is an error, or is skipped and told.
-        """
+        """The range is an error, or is skipped and told."""
         for given in ({}, {"failOnDataLoss": False}):
             publish(self.store, self.end)
             options, ranges = self.ranges(**given)
@@ -166,9 +147,7 @@ class GoneTests(BadInputTestCase):
             (self.store / "kept").rename(self.file_of(0))
 
     def test_start_in_a_hole(self) -> None:
-        """
-        A read that is to begin where a file is missing is one that lost data.
-        """
+        """A read that is to begin where a file is missing is one that lost data."""
         self.file_of(2 * SIZE).unlink()
         start = {"startingOffsets": {"store": 2 * SIZE + 100}}
         for read in (offsets, snapshot):
@@ -178,8 +157,7 @@ class GoneTests(BadInputTestCase):
         self.assertEqual(kept, offsets(self.store, failOnDataLoss=False, **start))
 
     def test_deleted_while_planning(self) -> None:
-        """
-        A file that goes between being listed and being looked into is as if it had never
+        """A file that goes between being listed and being looked into is as if it had never
         been listed.
         """
         opened, first = walk_file.opened_log, [self.file_of(0)]
@@ -196,8 +174,7 @@ class GoneTests(BadInputTestCase):
         self.assertEqual(kept, offsets(self.store, startingTimestamp=time))
 
     def test_no_store_on_this_host(self) -> None:
-        """
-        A host without the store, or whose copy has not come so far, is no loss of data: it
+        """A host without the store, or whose copy has not come so far, is no loss of data: it
         is not skipped.
         """
         options, ranges = self.ranges(failOnDataLoss=False)
@@ -208,18 +185,14 @@ class GoneTests(BadInputTestCase):
         self.assertRaises(NotAStore, self.read, options, ranges[-1])
 
     def test_point_gone(self) -> None:
-        """
-        Nor does a host count that has no point, if there was one for the plan.
-        """
+        """Nor does a host count that has no point, if there was one for the plan."""
         publish(self.store, self.end)
         options, ranges = self.ranges()
         (self.store / OWN_FOLDER / POINT).unlink()
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
 
     def test_point_goes_meanwhile(self) -> None:
-        """
-        Without a point rows that are read already are not given either.
-        """
+        """Without a point rows that are read already are not given either."""
         publish(self.store, self.end)
         options, ranges = self.ranges()
         prove = RangeProof.prove
@@ -232,8 +205,7 @@ class GoneTests(BadInputTestCase):
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
 
     def test_copied_anew_meanwhile(self) -> None:
-        """
-        A log that is put aside under a task gives no more rows, and no row is said to be
+        """A log that is put aside under a task gives no more rows, and no row is said to be
         wrong.
         """
         publish(self.store, self.end)
@@ -244,18 +216,14 @@ class GoneTests(BadInputTestCase):
 
 
 class QueueGapTests(BadInputTestCase):
-    """
-    Records that are missing, which only the offsets of their queues show.
-    """
+    """Records that are missing, which only the offsets of their queues show."""
 
     def setUp(self) -> None:
         super().setUp()
         self.strict = {"failOnQueueGap": True}
 
     def test_whole_logs(self) -> None:
-        """
-        Logs of brokers have no gap, however they are divided.
-        """
+        """Logs of brokers have no gap, however they are divided."""
         for version, name in (("5.3.3", "store"), ("4.9.7", "store"), ("5.3.3", "killed")):
             store = golden.store(version, name)
             self.assertEqual(offsets(store), offsets(store, **self.strict))
@@ -263,9 +231,7 @@ class QueueGapTests(BadInputTestCase):
             self.assertEqual(offsets(store, topic="GoldenA"), found)
 
     def test_blank_in_the_middle(self) -> None:
-        """
-        A blank that hides the rest of its file is an error, if that is wanted.
-        """
+        """A blank that hides the rest of its file is an error, if that is wanted."""
         bad = self.all[700]
         change(self.file_of(bad), bad % SIZE, bytes(blank(SIZE - bad % SIZE)[:8]))
         hidden = range(bad, bad - bad % SIZE + SIZE)
@@ -274,8 +240,8 @@ class QueueGapTests(BadInputTestCase):
         self.assertEqual(bad, error.offset)
 
     def test_left_out(self) -> None:
-        """
-        So is a damaged record that is passed over, and a queue offset that was damaged itself.
+        """So is a damaged record that is passed over, and a queue offset that was damaged
+        itself.
         """
         bad = self.records[700]
         place = bad["physicalOffset"] % SIZE
@@ -293,13 +259,10 @@ class QueueGapTests(BadInputTestCase):
 
 
 class ManyCutsTests(BadInputTestCase):
-    """
-    A log that was cut back very often.
-    """
+    """A log that was cut back very often."""
 
     def test_ranges(self) -> None:
-        """
-        A range is no longer for it, and one more cut is noticed all the same, be it where others
+        """A range is no longer for it, and one more cut is noticed all the same, be it where others
         were.
         """
         cuts = tuple(Cut(1000 * number, 5) for number in range(1000))
@@ -312,9 +275,7 @@ class ManyCutsTests(BadInputTestCase):
 
 
 class DamageTests(BadInputTestCase):
-    """
-    A broken chain below the end, met by what plans and not by what reads.
-    """
+    """A broken chain below the end, met by what plans and not by what reads."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -324,9 +285,7 @@ class DamageTests(BadInputTestCase):
         self.left = self.all[:3] + [offset for offset in self.all if offset >= SIZE]
 
     def test_streams(self) -> None:
-        """
-        A stream with limits stops at damage, or goes on behind it, and skips nothing else.
-        """
+        """A stream with limits stops at damage, or goes on behind it, and skips nothing else."""
         for given in ({"maxBytesPerTrigger": "30k"}, {"maxRowsPerTrigger": 50}, {}):
             error = self.assertRaises(RangeBroken, drain, reader_of(path=self.store, **given))
             self.assertEqual(self.bad, error.offset)
@@ -334,16 +293,13 @@ class DamageTests(BadInputTestCase):
             self.assertEqual(self.left, [offset for batch in batches for offset in batch])
 
     def test_damage_at_the_end(self) -> None:
-        """
-        So does one that has nothing but damage left.
-        """
+        """So does one that has nothing but damage left."""
         change(self.file_of(self.all[-1]), self.all[-1] % SIZE + 1, b"\xff")
         batches = drain(reader_of(path=self.store, mode="DROPMALFORMED", maxRowsPerTrigger=400))
         self.assertEqual(self.left[:-1], [offset for batch in batches for offset in batch])
 
     def test_places_behind_damage(self) -> None:
-        """
-        Where a read begins is not looked for over damage, unless that is passed over: or
+        """Where a read begins is not looked for over damage, unless that is passed over: or
         records behind it would be left out unseen.
         """
         time = self.records[500]["storeTimestamp"]
@@ -356,9 +312,7 @@ class DamageTests(BadInputTestCase):
             self.assertGreaterEqual(found[0], SIZE)
 
     def test_too_long(self) -> None:
-        """
-        A size that goes beyond the range, but not the file, is damage as any other.
-        """
+        """A size that goes beyond the range, but not the file, is damage as any other."""
         spans = [
             Span(0, self.all[9], 0, 9, 0, 1),
             Span(self.all[9], self.end, 9, len(self.all) - 9, 0, 1),
@@ -373,14 +327,10 @@ class DamageTests(BadInputTestCase):
 
 
 class BodyTests(BadInputTestCase):
-    """
-    Bodies and properties are whatever a producer sent.
-    """
+    """Bodies and properties are whatever a producer sent."""
 
     def test_compressed_bodies(self) -> None:
-        """
-        One that is not what it says, or becomes too long, is damage of that record only.
-        """
+        """One that is not what it says, or becomes too long, is damage of that record only."""
         zero, most = bytes(3 << 20), 1 << 20
         packed = {
             kind: pa.compress(zero, codec, asbytes=True)
@@ -408,9 +358,7 @@ class BodyTests(BadInputTestCase):
         self.assertRaises(RangeBroken, rows, self.made(unknown), decompress=True)
 
     def test_invalid_utf8(self) -> None:
-        """
-        What is not UTF-8 becomes U+FFFD; names that become equal are one, the last.
-        """
+        """What is not UTF-8 becomes U+FFFD; names that become equal are one, the last."""
         properties = b"TAGS\1a\xff\2\xff\0011\2KEYS\1\xc3\x28\2\xfe\0012\2ok\1\xe4\xb8\xad\2"
         (row,) = rows(self.made(evolve(PLAIN, properties=properties)))
         self.assertEqual(("a\ufffd", "\ufffd("), (row["tags"], row["keys"]))
@@ -419,17 +367,14 @@ class BodyTests(BadInputTestCase):
         self.assertEqual(len(wanted), len(row["properties"]))
 
     def test_absurd_times(self) -> None:
-        """
-        Times that no calendar has are null, and stop nothing.
-        """
+        """Times that no calendar has are null, and stop nothing."""
         times = (0, -1, 1 << 62, -(1 << 63), (1 << 63) - 1, 253_402_300_799_999)
         found = rows(self.made(*(evolve(PLAIN, born_timestamp=time) for time in times)))
         known = [row["born_timestamp"] is not None for row in found]
         self.assertEqual([True, True, False, False, False, True], known)
 
     def test_odd_properties(self) -> None:
-        """
-        Properties without an end, without a name, or of nothing but marks are read as far
+        """Properties without an end, without a name, or of nothing but marks are read as far
         as there is something.
         """
         for raw, wanted in (
@@ -445,14 +390,10 @@ class BodyTests(BadInputTestCase):
 
 
 class ForgeryTests(BadInputTestCase):
-    """
-    A body that holds what would be a record, at the offset where it will lie.
-    """
+    """A body that holds what would be a record, at the offset where it will lie."""
 
     def forged(self, offset: int) -> Message:
-        """
-        A message with records of a topic of another's inside, up to its very end.
-        """
+        """A message with records of a topic of another's inside, up to its very end."""
         secret = evolve(PLAIN, topic="Secret", body=b"forged")
         inner = b""
         for number in range(10):
@@ -461,8 +402,7 @@ class ForgeryTests(BadInputTestCase):
         return evolve(PLAIN, body=inner)
 
     def test_never_a_row(self) -> None:
-        """
-        However the log is divided, wherever a read begins, and over damage before it, what
+        """However the log is divided, wherever a read begins, and over damage before it, what
         is inside a body is no row.
         """
         root = self.made(PLAIN, self.forged, PLAIN, self.forged, PLAIN)
@@ -491,9 +431,7 @@ class ForgeryTests(BadInputTestCase):
                 file.write_bytes(whole)
 
     def test_blank_in_a_body(self) -> None:
-        """
-        Nor does a blank inside a body end the file.
-        """
+        """Nor does a blank inside a body end the file."""
         size = 8192
         root = self.made(
             lambda offset: evolve(PLAIN, body=struct.pack(">ii", size - 88, MAGIC_BLANK) * 20),
@@ -504,14 +442,10 @@ class ForgeryTests(BadInputTestCase):
 
 
 class SchemaTests(BadInputTestCase):
-    """
-    A schema may promise what rows do not keep.
-    """
+    """A schema may promise what rows do not keep."""
 
     def test_never_null(self) -> None:
-        """
-        A column that is said to have no nulls is refused when it has one, and not before.
-        """
+        """A column that is said to have no nulls is refused when it has one, and not before."""
         root = self.made(PLAIN, evolve(PLAIN, properties=b"TAGS\1a\2"))
         for column, kept in (("topic", True), ("tags", False)):
             options = ReadOptions.parse({"path": root, "columns": column}, streaming=None)
@@ -529,14 +463,10 @@ class SchemaTests(BadInputTestCase):
 
 
 class OptionTests(BadInputTestCase):
-    """
-    Options of kinds that L{tests.pipeline.log.test_options} does not try.
-    """
+    """Options of kinds that L{tests.pipeline.log.test_options} does not try."""
 
     def test_each(self) -> None:
-        """
-        Each is refused by name, none ends in anything but a typed error.
-        """
+        """Each is refused by name, none ends in anything but a typed error."""
         deep = "[" * 100_000
         for name, text in (
             ("columnNameOfCorruptRecord", "topic"),

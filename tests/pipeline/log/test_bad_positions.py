@@ -1,5 +1,4 @@
-"""
-What says how far a log may be read, where it was read up to, and where its records begin:
+"""What says how far a log may be read, where it was read up to, and where its records begin:
 none of it is believed because it is there.
 
 What L{tests.pipeline.test_scan} and L{tests.pipeline.spark.test_stream} try is not tried again.
@@ -55,14 +54,10 @@ except ImportError as missing:  # without the extra
 
 
 class PointTests(BadInputTestCase):
-    """
-    What is published may be garbled, stale or another log's.
-    """
+    """What is published may be garbled, stale or another log's."""
 
     def test_garbled(self) -> None:
-        """
-        A file that is no point is an error that names it.
-        """
+        """A file that is no point is an error that names it."""
         publish(self.store, self.end)
         file = self.store / OWN_FOLDER / POINT
         good = json.loads(file.read_bytes())
@@ -99,9 +94,7 @@ class PointTests(BadInputTestCase):
             self.assertEqual(self.all, offsets(self.store, pointFile="ignore"))
 
     def test_split_index_of_anything(self) -> None:
-        """
-        A damaged index makes other ranges, or none, but no other rows.
-        """
+        """A damaged index makes other ranges, or none, but no other rows."""
         publish(self.store, self.end)
         ends = [*self.all[::100], self.end]
         spans = [
@@ -132,9 +125,7 @@ class PointTests(BadInputTestCase):
             self.assertEqual(first, offsets(self.store, startingTimestamp=time)[0])
 
     def test_split_index_of_another_log(self) -> None:
-        """
-        An index that speaks of places where no record begins is found out.
-        """
+        """An index that speaks of places where no record begins is found out."""
         publish(self.store, self.end)
         middle = self.all[500] + 10
         spans = [Span(0, middle, 0, 500, 0, 1), Span(middle, self.end, 500, 500, 0, 1)]
@@ -143,9 +134,7 @@ class PointTests(BadInputTestCase):
         self.assertIn(str(self.file_of(middle)), error.path)
 
     def test_stale_behind_a_blank(self) -> None:
-        """
-        Another broker's records show that a point is stale in the next file too.
-        """
+        """Another broker's records show that a point is stale in the next file too."""
         first = stored(PLAIN)
         left = 4096 - len(first)
         root = self.made(PLAIN, size=4096)
@@ -163,9 +152,7 @@ class PointTests(BadInputTestCase):
         self.assertRaises(PublishedPointStale, reader.initialOffset)
 
     def test_old_index_is_not_believed(self) -> None:
-        """
-        Without the point the index beside it is not used, whatever it says.
-        """
+        """Without the point the index beside it is not used, whatever it says."""
         publish(self.store, self.end)
         spans = [Span(0, self.all[500] + 10, 0, 1, 0, 1)]
         (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
@@ -176,9 +163,7 @@ class PointTests(BadInputTestCase):
 
 
 class PositionTests(BadInputTestCase):
-    """
-    Positions in checkpoints.
-    """
+    """Positions in checkpoints."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -189,16 +174,12 @@ class PositionTests(BadInputTestCase):
         publish(self.store, self.end)
 
     def next(self, **given: object) -> Any:
-        """
-        The position after the middle.
-        """
+        """The position after the middle."""
         reader = reader_of(**({"path": self.store} | given))
         return reader.latestOffset(self.middle, ReadAllAvailable())
 
     def test_corrupt(self) -> None:
-        """
-        Every kind of wrong value is refused, wherever it stands.
-        """
+        """Every kind of wrong value is refused, wherever it stands."""
         mark = self.middle["stores"]["store"]
         odd = (None, True, -2, 1.5, float("nan"), "1", "", [], {}, 1 << 63, [[]] * 100)
         wrong: list[Any] = [None, 7, "{}", [], [{}], {"offset": 5}, {"v": 1}]
@@ -221,9 +202,7 @@ class PositionTests(BadInputTestCase):
             self.assertRaises(PositionInvalid, reader_of(path=self.store).commit, bad)
 
     def test_forged(self) -> None:
-        """
-        One that contradicts the log is refused as another log's.
-        """
+        """One that contradicts the log is refused as another log's."""
         mark = self.middle["stores"]["store"]
         for more in ({"sum": "00" * 8}, {"last": mark["last"] - 1}, {"last": self.all[1]}):
             bad = {"v": 1, "stores": {"store": mark | more}}
@@ -240,9 +219,7 @@ class PositionTests(BadInputTestCase):
             self.fail("rows were read from the middle of a record")
 
     def test_copied_anew_with_other_bytes(self) -> None:
-        """
-        A stream does not go on with a new copy that has other bytes where it was.
-        """
+        """A stream does not go on with a new copy that has other bytes where it was."""
         self.cut(0, Why.COPY)
         self.assertEqual(self.middle, self.next())
         change(self.file_of(self.all[499]), self.all[499] % SIZE + 60, b"\xff")
@@ -251,9 +228,7 @@ class PositionTests(BadInputTestCase):
         self.assertRaises(NotThisLog, self.next)
 
     def test_cut_before_it_was_copied(self) -> None:
-        """
-        If it was cut too, that is the reason, once the copy is there.
-        """
+        """If it was cut too, that is the reason, once the copy is there."""
         change(self.file_of(self.all[499]), self.all[499] % SIZE + 60, b"\xff")
         self.cut(self.all[400])
         self.cut(0, Why.COPY)
@@ -263,9 +238,7 @@ class PositionTests(BadInputTestCase):
         self.assertEqual(self.all[400], self.assertRaises(LogCutBack, self.next).at)
 
     def test_another_broker(self) -> None:
-        """
-        When a position's record has been deleted the broker's name decides.
-        """
+        """When a position's record has been deleted the broker's name decides."""
         for file in sorted(self.folder.iterdir()):
             if int(file.name) <= self.all[500]:
                 file.unlink()
@@ -275,8 +248,7 @@ class PositionTests(BadInputTestCase):
         self.assertEqual(("golden", "another"), (error.expected, error.found))
 
     def test_another_broker_with_the_record(self) -> None:
-        """
-        It decides too where the record is there: a copy that grows under another name is another
+        """It decides too where the record is there: a copy that grows under another name is another
         log.  What says no name is not held against it.
         """
         publish(self.store, self.end, broker_name="another", cluster="c")
@@ -286,17 +258,15 @@ class PositionTests(BadInputTestCase):
         self.next()
 
     def end_at(self, row: int) -> None:
-        """
-        Make the log end before a record.
-        """
+        """Make the log end before a record."""
         publish(self.store, self.all[row])
         for file in sorted(self.folder.iterdir()):
             kept = max(0, self.all[row] - int(file.name))
             file.write_bytes(file.read_bytes()[:kept].ljust(SIZE, b"\0"))
 
     def test_another_log_that_is_shorter(self) -> None:
-        """
-        A log that does not reach the position is told by its first record, and not waited for.
+        """A log that does not reach the position is told by its first record, and not waited
+        for.
         """
         self.end_at(100)
         reader = reader_of(path=self.store)
@@ -308,9 +278,7 @@ class PositionTests(BadInputTestCase):
         self.assertEqual((self.all[500], 0), (error.offset, error.last))
 
     def test_behind_and_at_its_end(self) -> None:
-        """
-        A stream that ends with what is there now does not end well before its position.
-        """
+        """A stream that ends with what is there now does not end well before its position."""
         self.end_at(100)
         reader = reader_of(path=self.store)
         reader.prepareForTriggerAvailableNow()
@@ -321,17 +289,14 @@ class PositionTests(BadInputTestCase):
 
 
 class AdvancingTests(BadInputTestCase):
-    """
-    A stream never says that it is where no later run of it can begin.
-    """
+    """A stream never says that it is where no later run of it can begin."""
 
     def setUp(self) -> None:
         super().setUp()
         publish(self.store, self.end)
 
     def test_record_goes_meanwhile(self) -> None:
-        """
-        Where retention or a cut takes the record that a position would name, the log is looked
+        """Where retention or a cut takes the record that a position would name, the log is looked
         at again: the stream goes on behind it, or says that the log is broken there.
         """
         walked = batch_end.boundary
@@ -365,9 +330,7 @@ class AdvancingTests(BadInputTestCase):
     @settings(max_examples=tries(60), deadline=None)
     @given(st.data())
     def test_every_position_can_be_read(self, data: st.DataObject) -> None:
-        """
-        Whatever is damaged, each position that a stream reaches can be read back.
-        """
+        """Whatever is damaged, each position that a stream reaches can be read back."""
         row, place = data.draw(st.integers(0, len(self.all) - 1)), data.draw(st.integers(0, 90))
         file, at = self.file_of(self.all[row]), self.all[row] % SIZE + place
         whole = file.read_bytes()
@@ -385,9 +348,7 @@ class AdvancingTests(BadInputTestCase):
             file.write_bytes(whole)
 
     def test_old_one(self) -> None:
-        """
-        A position that an earlier version should not have written says how to go on.
-        """
+        """A position that an earlier version should not have written says how to go on."""
         bad = {"v": 1, "stores": {"store": {"offset": 900, "last": 700, "sum": "", "log": ""}}}
         reader = reader_of(path=self.store)
         error = self.assertRaises(PositionInvalid, reader.latestOffset, bad, ReadAllAvailable())
@@ -396,9 +357,7 @@ class AdvancingTests(BadInputTestCase):
 
 
 class CheckpointTests(BadInputTestCase):
-    """
-    The same inside Spark: what it hands on of a checkpoint, and what it makes of an error.
-    """
+    """The same inside Spark: what it hands on of a checkpoint, and what it makes of an error."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -406,9 +365,7 @@ class CheckpointTests(BadInputTestCase):
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
     def run_stream(self) -> None:
-        """
-        Run a stream of what is there.
-        """
+        """Run a stream of what is there."""
         reader = session().readStream.format("rmqha").option("columns", "physical_offset")
         writer = reader.option("visibility", "log").load(str(self.store)).writeStream
         writer = writer.option("checkpointLocation", str(self.place / "checkpoint"))
@@ -416,9 +373,7 @@ class CheckpointTests(BadInputTestCase):
         query.awaitTermination(240)
 
     def test_garbled(self) -> None:
-        """
-        A stream with a checkpoint that was changed stops with the reason, and writes nothing.
-        """
+        """A stream with a checkpoint that was changed stops with the reason, and writes nothing."""
         publish(self.store, self.all[800])
         self.run_stream()
         publish(self.store, self.end)

@@ -1,5 +1,4 @@
-"""
-Damage in the last file of a store that nobody published a point for: what lies behind it tells
+"""Damage in the last file of a store that nobody published a point for: what lies behind it tells
 it from a torn tail, and nothing behind it is left out without a word.
 """
 
@@ -27,9 +26,7 @@ COLUMNS = "physical_offset,_corrupt_record"
 
 
 class DamagedTailTests(BadInputTestCase):
-    """
-    A golden store without a point; a record in the middle of its last file is changed.
-    """
+    """A golden store without a point; a record in the middle of its last file is changed."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -40,21 +37,16 @@ class DamagedTailTests(BadInputTestCase):
         self.from_here = {"startingOffsets": {"store": self.start}}
 
     def flip(self, place: int, mask: int = 0xFF) -> None:
-        """
-        Change a byte of the record.
-        """
+        """Change a byte of the record."""
         file, at = self.file_of(self.bad), self.bad % SIZE + place
         change(file, at, bytes([file.read_bytes()[at] ^ mask]))
 
     def stream(self, **given: object) -> Any:
-        """
-        A stream of the store.
-        """
+        """A stream of the store."""
         return reader_of(path=self.store, allowUnconfirmedTail=True, **given)
 
     def test_every_byte(self) -> None:
-        """
-        Whichever byte of a record is changed, no read that ends well has fewer rows; one that is
+        """Whichever byte of a record is changed, no read that ends well has fewer rows; one that is
         to go on says where it met damage, and a stream neither stands still nor says that it has
         read everything.
         """
@@ -87,8 +79,7 @@ class DamagedTailTests(BadInputTestCase):
             self.flip(place)
 
     def test_met_by_a_running_stream(self) -> None:
-        """
-        A stream that has come up to the place stops there with the place, and is behind by what
+        """A stream that has come up to the place stops there with the place, and is behind by what
         follows; one that passes over damage goes on with the next record if only a body is damaged.
         """
         reader = self.stream(**self.from_here)
@@ -118,9 +109,7 @@ class DamagedTailTests(BadInputTestCase):
             self.flip(place)
 
     def test_head_of_the_file(self) -> None:
-        """
-        A file whose first bytes are zeros is not one that nothing was written to.
-        """
+        """A file whose first bytes are zeros is not one that nothing was written to."""
         change(self.file_of(self.start), 0, bytes(8))
         for read in (offsets, rows):
             error = self.assertRaises(RangeBroken, read, self.store)
@@ -132,8 +121,7 @@ class DamagedTailTests(BadInputTestCase):
         self.assertRaises(RangeBroken, drain, self.stream())
 
     def test_no_record_behind(self) -> None:
-        """
-        In doubt a log is refused, not shortened: bytes behind a fault that reach beyond what one
+        """In doubt a log is refused, not shortened: bytes behind a fault that reach beyond what one
         torn record can leave are damage, though there is no record among them.
         """
         self.patch(log_end, "TORN_MOST", 1 << 10)
@@ -144,8 +132,7 @@ class DamagedTailTests(BadInputTestCase):
         self.assertEqual(self.all[: self.row], offsets(self.store))
 
     def test_being_written(self) -> None:
-        """
-        A record that was looked at while it was written is no damage: it is looked at again when
+        """A record that was looked at while it was written is no damage: it is looked at again when
         one behind it is found.
         """
         whole = self.file_of(self.bad).read_bytes()
@@ -162,9 +149,7 @@ class DamagedTailTests(BadInputTestCase):
         self.assertEqual(self.all, offsets(self.store))
 
     def test_looked_for_once(self) -> None:
-        """
-        What a stream has passed is not followed again to tell how far it is behind.
-        """
+        """What a stream has passed is not followed again to tell how far it is behind."""
         begun: list[int] = []
         real = stores.find_end_past_damage
 
@@ -180,8 +165,7 @@ class DamagedTailTests(BadInputTestCase):
         self.assertEqual([self.end], begun)
 
     def test_young_record(self) -> None:
-        """
-        A stream leaves the last record of a log that is being written for the next batch, until
+        """A stream leaves the last record of a log that is being written for the next batch, until
         another follows or it is a second old: parts of it that no check covers may be missing.
         """
         stored = self.records[-1]["storeTimestamp"] / 1000

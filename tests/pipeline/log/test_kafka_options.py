@@ -1,6 +1,4 @@
-"""
-Tests for options that users of Spark's Kafka source know.
-"""
+"""Tests for options that users of Spark's Kafka source know."""
 
 from __future__ import annotations
 
@@ -32,18 +30,14 @@ except ImportError as missing:  # without the extra
 
 
 def rows(store: Path, **options: object) -> list[tuple[str, int, int]]:
-    """
-    Topic, queue and queue offset of all rows.
-    """
+    """Topic, queue and queue offset of all rows."""
     columns = "topic,queue_id,queue_offset"
     found = scan(store, columns=columns, **options).read_all().to_pylist()
     return [(row["topic"], row["queue_id"], row["queue_offset"]) for row in found]
 
 
 class SelectionTests(SynchronousTestCase):
-    """
-    Topics, queues and places in them, by the names of Spark's Kafka source.
-    """
+    """Topics, queues and places in them, by the names of Spark's Kafka source."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -55,25 +49,19 @@ class SelectionTests(SynchronousTestCase):
         self.queues = sorted({row[1] for row in self.all if row[0] == self.topic})
 
     def test_subscribe(self) -> None:
-        """
-        C{subscribe} is C{topic}.
-        """
+        """C{subscribe} is C{topic}."""
         found = rows(self.store, subscribe=self.topic)
         self.assertEqual([row for row in self.all if row[0] == self.topic], found)
 
     def test_assign(self) -> None:
-        """
-        C{assign} names queues of topics.
-        """
+        """C{assign} names queues of topics."""
         queue = self.queues[-1]
         found = rows(self.store, assign=json.dumps({self.topic: [queue]}))
         self.assertTrue(found)
         self.assertEqual([row for row in self.all if row[:2] == (self.topic, queue)], found)
 
     def test_edges(self) -> None:
-        """
-        -1 is the end and -2 the beginning, of a log and of a queue.
-        """
+        """-1 is the end and -2 the beginning, of a log and of a queue."""
         for start, end, wanted in (
             (-2, -1, self.all),
             (-1, -1, []),
@@ -92,9 +80,7 @@ class SelectionTests(SynchronousTestCase):
             self.assertEqual(wanted, rows(self.store, endingOffsets=places))
 
     def test_times_of_queues(self) -> None:
-        """
-        A queue may begin at a time of its own.
-        """
+        """A queue may begin at a time of its own."""
         table = scan(self.store, columns="topic,queue_id,queue_offset,store_timestamp").read_all()
         timed = [
             (row["topic"], row["queue_id"], row["queue_offset"], row["store_timestamp"])
@@ -109,17 +95,13 @@ class SelectionTests(SynchronousTestCase):
         self.assertEqual(wanted, rows(self.store, startingOffsetsByTimestamp=json.dumps(places)))
 
     def test_beyond_the_end(self) -> None:
-        """
-        A place that the log has not reached gives no rows, and says so.
-        """
+        """A place that the log has not reached gives no rows, and says so."""
         with self.assertLogs("rmqha.pipeline.log.ranges", "WARNING") as logs:
             self.assertEqual([], rows(self.store, startingOffsets={"store": self.end + 1}))
         self.assertIn(f"is {self.end + 1}, but its log ends at byte {self.end}", logs.output[0])
 
     def test_unknown_topic(self) -> None:
-        """
-        A topic that the broker does not have is told, with the nearest that it has.
-        """
+        """A topic that the broker does not have is told, with the nearest that it has."""
         table = {"topicConfigTable": {name: {} for name, _, _ in self.all}}
         (self.store / "config").mkdir(exist_ok=True)
         (self.store / "config" / "topics.json").write_text(json.dumps(table))
@@ -131,21 +113,17 @@ class SelectionTests(SynchronousTestCase):
 
 
 class ExportTests(SynchronousTestCase):
-    """
-    Exports plan ranges without the options that choose rows, and tables know their rows by them.
+    """Exports plan ranges without the options that choose rows, and tables know their rows by
+    them.
     """
 
     def test_ranges(self) -> None:
-        """
-        An option of rows is not given to ranges, which would refuse it.
-        """
+        """An option of rows is not given to ranges, which would refuse it."""
         given = {"propertyFilter": "a > 1", "assign": '{"a": [0]}', "subscribe": "a", "mode": "x"}
         self.assertEqual({"minPartitions": 3}, of_ranges({**given, "minPartitions": 3}))
 
     def test_selections(self) -> None:
-        """
-        Two choices of rows are two selections of a table; what chooses nothing changes none.
-        """
+        """Two choices of rows are two selections of a table; what chooses nothing changes none."""
         found = [
             selection_of(ReadOptions.parse({"path": "/s", **given}))
             for given in (
@@ -163,14 +141,10 @@ class ExportTests(SynchronousTestCase):
 
 
 class PartitionTests(SynchronousTestCase):
-    """
-    How many tasks there are.
-    """
+    """How many tasks there are."""
 
     def test_least(self) -> None:
-        """
-        There are as many as asked for, where the index has enough places.
-        """
+        """There are as many as asked for, where the index has enough places."""
         self.patch(split_spans, "SPAN", 1 << 18)
         store = TopicStore(Path(self.mktemp()), ["a"] * 7000, 1000)
         few = scan(store.root, table="ranges").read_all().num_rows
@@ -180,14 +154,10 @@ class PartitionTests(SynchronousTestCase):
 
 
 class TriggerTests(SynchronousTestCase):
-    """
-    When a stream has a batch.
-    """
+    """When a stream has a batch."""
 
     def test_least_bytes(self) -> None:
-        """
-        It waits for enough bytes, and no longer than it may.
-        """
+        """It waits for enough bytes, and no longer than it may."""
         self.patch(split_spans, "SPAN", 1 << 18)
         store = TopicStore(Path(self.mktemp()), ["a"] * 300, 1000)
         now = [100.0]
@@ -214,8 +184,7 @@ class TriggerTests(SynchronousTestCase):
         self.assertEqual(store.end, latest(first)["stores"]["store"]["offset"])
 
     def test_once(self) -> None:
-        """
-        A stream that looks once, which Spark says by asking for all there is, neither waits nor
+        """A stream that looks once, which Spark says by asking for all there is, neither waits nor
         leaves something out.
         """
         store = golden.store("5.3.3")
@@ -235,9 +204,7 @@ class TriggerTests(SynchronousTestCase):
             self.assertEqual(end, found["stores"]["store"]["offset"], given)
 
     def test_rows(self) -> None:
-        """
-        Kafka's word for the rows of a batch is taken.
-        """
+        """Kafka's word for the rows of a batch is taken."""
         store = golden.store("5.3.3")
         options = ReadOptions.parse({"path": store, "maxOffsetsPerTrigger": 64}, streaming=True)
         self.assertEqual(64, options.max_rows_per_trigger)
@@ -247,14 +214,10 @@ class TriggerTests(SynchronousTestCase):
 
 
 class ColumnTests(SynchronousTestCase):
-    """
-    The columns of Kafka's source.
-    """
+    """The columns of Kafka's source."""
 
     def test_headers(self) -> None:
-        """
-        Headers are there where they are asked for.
-        """
+        """Headers are there where they are asked for."""
         kafka = {"path": golden.store("5.3.3"), "columnStyle": "kafka"}
         for more, wanted in (
             ({}, False),
@@ -268,14 +231,10 @@ class ColumnTests(SynchronousTestCase):
 
 
 class FilterTests(SynchronousTestCase):
-    """
-    What the source does of a filter.
-    """
+    """What the source does of a filter."""
 
     def test_taken(self) -> None:
-        """
-        Comparisons that options can say are said by them.
-        """
+        """Comparisons that options can say are said by them."""
         for where, wanted in (
             ("topic = 'a'", {"topic": "a"}),
             ("TOPIC in ('a', 'b') AND queue_id = 3", {"topic": "a,b", "queueIds": "3"}),
@@ -293,9 +252,7 @@ class FilterTests(SynchronousTestCase):
             self.assertEqual(wanted, options_of(where), where)
 
     def test_left(self) -> None:
-        """
-        What could mean something else is left to Spark.
-        """
+        """What could mean something else is left to Spark."""
         for where in (
             "topic = 'a' OR topic = 'b'",
             "NOT topic = 'a'",

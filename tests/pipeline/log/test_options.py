@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.log.options}.
-"""
+"""Tests for L{rmqha.pipeline.log.options}."""
 
 from __future__ import annotations
 
@@ -17,21 +15,15 @@ from tests.support.own_name_server import OwnNameServer
 
 
 def parse(**given: object) -> ReadOptions:
-    """
-    The options of a batch on some store.
-    """
+    """The options of a batch on some store."""
     return ReadOptions.parse({"path": "/data/store", **given})
 
 
 class ParsingTests(SynchronousTestCase):
-    """
-    What is allowed becomes a value.
-    """
+    """What is allowed becomes a value."""
 
     def test_defaults(self) -> None:
-        """
-        Only the store has to be said.
-        """
+        """Only the store has to be said."""
         options = parse()
         self.assertEqual(((ONLY, Path("/data/store")),), options.stores)
         self.assertEqual(
@@ -44,43 +36,31 @@ class ParsingTests(SynchronousTestCase):
         self.assertEqual((True, True), (options.verify_crc, options.fail_on_data_loss))
 
     def test_case_does_not_matter(self) -> None:
-        """
-        Spark hands option names on in lower case.
-        """
+        """Spark hands option names on in lower case."""
         self.assertEqual(parse(queueIds="1,2"), parse(queueids="1, 2"))
 
     def test_sizes(self) -> None:
-        """
-        Sizes may have units.
-        """
+        """Sizes may have units."""
         for text, size in (("4096", 4096), ("64k", 65536), ("2M", 2 << 20), ("1 gb", 1 << 30)):
             self.assertEqual(size, parse(maxPartitionBytes=text).max_partition_bytes)
 
     def test_times(self) -> None:
-        """
-        A time is milliseconds, or a text with a zone.
-        """
+        """A time is milliseconds, or a text with a zone."""
         for text in ("86400000", "1970-01-02T00:00:00Z", "1970-01-02T01:00:00+01:00"):
             self.assertEqual(86_400_000, parse(startingTimestamp=text).starting_timestamp)
 
     def test_tags(self) -> None:
-        """
-        Tags are separated as in a subscription.
-        """
+        """Tags are separated as in a subscription."""
         self.assertEqual(("a", "b,c"), parse(tags="a || b,c").tags)
 
     def test_property_filter(self) -> None:
-        """
-        A filter is written as consumers write it; one that is none is refused with the place.
-        """
+        """A filter is written as consumers write it; one that is none is refused with the place."""
         self.assertEqual("a > 5", parse(propertyFilter="a > 5").property_filter)
         error = self.assertRaises(OptionInvalid, parse, propertyFilter="a > ")
         self.assertIn("at character 5: found the end", error.allowed)
 
     def test_python_values(self) -> None:
-        """
-        What Python has need not be made text by the caller.
-        """
+        """What Python has need not be made text by the caller."""
         options = parse(
             topic=["a", "b"], verifyCrc=False, startingOffsets={ONLY: 7}, maxPartitionBytes=9
         )
@@ -88,9 +68,7 @@ class ParsingTests(SynchronousTestCase):
         self.assertEqual(({ONLY: 7}, 9), (options.starting_offsets, options.max_partition_bytes))
 
     def test_paths(self) -> None:
-        """
-        A path may be what Spark's catalog makes of it; several stores have names.
-        """
+        """A path may be what Spark's catalog makes of it; several stores have names."""
         self.assertEqual(parse(), ReadOptions.parse({"path": "file:/data/store"}))
         self.assertEqual(parse(), ReadOptions.parse({"path": "file:///data/store"}))
         stores = ReadOptions.parse({"stores": {"b": "/data/b", "a": Path("/data/a")}}).stores
@@ -100,14 +78,10 @@ class ParsingTests(SynchronousTestCase):
 
 
 class RefusalTests(SynchronousTestCase):
-    """
-    What is not allowed is told by name, value and what would be.
-    """
+    """What is not allowed is told by name, value and what would be."""
 
     def test_each_kind(self) -> None:
-        """
-        A wrong value of each kind is refused, and the error shows it.
-        """
+        """A wrong value of each kind is refused, and the error shows it."""
         for option, value in (
             ("path", "s3://bucket/store"),
             ("table", "rows"),
@@ -141,17 +115,13 @@ class RefusalTests(SynchronousTestCase):
             self.assertTrue(error.allowed)
 
     def test_unknown(self) -> None:
-        """
-        A misspelled option is refused, and the nearest is named.
-        """
+        """A misspelled option is refused, and the nearest is named."""
         error = self.assertRaises(OptionUnknown, parse, topik="a")
         self.assertEqual("unknown option topik; did you mean topic?", str(error))
         self.assertEqual("", self.assertRaises(OptionUnknown, parse, zzz="a").nearest)
 
     def test_together(self) -> None:
-        """
-        Options that say the same thing twice are refused.
-        """
+        """Options that say the same thing twice are refused."""
         for given in (
             {"topic": "a", "subscribePattern": "b"},
             {"topic": "a", "subscribe": "b"},
@@ -165,23 +135,17 @@ class RefusalTests(SynchronousTestCase):
             self.assertRaises(OptionInvalid, parse, **given)
 
     def test_no_store(self) -> None:
-        """
-        Something has to be read.
-        """
+        """Something has to be read."""
         self.assertRaises(OptionMissing, ReadOptions.parse, {})
 
     def test_kafka_of_several(self) -> None:
-        """
-        Kafka's names would not tell two logs apart.
-        """
+        """Kafka's names would not tell two logs apart."""
         stores = '{"a": "/a", "b": "/b"}'
         given = {"stores": stores, "columnStyle": "kafka"}
         self.assertRaises(OptionInvalid, ReadOptions.parse, given)
 
     def test_batch_and_stream(self) -> None:
-        """
-        Limits are a stream's, ends a batch's; both pass where it is not known yet.
-        """
+        """Limits are a stream's, ends a batch's; both pass where it is not known yet."""
         for name, value in (("maxBytesPerTrigger", "1m"), ("readerName", "r")):
             self.assertRaises(OptionInvalid, parse, **{name: value})
             ReadOptions.parse({"path": "/s", name: value}, streaming=True)
@@ -200,9 +164,7 @@ class RefusalTests(SynchronousTestCase):
 
 
 class RegisteredTests(SynchronousTestCase):
-    """
-    With a name server the stores are those of its brokers.
-    """
+    """With a name server the stores are those of its brokers."""
 
     def setUp(self) -> None:
         self.server = OwnNameServer()
@@ -211,15 +173,12 @@ class RegisteredTests(SynchronousTestCase):
         self.server.register("b", host="10.0.0.2", cluster="two")
 
     def options(self, **given: object) -> ReadOptions:
-        """
-        The options of a batch.
-        """
+        """The options of a batch."""
         return ReadOptions.parse({"nameServer": self.server.address, **given})
 
     def test_stores(self) -> None:
-        """
-        A path is a pattern for all brokers; C{stores} has others for some, and one cluster may be
-        meant.
+        """A path is a pattern for all brokers; C{stores} has others for some, and one cluster may
+        be meant.
         """
         both = (("a", Path("/data/one/a")), ("b", Path("/data/two/b")))
         self.assertEqual(both, self.options(path="/data/{cluster}/{broker}").stores)
@@ -231,9 +190,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertTrue(found.named)
 
     def test_tiers(self) -> None:
-        """
-        So is the URL of a tier, beside stores or alone.
-        """
+        """So is the URL of a tier, beside stores or alone."""
         found = self.options(path="/data/{broker}", tier="s3://bucket/{broker}")
         self.assertEqual("s3://bucket/b", found.tier_of("b"))
         self.assertEqual("s3://bucket/later", found.tier_of("later"))
@@ -244,9 +201,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(("s3://y", "s3://x/two/a"), (alone.tier_of("b"), alone.tier_of("a")))
 
     def test_refused(self) -> None:
-        """
-        What would read one store for another, or none, is told before anything is read.
-        """
+        """What would read one store for another, or none, is told before anything is read."""
         for option, given in (
             ("path", {"path": "/data/store"}),
             ("path", {"path": "/data/{cluster}"}),

@@ -1,6 +1,4 @@
-"""
-A store that rmqha writes, read by the pipeline while it is written.
-"""
+"""A store that rmqha writes, read by the pipeline while it is written."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ except ImportError as missing:  # without the extra
 
 
 def offsets(store: Store | Path, **options: object) -> list[int]:
-    """
-    Physical offsets of all rows.
-    """
+    """Physical offsets of all rows."""
     root = store if isinstance(store, Path) else store.settings.root
     table = scan(root, visibility="log", columns="physical_offset", **options).read_all()
     found: list[int] = table["physical_offset"].to_pylist()
@@ -37,14 +33,10 @@ def offsets(store: Store | Path, **options: object) -> list[int]:
 
 
 class PublishedTests(PublishTestCase):
-    """
-    Writer and reader agree.
-    """
+    """Writer and reader agree."""
 
     def test_growing(self) -> None:
-        """
-        Rows come when the disk has them, and a clean stop loses none.
-        """
+        """Rows come when the disk has them, and a clean stop loses none."""
         store = self.filled_store(500, 500)
         self.pass_time()
         self.assertEqual([], offsets(store))
@@ -57,9 +49,7 @@ class PublishedTests(PublishTestCase):
         self.assertEqual([0, 500, 1000], offsets(store))
 
     def test_split_index(self) -> None:
-        """
-        The index of several files divides the log without changing the rows.
-        """
+        """The index of several files divides the log without changing the rows."""
         store = self.filled_store(*[500] * 40)
         self.flush(store)
         self.pass_time(30)
@@ -69,9 +59,7 @@ class PublishedTests(PublishTestCase):
         self.assertEqual(found, offsets(store))
 
     def test_other_bytes_after_a_stop(self) -> None:
-        """
-        A store whose end was changed since it was closed is refused until that is wanted.
-        """
+        """A store whose end was changed since it was closed is refused until that is wanted."""
         store = self.filled_store(500, 500)
         self.flush(store)
         self.close_store(store)
@@ -92,9 +80,7 @@ class PublishedTests(PublishTestCase):
 
 
 class LogElsewhereTests(PublishTestCase):
-    """
-    A store whose commit log lies on another disk (C{storePathCommitLog}).
-    """
+    """A store whose commit log lies on another disk (C{storePathCommitLog})."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -118,8 +104,8 @@ class LogElsewhereTests(PublishTestCase):
         )
 
     def test_every_name(self) -> None:
-        """
-        Whichever folder is named, of the store or of the log, readers stop at the published point.
+        """Whichever folder is named, of the store or of the log, readers stop at the published
+        point.
         """
         for path in (self.root, self.log_folder, self.log_folder.parent):
             self.assertEqual([0, 500, 1000, 1500], offsets(path), path)
@@ -127,8 +113,8 @@ class LogElsewhereTests(PublishTestCase):
         self.assertEqual([0, 500, 1000, 1500, 2000], offsets(self.log_folder, pointFile="ignore"))
 
     def test_point_out_of_reach(self) -> None:
-        """
-        Where the log alone can be seen it is refused, for nobody knows there how far it is final.
+        """Where the log alone can be seen it is refused, for nobody knows there how far it is
+        final.
         """
         self.root.rename(self.root.with_name("away"))
         for path in (self.log_folder, self.log_folder.parent):
@@ -138,9 +124,7 @@ class LogElsewhereTests(PublishTestCase):
         self.root.with_name("away").rename(self.root)
 
     def test_another_log_now(self) -> None:
-        """
-        So is a log that was put aside, whose store has another one now.
-        """
+        """So is a log that was put aside, whose store has another one now."""
         aside = self.log_folder.with_name("aside")
         (aside / "commitlog").parent.mkdir()
         beside = self.log_folder.with_name("commitlog.rmqha.json")
@@ -149,9 +133,7 @@ class LogElsewhereTests(PublishTestCase):
         self.assertRaises(NotAStore, offsets, aside)
 
     def test_back_home(self) -> None:
-        """
-        A log that is moved to where logs are by default needs no more telling.
-        """
+        """A log that is moved to where logs are by default needs no more telling."""
         self.close_store(self.store)
         shutil.move(self.log_folder, self.root / "commitlog")
         store = self.opened(self.root, settings=SIZES, clock=Clock(), broker_name="broker-a")
@@ -159,9 +141,7 @@ class LogElsewhereTests(PublishTestCase):
         self.assertFalse((self.root / OWN_FOLDER / "commitlog.json").exists())
 
     def test_cannot_be_told(self) -> None:
-        """
-        A node that may not write beside its log starts all the same, and says so.
-        """
+        """A node that may not write beside its log starts all the same, and says so."""
         self.close_store(self.store)
         beside = self.log_folder.with_name("commitlog.rmqha.json")
         beside.unlink()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.log.ranges}: how a log is divided.
-"""
+"""Tests for L{rmqha.pipeline.log.ranges}: how a log is divided."""
 
 from __future__ import annotations
 
@@ -16,15 +14,11 @@ PLACES = st.integers(0, 10_000)
 
 
 class CuttingTests(SynchronousTestCase):
-    """
-    A part of a log is cut at anchors only.
-    """
+    """A part of a log is cut at anchors only."""
 
     @given(PLACES, PLACES, st.sets(PLACES), st.integers(1, 3000))
     def test_parts(self, one: int, other: int, anchors: set[int], size: int) -> None:
-        """
-        The parts are the whole, in order, and begin at anchors.
-        """
+        """The parts are the whole, in order, and begin at anchors."""
         start, end = min(one, other), max(one, other) + 1
         places = cut_at(start, end, sorted(anchors), size)
         self.assertEqual((start, end), (places[0], places[-1]))
@@ -33,8 +27,7 @@ class CuttingTests(SynchronousTestCase):
 
     @given(PLACES, PLACES, st.sets(PLACES), st.integers(1, 3000))
     def test_size(self, one: int, other: int, anchors: set[int], size: int) -> None:
-        """
-        A part is longer than asked for only if no anchor lies in it; and two neighbours
+        """A part is longer than asked for only if no anchor lies in it; and two neighbours
         together are longer, or they would be one.
         """
         start, end = min(one, other), max(one, other) + 1
@@ -46,7 +39,5 @@ class CuttingTests(SynchronousTestCase):
             self.assertGreater(high - low, size)
 
     def test_without_anchors(self) -> None:
-        """
-        Without an index a file is one part, however long.
-        """
+        """Without an index a file is one part, however long."""
         self.assertEqual([0, 1 << 30], cut_at(0, 1 << 30, [], 1 << 20))

@@ -1,5 +1,5 @@
-"""
-Tests for L{rmqha.pipeline.log.reading.RangeProof}: a task believes its host's copy only if it may.
+"""Tests for L{rmqha.pipeline.log.reading.RangeProof}: a task believes its host's copy only if it
+may.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ except ImportError as missing:  # without the extra
 
 
 class GuardTests(SynchronousTestCase):
-    """
-    A range that was planned elsewhere.
-    """
+    """A range that was planned elsewhere."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -36,17 +34,13 @@ class GuardTests(SynchronousTestCase):
         self.clock = Clock()
 
     def guard(self, wanted: Range | None = None) -> RangeProof:
-        """
-        The guard of the last range, in a time of its own.
-        """
+        """The guard of the last range, in a time of its own."""
         if wanted is None:
             wanted = plan(open_stores(self.options), self.options)[-1]
         return RangeProof(wanted, self.options, self.clock.seconds, self.clock.advance)
 
     def test_copy_comes(self) -> None:
-        """
-        A copy that is behind is waited for.
-        """
+        """A copy that is behind is waited for."""
         guard = self.guard()
         publish(self.store, 1000)
         self.clock.callLater(PATIENCE / 2, publish, self.store, self.end)
@@ -54,9 +48,7 @@ class GuardTests(SynchronousTestCase):
         self.assertAlmostEqual(PATIENCE / 2, self.clock.seconds(), 0)
 
     def test_copy_does_not_come(self) -> None:
-        """
-        But not forever.
-        """
+        """But not forever."""
         guard = self.guard()
         publish(self.store, 1000)
         error = self.assertRaises(CopyBehind, guard.await_copy)
@@ -64,9 +56,7 @@ class GuardTests(SynchronousTestCase):
         self.assertAlmostEqual(PATIENCE, self.clock.seconds(), 0)
 
     def test_no_copy(self) -> None:
-        """
-        A host that has none says so at once, so that another one may read.
-        """
+        """A host that has none says so at once, so that another one may read."""
         guard = self.guard()
         self.store.rename(self.store.with_name("away"))
         error = self.assertRaises(NotAStore, guard.await_copy)
@@ -74,9 +64,7 @@ class GuardTests(SynchronousTestCase):
         self.assertEqual(0.0, self.clock.seconds())
 
     def test_another_log(self) -> None:
-        """
-        A host with another log under the same path is found out.
-        """
+        """A host with another log under the same path is found out."""
         wanted = plan(open_stores(self.options), self.options)[0]
         self.guard(wanted).prove()
         other = golden.store("4.9.7")

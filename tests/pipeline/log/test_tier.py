@@ -1,6 +1,4 @@
-"""
-Tests of reads that join a store with its tier.
-"""
+"""Tests of reads that join a store with its tier."""
 
 from __future__ import annotations
 
@@ -42,9 +40,7 @@ except ImportError as missing:  # without the extra
 
 
 class TierReadCase(TierCase):
-    """
-    A store whose full files are in a tier.
-    """
+    """A store whose full files are in a tier."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -53,22 +49,17 @@ class TierReadCase(TierCase):
         self.upload()
 
     def offsets(self, path: Path | None = None, **options: Any) -> list[int]:
-        """
-        Physical offsets of all rows of the store and its tier.
-        """
+        """Physical offsets of all rows of the store and its tier."""
         given = {"visibility": "log", "columns": "physical_offset", "tier": self.url, **options}
         rows = scan(path or self.store, **given).read_all().to_pylist()
         return [row["physical_offset"] for row in rows]
 
 
 class JoinedTests(TierReadCase):
-    """
-    The files of a store and of its tier are one log.
-    """
+    """The files of a store and of its tier are one log."""
 
     def test_what_retention_deleted(self) -> None:
-        """
-        Rows of deleted files come from the tier, those of the others from the store; nothing is
+        """Rows of deleted files come from the tier, those of the others from the store; nothing is
         twice.
         """
         self.assertEqual(self.all, self.offsets())
@@ -78,24 +69,18 @@ class JoinedTests(TierReadCase):
         self.assertEqual([at for at in self.all if at >= FULL * SIZE], self.offsets(tier=None))
 
     def test_same_rows(self) -> None:
-        """
-        Every column of every row is as from the store alone.
-        """
+        """Every column of every row is as from the store alone."""
         whole = scan(self.store, visibility="log").read_all()
         self.retention(FULL)
         self.assertTrue(whole.equals(scan(self.store, visibility="log", tier=self.url).read_all()))
 
     def test_middle_file(self) -> None:
-        """
-        A file that is missing between others comes from the tier too.
-        """
+        """A file that is missing between others comes from the tier too."""
         self.file(3).unlink()
         self.assertEqual(self.all, self.offsets())
 
     def test_tier_alone(self) -> None:
-        """
-        Without a store all that was uploaded can be read, and a job can go on from there.
-        """
+        """Without a store all that was uploaded can be read, and a job can go on from there."""
         shutil.rmtree(self.store)
         below = [at for at in self.all if at < FULL * SIZE]
         found = scan(tier=self.url, visibility="log", columns="physical_offset").read_all()
@@ -104,9 +89,7 @@ class JoinedTests(TierReadCase):
         self.assertRaises(NotAStore, self.offsets)
 
     def test_starts(self) -> None:
-        """
-        A read begins at an offset, and at a time, that only the tier has.
-        """
+        """A read begins at an offset, and at a time, that only the tier has."""
         self.retention(6)
         record = expected(golden.VERSIONS[0], "store")[40]
         offset, time = record["physicalOffset"], record["storeTimestamp"]
@@ -115,9 +98,7 @@ class JoinedTests(TierReadCase):
         self.assertIn(offset, self.offsets(startingTimestamp=time))
 
     def test_split_index(self) -> None:
-        """
-        What is in the tier is cut where its split index says, without the store's.
-        """
+        """What is in the tier is cut where its split index says, without the store's."""
         shutil.rmtree(self.place)
         self.forget()
         places = [at for at in self.all if at < SIZE]
@@ -138,9 +119,7 @@ class JoinedTests(TierReadCase):
         self.assertTrue(rows[0]["path"].startswith(self.url))
 
     def test_deleted_in_both(self) -> None:
-        """
-        What neither has is lost, and told with its bytes.
-        """
+        """What neither has is lost, and told with its bytes."""
         self.retention(4)
         self.manifest(1).unlink()
         error = self.assertRaises(DataLost, self.offsets, startingOffsets={"store": 0})
@@ -149,17 +128,15 @@ class JoinedTests(TierReadCase):
         self.assertEqual(kept, self.offsets(failOnDataLoss=False))
 
     def test_point_alone_ends_it(self) -> None:
-        """
-        A tier that another replica filled further does not take a store beyond its own point.
-        """
+        """A tier that another replica filled further does not take a store beyond its own point."""
         publish(self.store, 5 * SIZE)
         for number in range(5, FULL + 1):
             self.file(number).unlink()
         self.assertEqual([at for at in self.all if at < 5 * SIZE], self.offsets())
 
     def test_uploaded_just_before_it_was_deleted(self) -> None:
-        """
-        A reader that looked at the tier before sees what was uploaded since as soon as it needs it.
+        """A reader that looked at the tier before sees what was uploaded since as soon as it needs
+        it.
         """
         shutil.rmtree(self.place)
         self.forget()
@@ -173,17 +150,13 @@ class JoinedTests(TierReadCase):
         self.assertEqual(self.all, self.offsets())
 
     def test_stock_broker(self) -> None:
-        """
-        A store without a published point is joined as well.
-        """
+        """A store without a published point is joined as well."""
         (self.store / OWN_FOLDER / POINT).unlink()
         self.retention(7)
         self.assertEqual(self.all, self.offsets())
 
     def test_export_goes_on(self) -> None:
-        """
-        A table that was filled from a store goes on from its tier, each row once.
-        """
+        """A table that was filled from a store goes on from its tier, each row once."""
         target = lake.Target.at(self.folder() / "table")
         publish(self.store, self.all[700])
         lake.append(target, self.store, tier=self.url)
@@ -194,18 +167,14 @@ class JoinedTests(TierReadCase):
 
 
 class DamagedTests(TierReadCase):
-    """
-    What is in a tier and not as it was uploaded is never a row.
-    """
+    """What is in a tier and not as it was uploaded is never a row."""
 
     def setUp(self) -> None:
         super().setUp()
         self.retention(5)
 
     def test_changed_byte(self) -> None:
-        """
-        A byte that changed is damage, with the object and the block, whatever the mode is.
-        """
+        """A byte that changed is damage, with the object and the block, whatever the mode is."""
         with open(self.object(2), "r+b") as file:
             file.seek(5 * self.BLOCK + 7)
             byte = file.read(1)[0]
@@ -218,33 +187,25 @@ class DamagedTests(TierReadCase):
             self.assertTrue(error.object.endswith("commitlog/00000000000000524288"))
 
     def test_replaced(self) -> None:
-        """
-        So is an object that another one of the same size replaced.
-        """
+        """So is an object that another one of the same size replaced."""
         shutil.copy(self.object(3), self.object(2))
         self.assertRaises(TierBytesChanged, self.offsets)
 
     def test_cut(self) -> None:
-        """
-        An object that lacks its end is told with both sizes.
-        """
+        """An object that lacks its end is told with both sizes."""
         os.truncate(self.object(1), SIZE - 3)
         error = self.assertRaises(TierObjectSize, self.offsets)
         self.assertEqual((SIZE - 3, SIZE), (error.size, error.expected))
 
     def test_removed(self) -> None:
-        """
-        An object that is gone while its manifest says it is there is no end of the log.
-        """
+        """An object that is gone while its manifest says it is there is no end of the log."""
         self.object(1).unlink()
         error = self.assertRaises(TierObjectSize, self.offsets, failOnDataLoss=False)
         self.assertEqual((-1, SIZE), (error.size, error.expected))
         self.assertIn("is missing", str(error))
 
     def test_manifest(self) -> None:
-        """
-        A manifest that cannot be read, or is another file's, is told.
-        """
+        """A manifest that cannot be read, or is another file's, is told."""
         whole = self.manifest(1).read_bytes()
         for raw in (b"", b"[]", whole[:-30], self.manifest(2).read_bytes()):
             self.manifest(1).write_bytes(raw)
@@ -252,9 +213,7 @@ class DamagedTests(TierReadCase):
             self.assertRaises(TierManifestInvalid, self.offsets)
 
     def test_other_log(self) -> None:
-        """
-        A store and a tier of another log are not joined.
-        """
+        """A store and a tier of another log are not joined."""
         data = self.file(FULL - 1).read_bytes()
         end = len(data.rstrip(b"\0"))
         self.file(FULL - 1).write_bytes(data[: end - 50] + b"changed" + data[end - 43 :])
@@ -262,27 +221,21 @@ class DamagedTests(TierReadCase):
         self.assertEqual((FULL - 1) * SIZE, error.start)
 
     def test_other_broker(self) -> None:
-        """
-        Nor are those of two brokers, where no file is in both.
-        """
+        """Nor are those of two brokers, where no file is in both."""
         for number in range(5, FULL):
             self.file(number).unlink()
         publish(self.store, END, broker_name="other")
         self.assertRaises(TierOfAnotherLog, self.offsets)
 
     def test_no_tier(self) -> None:
-        """
-        Where nobody uploaded anything there is no tier, whether there is a store or not.
-        """
+        """Where nobody uploaded anything there is no tier, whether there is a store or not."""
         wrong = self.url + "x"
         for path in (self.store, None):
             given = {"path": path} if path else {}
             self.assertRaises(TierMissing, snapshot, tier=wrong, **given)
 
     def test_begin_went(self) -> None:
-        """
-        A tier whose first files were removed says so, once, and is read from where it begins.
-        """
+        """A tier whose first files were removed says so, once, and is read from where it begins."""
         self.retention(4)
         for number in range(2):
             self.manifest(number).unlink()
@@ -294,9 +247,8 @@ class DamagedTests(TierReadCase):
         self.assertIn(said, told.output[0])
 
     def test_file_of_another_broker(self) -> None:
-        """
-        A file with its manifest that is another broker's is refused, whether the tier says whose it
-        is or not; of one that has the same name the chain of manifests tells.
+        """A file with its manifest that is another broker's is refused, whether the tier says whose
+        it is or not; of one that has the same name the chain of manifests tells.
         """
         self.retention(FULL)
         whole = self.manifest(3).read_bytes()
@@ -317,8 +269,8 @@ class DamagedTests(TierReadCase):
         self.assertEqual(self.all, self.offsets())
 
     def test_two_logs_in_one_tier(self) -> None:
-        """
-        A tier into which another one was copied is not read: it says of two logs that it has them.
+        """A tier into which another one was copied is not read: it says of two logs that it has
+        them.
         """
         other = golden.store(golden.VERSIONS[1], into=self.folder())
         publish(other, END, broker_name="other")
@@ -330,9 +282,7 @@ class DamagedTests(TierReadCase):
         self.assertIn("other", str(error))
 
     def test_unreachable(self) -> None:
-        """
-        A store that answers with an error stops the read with its words.
-        """
+        """A store that answers with an error stops the read with its words."""
 
         def refuse(folder: ObjectFolder, name: str) -> None:
             with folder._asked(name):
@@ -344,14 +294,10 @@ class DamagedTests(TierReadCase):
 
 
 class GuideTests(TierReadCase):
-    """
-    What the guide shows does what it says.
-    """
+    """What the guide shows does what it says."""
 
     def test_recipe(self) -> None:
-        """
-        The recipe counts what retention deleted as well.
-        """
+        """The recipe counts what retention deleted as well."""
         text = (ROOT / "docs" / "guide" / "tier.rst").read_text(encoding="utf-8")
         block = text.partition(":name: recipe-history\n\n")[2].partition("\n\nOn a host")[0]
         code = textwrap.dedent(block)
@@ -373,14 +319,10 @@ class GuideTests(TierReadCase):
 
 
 class OptionTests(TierCase):
-    """
-    The option C{tier}.
-    """
+    """The option C{tier}."""
 
     def test_names(self) -> None:
-        """
-        One URL is the only store's; several stores need their names.
-        """
+        """One URL is the only store's; several stores need their names."""
         stores = '{"a": "/a", "b": "/b"}'
         one = ReadOptions.parse({"path": "/a", "tier": "s3://bucket/a/"})
         self.assertEqual("s3://bucket/a", one.tier_of("store"))
@@ -390,8 +332,6 @@ class OptionTests(TierCase):
             self.assertRaises(OptionInvalid, ReadOptions.parse, {"stores": stores, "tier": tier})
 
     def test_secret(self) -> None:
-        """
-        A key in a URL is in no text that shows the options.
-        """
+        """A key in a URL is in no text that shows the options."""
         options = ReadOptions.parse({"path": "/a", "tier": "s3://key:hidden@bucket/a"})
         self.assertNotIn("hidden", repr(options))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.log.topic_parts}: of a log only what some topics have is read.
-"""
+"""Tests for L{rmqha.pipeline.log.topic_parts}: of a log only what some topics have is read."""
 
 from __future__ import annotations
 
@@ -28,29 +26,21 @@ except ImportError as missing:  # without the extra
 
 
 class TopicPartsTests(SynchronousTestCase):
-    """
-    Rows are those of a read of everything, and fewer bytes are read.
-    """
+    """Rows are those of a read of everything, and fewer bytes are read."""
 
     def store(self, topics: list[str], span: int = 1 << 20, began: int = 1000) -> TopicStore:
-        """
-        A store with spans of so many bytes.
-        """
+        """A store with spans of so many bytes."""
         self.patch(split_spans, "SPAN", span)
         return TopicStore(Path(self.mktemp()), topics, began)
 
     def offsets(self, store: TopicStore, **options: Any) -> list[int]:
-        """
-        Where the rows of a read begin.
-        """
+        """Where the rows of a read begin."""
         given = {"columns": "physical_offset", **options}
         found: list[int] = scan(store.root, **given).read_all()["physical_offset"].to_pylist()
         return found
 
     def bytes_read(self, store: TopicStore, **options: Any) -> int:
-        """
-        The bytes that a read takes from the files of the log and from its index.
-        """
+        """The bytes that a read takes from the files of the log and from its index."""
         counted, preadv, pread = [], os.preadv, os.pread
         self.patch(os, "preadv", lambda *args: (counted.append(got := preadv(*args)), got)[1])
         self.patch(os, "pread", lambda *args: (counted.append(len(got := pread(*args))), got)[1])
@@ -60,9 +50,7 @@ class TopicPartsTests(SynchronousTestCase):
         return sum(counted)
 
     def test_one_of_a_thousand(self) -> None:
-        """
-        Where a thousand topics are mixed evenly, one of them costs less than 3 % of the log.
-        """
+        """Where a thousand topics are mixed evenly, one of them costs less than 3 % of the log."""
         topics = [f"topic-{number * 7 % 1000:03}" for number in range(38_500)]
         store = self.store(topics, span=16 << 20)  # ten whole files: what follows has no index
         self.assertEqual(store.of("topic-123"), self.offsets(store, topic="topic-123"))
@@ -71,9 +59,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertLess(self.bytes_read(store, topic="absent"), 0.015 * store.end)
 
     def test_planned(self) -> None:
-        """
-        What has no wanted topic is no task, and what has little of it is few tasks.
-        """
+        """What has no wanted topic is no task, and what has little of it is few tasks."""
         topics = ["busy"] * 12_000
         topics[5000], topics[9000], topics[9500] = "rare", "rare", "rare"
         store = self.store(topics)
@@ -86,8 +72,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertGreater(len(plan(open_stores(whole), whole)), 5)
 
     def test_rows(self) -> None:
-        """
-        Any choice of topics gives the rows that a store without an index gives, whatever part of
+        """Any choice of topics gives the rows that a store without an index gives, whatever part of
         the log is read.
         """
         topics = [("a", "b", "b", "c", "%RETRY%g")[number * number % 5] for number in range(9000)]
@@ -110,8 +95,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertEqual([self.offsets(store, **options) for options in reads], found)
 
     def test_last_record(self) -> None:
-        """
-        A task knows the last record of its range though it has not read it: a table's position
+        """A task knows the last record of its range though it has not read it: a table's position
         names it.
         """
         store = self.store(["a", "b"] * 4000)
@@ -124,9 +108,7 @@ class TopicPartsTests(SynchronousTestCase):
             self.assertEqual(inside[-1], passed.last)
 
     def test_index_of_another_log(self) -> None:
-        """
-        What the index says of a log that was cut and has grown again is not believed.
-        """
+        """What the index says of a log that was cut and has grown again is not believed."""
         store = self.store(["a"] * 6000)
         before = (store.root / OWN_FOLDER / TOPIC_INDEX / f"{0:020d}").read_bytes()
         other = self.store(["a", "b"] * 3000, began=2000)
@@ -134,9 +116,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertEqual(other.of("b"), self.offsets(other, topic="b"))
 
     def test_damaged_index(self) -> None:
-        """
-        A damaged index costs time, not rows.
-        """
+        """A damaged index costs time, not rows."""
         store = self.store(["a", "b"] * 2000)
         path = store.root / OWN_FOLDER / TOPIC_INDEX / f"{0:020d}"
         good = path.read_bytes()
@@ -145,9 +125,7 @@ class TopicPartsTests(SynchronousTestCase):
             self.assertEqual(store.of("b"), self.offsets(store, topic="b"), place)
 
     def test_cut(self) -> None:
-        """
-        A cut of the log takes the entries above it, and a start those that it does not know.
-        """
+        """A cut of the log takes the entries above it, and a start those that it does not know."""
         store = self.store(["a", "b"] * 6000)
         folder = store.root / OWN_FOLDER / TOPIC_INDEX
         self.assertEqual([0, FILE, 2 * FILE], sorted(map(int, os.listdir(folder))))
@@ -161,9 +139,7 @@ class TopicPartsTests(SynchronousTestCase):
         self.assertEqual([FILE], sorted(map(int, os.listdir(folder))))
 
     def test_no_columns_missed(self) -> None:
-        """
-        Rows of many small runs are the same rows.
-        """
+        """Rows of many small runs are the same rows."""
         self.patch(topic_parts, "GAP", 1)
         store = self.store([f"t{number % 50}" for number in range(9000)])
         found = scan(store.root, topic="t7").read_all()

@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.producing}: a producer and its connections, beside stand-ins of a name
+"""Tests for L{rmqha.pipeline.producing}: a producer and its connections, beside stand-ins of a name
 server and a broker on loopback sockets.
 """
 
@@ -44,37 +43,27 @@ ASK = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 def echo(request: Command) -> bytes:
-    """
-    Answer with the request's own body.
-    """
+    """Answer with the request's own body."""
     return encode(request.answer(body=request.body))
 
 
 class ConnectionTests(SynchronousTestCase):
-    """
-    Requests find their answers.
-    """
+    """Requests find their answers."""
 
     def listen(self, answer: Any = echo, chunk: int = 0) -> Answering:
-        """
-        A peer.
-        """
+        """A peer."""
         peer = Answering(answer, chunk)
         self.addCleanup(peer.close)
         return peer
 
     def connect(self, peer: Answering) -> BlockingConnection:
-        """
-        A connection to it.
-        """
+        """A connection to it."""
         made = BlockingConnection(peer.address, SOON)
         self.addCleanup(made.close)
         return made
 
     def test_any_chunking(self) -> None:
-        """
-        An answer is the same however it is cut.
-        """
+        """An answer is the same however it is cut."""
         for chunk in (1, 2, 7, 64):
             connection = self.connect(self.listen(chunk=chunk))
             body = bytes(range(256))
@@ -82,8 +71,7 @@ class ConnectionTests(SynchronousTestCase):
                 self.assertEqual(body, connection.ask(Command(code=ASK, body=body), SOON).body)
 
     def test_any_order(self) -> None:
-        """
-        Answers belong to the requests with their numbers, not to their order; requests of the
+        """Answers belong to the requests with their numbers, not to their order; requests of the
         peer's own are passed over.
         """
         held: list[Command] = []
@@ -103,18 +91,14 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual([b"0", b"1", b"2"], found)
 
     def test_heard(self) -> None:
-        """
-        Whoever does not care gets answers as they come.
-        """
+        """Whoever does not care gets answers as they come."""
         connection = self.connect(self.listen())
         for n in range(3):
             connection.send(Command(code=ASK, body=b"%d" % n))
         self.assertEqual([b"0", b"1", b"2"], [bytes(connection.heard(SOON).body) for _ in range(3)])
 
     def test_silence(self) -> None:
-        """
-        No answer is waited for longer than was said, also while other bytes come.
-        """
+        """No answer is waited for longer than was said, also while other bytes come."""
         half = self.listen(lambda request: echo(request)[:-1])
         for peer in (self.listen(lambda request: None), half):
             connection = self.connect(peer)
@@ -123,9 +107,7 @@ class ConnectionTests(SynchronousTestCase):
             self.assertLess(time.monotonic() - begun, SOON)
 
     def test_errors(self) -> None:
-        """
-        What goes wrong on the way says who, and how.
-        """
+        """What goes wrong on the way says who, and how."""
         closing = self.listen(lambda request: closing.cut())  # type: ignore[func-returns-value]
         silent = self.listen(lambda request: None)
         garbled = self.listen(lambda request: b"\xff" * 64)
@@ -144,9 +126,7 @@ class ConnectionTests(SynchronousTestCase):
                 self.assertIn(address, str(error))
 
     def test_signed(self) -> None:
-        """
-        With credentials each request is signed, another time if it is sent again.
-        """
+        """With credentials each request is signed, another time if it is sent again."""
         heard: list[Command] = []
 
         def note(request: Command) -> bytes | None:
@@ -163,8 +143,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(heard[0].ext["AccessKey"], "RocketMQ")
 
     def test_peers(self) -> None:
-        """
-        Peers are asked at once, over one connection each, which is made again when it failed;
+        """Peers are asked at once, over one connection each, which is made again when it failed;
         those that fail do not keep the others from answering.
         """
         first = True
@@ -185,30 +164,22 @@ class ConnectionTests(SynchronousTestCase):
 
 
 class ProducerTests(SynchronousTestCase):
-    """
-    Messages come to their queues.
-    """
+    """Messages come to their queues."""
 
     def stand_in(self, *, name: str = "broker-a", **topics: int) -> StandIn:
-        """
-        A name server and a broker.
-        """
+        """A name server and a broker."""
         made = StandIn(topics, broker=name)
         self.addCleanup(made.server.close)
         return made
 
     def pair(self) -> tuple[StandIn, StandIn]:
-        """
-        Two brokers with one topic; the first is the name server too.
-        """
+        """Two brokers with one topic; the first is the name server too."""
         one, other = self.stand_in(T=2), self.stand_in(name="broker-b", T=2)
         one.route = lambda topic: route_of(topic, one, other) if topic == "T" else None
         return one, other
 
     def producer(self, *servers: StandIn, fold: bool = False, **more: Any) -> Producer:
-        """
-        A producer that does not really pause.
-        """
+        """A producer that does not really pause."""
         self.paused: list[float] = []
         addresses = tuple(each.address for each in servers)
         options = SendOptions(name_server=addresses, **{"send_timeout": SOON, **more})
@@ -217,15 +188,11 @@ class ProducerTests(SynchronousTestCase):
         return made
 
     def messages(self, count: int, **more: Any) -> list[Outgoing]:
-        """
-        Messages with numbers as bodies.
-        """
+        """Messages with numbers as bodies."""
         return [Outgoing("T", b"%d" % n, {"KEYS": f"k{n}"}, **more) for n in range(count)]
 
     def test_all_arrive(self) -> None:
-        """
-        Messages for no queue are spread over all, many in a request; each has a key.
-        """
+        """Messages for no queue are spread over all, many in a request; each has a key."""
         broker = self.stand_in(T=3)
         producer = self.producer(broker)
         self.assertEqual([0] * 30, producer.send(self.messages(30)))
@@ -240,9 +207,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual({32}, {len(key) for key in keys})
 
     def test_queues(self) -> None:
-        """
-        A queue that was asked for is kept, in order, in requests of any size.
-        """
+        """A queue that was asked for is kept, in order, in requests of any size."""
         for batch in (0, 60, 1 << 20):
             broker = self.stand_in(T=2)
             messages = [
@@ -258,9 +223,7 @@ class ProducerTests(SynchronousTestCase):
                 self.assertEqual(0x301 if each.flag % 3 == 0 else 0, each.sys_flag)
 
     def test_alone(self) -> None:
-        """
-        What cannot be in a batch goes alone.
-        """
+        """What cannot be in a batch goes alone."""
         broker = self.stand_in(T=1, **{"%RETRY%g": 1})
         self.producer(broker).send(
             [
@@ -275,9 +238,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertNotIn(320, broker.requests)
 
     def test_slowly(self) -> None:
-        """
-        What is to go slowly goes in small requests, one at a time.
-        """
+        """What is to go slowly goes in small requests, one at a time."""
         broker = self.stand_in(T=2)
         for limit in ({"max_rows_per_second": 50}, {"max_bytes_per_second": 1000}):
             broker.requests.clear()
@@ -286,17 +247,13 @@ class ProducerTests(SynchronousTestCase):
             self.assertGreaterEqual(len(self.paused), 3)
 
     def test_key_kept(self) -> None:
-        """
-        A message that has a key keeps it.
-        """
+        """A message that has a key keeps it."""
         broker = self.stand_in(T=1)
         self.producer(broker).send([Outgoing("T", b"a", {"UNIQ_KEY": "mine"})])
         self.assertEqual("mine", broker.stored[0].properties["UNIQ_KEY"])
 
     def test_unknown_queue(self) -> None:
-        """
-        A queue that is not there is an error, or one that is, always the same.
-        """
+        """A queue that is not there is an error, or one that is, always the same."""
         broker = self.stand_in(T=2)
         message = Outgoing("T", b"a", {}, queue_id=5)
         error = self.assertRaises(QueueUnknown, self.producer(broker).send, [message])
@@ -305,9 +262,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([b"a", b"a"], broker.bodies("T", 1))
 
     def test_broker_of_same_name(self) -> None:
-        """
-        Of several brokers that of the source's name is taken, or always the same.
-        """
+        """Of several brokers that of the source's name is taken, or always the same."""
         one, other = self.pair()
         messages = [
             evolve(each, queue_id=1, source=source)
@@ -322,9 +277,7 @@ class ProducerTests(SynchronousTestCase):
     # --- answers ------------------------------------------------------------
 
     def test_stored_but(self) -> None:
-        """
-        Codes that say that a message is stored are no failures, and are counted.
-        """
+        """Codes that say that a message is stored are no failures, and are counted."""
         broker = self.stand_in(T=1)
         broker.codes = [10, 11, 12]
         producer = self.producer(broker)
@@ -333,9 +286,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual({10: 1, 11: 1, 12: 1, 0: 1}, producer.sent)
 
     def test_again_elsewhere(self) -> None:
-        """
-        What a broker cannot take now is brought to another one, without a pause.
-        """
+        """What a broker cannot take now is brought to another one, without a pause."""
         one, other = self.pair()
         one.codes = [14]
         producer = self.producer(one)
@@ -344,8 +295,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([], [pause for pause in self.paused if pause])
 
     def test_again_here(self) -> None:
-        """
-        What has to go to one queue is sent there again, after longer and longer pauses, and
+        """What has to go to one queue is sent there again, after longer and longer pauses, and
         stays in order.
         """
         broker = self.stand_in(T=2)
@@ -355,9 +305,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([0.25, 0.5], self.paused)
 
     def test_lost_answers(self) -> None:
-        """
-        A message whose answer was lost is sent again with the same key.
-        """
+        """A message whose answer was lost is sent again with the same key."""
         for lost in (None, -1):
             broker = self.stand_in(T=1)
             broker.codes, broker.late = [lost], True
@@ -368,8 +316,7 @@ class ProducerTests(SynchronousTestCase):
             self.assertEqual({0: 1}, producer.sent)
 
     def test_given_up(self) -> None:
-        """
-        After all tries the error has the last answer's code and remark; what went to other
+        """After all tries the error has the last answer's code and remark; what went to other
         queues is stored all the same.
         """
         broker = self.stand_in(T=2)
@@ -382,8 +329,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([b"1"], broker.bodies("T", 1))
 
     def test_refused(self) -> None:
-        """
-        What a broker will never take is not sent again; of a batch only what it is about is
+        """What a broker will never take is not sent again; of a batch only what it is about is
         not stored.
         """
         broker = self.stand_in(T=1)
@@ -394,9 +340,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertEqual([b"0"], broker.bodies("T", 0))
 
     def test_master_moves(self) -> None:
-        """
-        A queue is found where its broker's master is now.
-        """
+        """A queue is found where its broker's master is now."""
         old, new = self.stand_in(T=1), self.stand_in(T=1)
         servers = iter([old])
         old.route = lambda topic: route_of(topic, next(servers, new))
@@ -407,9 +351,7 @@ class ProducerTests(SynchronousTestCase):
     # --- routes -------------------------------------------------------------
 
     def test_name_servers(self) -> None:
-        """
-        The first name server that answers is asked, and remembered.
-        """
+        """The first name server that answers is asked, and remembered."""
         broker, gone = self.stand_in(T=1), self.stand_in()
         gone.server.close()
         with Peers(SOON) as peers:
@@ -418,9 +360,7 @@ class ProducerTests(SynchronousTestCase):
             self.assertEqual((broker.address, gone.address), routes.name_servers.addresses)
 
     def test_no_route(self) -> None:
-        """
-        A topic that nobody knows and nobody makes is an error, and so are silent servers.
-        """
+        """A topic that nobody knows and nobody makes is an error, and so are silent servers."""
         server = self.stand_in()
         producer = self.producer(server)
         error = self.assertRaises(NoRoute, producer.send, self.messages(1))
@@ -430,9 +370,7 @@ class ProducerTests(SynchronousTestCase):
         self.assertIn(server.address, str(error))
 
     def test_wrong_routes(self) -> None:
-        """
-        A name server that says nonsense, or that it is not well, is passed over.
-        """
+        """A name server that says nonsense, or that it is not well, is passed over."""
         broker = self.stand_in(T=1)
         for nonsense in (
             lambda request: encode(request.answer(body=b"[1]")),
@@ -449,17 +387,13 @@ class ProducerTests(SynchronousTestCase):
                 )
 
     def test_new_topic(self) -> None:
-        """
-        A topic that is not there is made by its first message, as brokers allow it.
-        """
+        """A topic that is not there is made by its first message, as brokers allow it."""
         broker = self.stand_in(TBW102=8)
         self.producer(broker).send(self.messages(8))
         self.assertEqual([2, 2, 2, 2], [len(broker.bodies("T", n)) for n in range(4)])
 
     def test_not_writable(self) -> None:
-        """
-        A topic without write permission, or without a master, is an error.
-        """
+        """A topic without write permission, or without a master, is an error."""
         broker = self.stand_in(T=1)
         for route in (
             route_of("T", broker, perm=4),
@@ -469,9 +403,7 @@ class ProducerTests(SynchronousTestCase):
             self.assertRaises(NoWritableQueue, self.producer(broker).send, self.messages(1))
 
     def test_fresh(self) -> None:
-        """
-        A route is believed for a while.
-        """
+        """A route is believed for a while."""
         broker = self.stand_in(T=1)
         now = [0.0]
         with Peers(SOON) as peers:
@@ -483,14 +415,10 @@ class ProducerTests(SynchronousTestCase):
 
 
 class MessageTests(SynchronousTestCase):
-    """
-    What may be sent, and how it is packed.
-    """
+    """What may be sent, and how it is packed."""
 
     def test_unsendable(self) -> None:
-        """
-        What would be another message than it says is refused before anything is sent.
-        """
+        """What would be another message than it says is refused before anything is sent."""
         for topic, properties, reason in (
             ("", {}, "no topic"),
             ("a" * 128, {}, "longer than 127"),
@@ -514,8 +442,7 @@ class MessageTests(SynchronousTestCase):
         st.integers(0, 2000),
     )
     def test_packing(self, shapes: list[tuple[int, int, bool]], most: int) -> None:
-        """
-        Packed, messages are the same in the same order; no parcel of several is too large, or
+        """Packed, messages are the same in the same order; no parcel of several is too large, or
         has what cannot be in one.
         """
         messages = [
@@ -531,9 +458,7 @@ class MessageTests(SynchronousTestCase):
                 self.assertFalse(any(each.alone for each in parcel.messages))
 
     def test_unique_keys(self) -> None:
-        """
-        Keys differ, and tell when they were made.
-        """
+        """Keys differ, and tell when they were made."""
         keys = UniqueKeys()
         found = [keys.next() for _ in range(100)]
         self.assertEqual(100, len(set(found)))
@@ -542,9 +467,7 @@ class MessageTests(SynchronousTestCase):
         self.assertLess(abs(time.time() - month - span), 60)
 
     def test_pace(self) -> None:
-        """
-        Neither rows nor bytes go faster than they may, and rest is not saved up.
-        """
+        """Neither rows nor bytes go faster than they may, and rest is not saved up."""
         now = [100.0]
 
         def sleep(seconds: float) -> None:

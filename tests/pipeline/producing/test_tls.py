@@ -1,6 +1,4 @@
-"""
-The pipeline's sockets with TLS.
-"""
+"""The pipeline's sockets with TLS."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ SOON = 5.0
 
 
 class TlsTests(SynchronousTestCase):
-    """
-    A broker that takes TLS alone, and asks for certificates.
-    """
+    """A broker that takes TLS alone, and asks for certificates."""
 
     def setUp(self) -> None:
         self.authority = Authority(Path(self.mktemp()).absolute())
@@ -50,9 +46,7 @@ class TlsTests(SynchronousTestCase):
         self.addCleanup(self.thread.join, SOON)
 
     def options(self, authority: Authority) -> SendOptions:
-        """
-        Those of a producer that believes one root.
-        """
+        """Those of a producer that believes one root."""
         key, path = self.authority.certificate("producer")
         file = Path(self.mktemp()).absolute()
         file.write_text(
@@ -62,26 +56,20 @@ class TlsTests(SynchronousTestCase):
         return SendOptions.parse({"nameServer": self.address, "tlsConfigFile": str(file)})
 
     def test_asks(self) -> None:
-        """
-        A producer with a certificate asks and is answered.
-        """
+        """A producer with a certificate asks and is answered."""
         tls = self.options(self.authority).tls
         with BlockingConnection(self.address, SOON, tls) as connection:
             answer = connection.ask(Command(code=1, body=b"hello"), SOON)
         self.assertEqual(answer.body, b"hello")
 
     def test_other_root(self) -> None:
-        """
-        It does not believe a broker of another root.
-        """
+        """It does not believe a broker of another root."""
         tls = self.options(Authority(Path(self.mktemp()).absolute(), "others")).tls
         error = self.assertRaises(OSError, BlockingConnection, self.address, SOON, tls)
         self.assertIn("certificate verify failed", str(error))
 
     def test_clear_text(self) -> None:
-        """
-        Without the file it speaks clear text, and is not let in.
-        """
+        """Without the file it speaks clear text, and is not let in."""
         self.assertIsNone(SendOptions.parse({"nameServer": self.address}).tls)
         with BlockingConnection(self.address, SOON) as connection:
             self.assertRaises(OSError, connection.ask, Command(code=1), SOON)

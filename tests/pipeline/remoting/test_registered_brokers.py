@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.remoting.registered_brokers} and
+"""Tests for L{rmqha.pipeline.remoting.registered_brokers} and
 L{rmqha.pipeline.remoting.store_places}: which brokers there are, and where their stores are.
 """
 
@@ -23,9 +22,7 @@ from tests.support.own_name_server import OwnNameServer
 
 
 class RegisteredTests(SynchronousTestCase):
-    """
-    Brokers come and go as a name server says.
-    """
+    """Brokers come and go as a name server says."""
 
     def setUp(self) -> None:
         self.server = OwnNameServer()
@@ -33,16 +30,12 @@ class RegisteredTests(SynchronousTestCase):
         self.now = 0.0
 
     def brokers(self, *addresses: str, cluster: str | None = None) -> RegisteredBrokers:
-        """
-        Who asks them, by a clock that stands.
-        """
+        """Who asks them, by a clock that stands."""
         given = addresses or (self.server.address,)
         return RegisteredBrokers(given, cluster, clock=lambda: self.now)
 
     def test_found(self) -> None:
-        """
-        All members of all brokers are found, or those of one cluster.
-        """
+        """All members of all brokers are found, or those of one cluster."""
         self.server.register("b", host="10.0.0.3", cluster="other")
         self.server.register("a")
         self.server.register("a", 1, "10.0.0.2")
@@ -52,9 +45,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(["b"], list(self.brokers(cluster="other").registered()))
 
     def test_asked_seldom(self) -> None:
-        """
-        A stream may look many times a second; a name server is asked every half a minute.
-        """
+        """A stream may look many times a second; a name server is asked every half a minute."""
         brokers = self.brokers()
         self.server.register("a")
         self.assertEqual(["a"], list(brokers.registered()))
@@ -67,8 +58,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(2, len(self.server.requests))
 
     def test_silent(self) -> None:
-        """
-        Without an answer there are no brokers to begin with; later those of before stay, and the
+        """Without an answer there are no brokers to begin with; later those of before stay, and the
         name server is not asked at every look.
         """
         gone = Answering(lambda request: None)
@@ -83,9 +73,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(["a"], list(brokers.registered()))
 
     def test_nonsense(self) -> None:
-        """
-        What answers and is no name server is passed over.
-        """
+        """What answers and is no name server is passed over."""
         odd = Answering(lambda request: encode(request.answer(body=b'{"brokerAddrTable": 5}')))
         self.addCleanup(odd.close)
         self.assertRaises(NameServersSilent, self.brokers(odd.address).registered)
@@ -94,8 +82,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(["a"], list(found))
 
     def test_left(self) -> None:
-        """
-        A broker that is not registered any more is there for who reads from it, as it was seen
+        """A broker that is not registered any more is there for who reads from it, as it was seen
         last; and as far as its name says after a restart.
         """
         self.server.register("a")
@@ -110,9 +97,7 @@ class RegisteredTests(SynchronousTestCase):
         self.assertEqual(("b", "c", {}), (anew.broker_name, anew.cluster, anew.broker_addrs))
 
     def test_travels(self) -> None:
-        """
-        What was found travels to the tasks, where nobody asks again.
-        """
+        """What was found travels to the tasks, where nobody asks again."""
         self.server.register("a")
         brokers = RegisteredBrokers((self.server.address,))
         brokers.registered()
@@ -121,9 +106,7 @@ class RegisteredTests(SynchronousTestCase):
 
 
 def broker(name: str = "a", cluster: str | None = "c", **members: str) -> BrokerData:
-    """
-    A broker with members on hosts by their ids: C{m0="10.0.0.1"}.
-    """
+    """A broker with members on hosts by their ids: C{m0="10.0.0.1"}."""
     return BrokerData(
         broker_name=name,
         cluster=cluster,
@@ -132,33 +115,27 @@ def broker(name: str = "a", cluster: str | None = "c", **members: str) -> Broker
 
 
 class PlaceTests(SynchronousTestCase):
-    """
-    A pattern says where stores are.
-    """
+    """A pattern says where stores are."""
 
     def setUp(self) -> None:
         self.top = Path(self.mktemp()).absolute()
 
     def place(self, pattern: str, found: BrokerData) -> str | None:
-        """
-        Where a broker's store is, below this test's folder.
-        """
+        """Where a broker's store is, below this test's folder."""
         stores = dict(StorePlaces({ANY: f"{self.top}/{pattern}"}).of({found.broker_name: found}))
         store = stores.get(found.broker_name)
         return None if store is None else str(store.relative_to(self.top))
 
     def test_names(self) -> None:
-        """
-        Names stand for themselves, and a broker may have a pattern of its own.
-        """
+        """Names stand for themselves, and a broker may have a pattern of its own."""
         self.assertEqual("c/a/store", self.place("{cluster}/{broker}/store", broker(m0="h")))
         places = StorePlaces({ANY: "/all/{broker}", "odd": "/elsewhere"})
         found = places.of({"odd": broker("odd"), "a": broker("a")})
         self.assertEqual((("a", Path("/all/a")), ("odd", Path("/elsewhere"))), found)
 
     def test_members(self) -> None:
-        """
-        Of several copies that of a slave is read, if this host sees it, and the master's if not.
+        """Of several copies that of a slave is read, if this host sees it, and the master's if
+        not.
         """
         of_two = broker(m0="10.0.0.1", m1="10.0.0.2", m2="fd00::7")
         self.assertEqual("10.0.0.2/store", self.place("{host}/store", of_two))
@@ -170,9 +147,7 @@ class PlaceTests(SynchronousTestCase):
         self.assertEqual("a-2", self.place("{broker}-{id}", broker(m0="h", m2="i")))
 
     def test_left(self) -> None:
-        """
-        A broker that is not registered has the place that its name gives, if that is enough.
-        """
+        """A broker that is not registered has the place that its name gives, if that is enough."""
         self.assertEqual("a", self.place("{broker}", broker(cluster=None)))
         self.assertEqual("c/a", self.place("{cluster}/{broker}", broker()))
         self.assertIsNone(self.place("{cluster}/{broker}", broker(cluster=None)))
@@ -180,17 +155,13 @@ class PlaceTests(SynchronousTestCase):
 
     @given(st.sampled_from(["", ".", "..", "a/b", "../a", "/", "a\0"]))
     def test_no_way_out(self, name: str) -> None:
-        """
-        A broker's name leads to no other folder.
-        """
+        """A broker's name leads to no other folder."""
         places = StorePlaces({ANY: "/data/{broker}/store"})
         error = self.assertRaises(BrokerUnplaced, places.of, {name: broker(name, m0="h")})
         self.assertEqual(name, error.value)
 
     def test_patterns(self) -> None:
-        """
-        A pattern tells brokers apart and asks for nothing that is not there.
-        """
+        """A pattern tells brokers apart and asks for nothing that is not there."""
         for patterns, apart in (
             ({ANY: "/data/{broker}"}, True),
             ({ANY: "/data/{host}/{id}/{cluster}"}, True),

@@ -1,5 +1,5 @@
-"""
-Layouts by topic: however many topics a log has, there are few files of each and few open at once.
+"""Layouts by topic: however many topics a log has, there are few files of each and few open at
+once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ FILE = 1 << 20
 
 
 def store_of(topics: int, records: int) -> tuple[Path, int]:
-    """
-    A log of many topics in turn.
+    """A log of many topics in turn.
 
     @return: Its root, and how many records it has.
     """
@@ -58,13 +57,10 @@ def store_of(topics: int, records: int) -> tuple[Path, int]:
 
 
 class ManyTopicsTests(LakeTestCase):
-    """
-    Logs with more topics than files may be open.
-    """
+    """Logs with more topics than files may be open."""
 
     def few_descriptors(self, count: int) -> None:
-        """
-        Let no more files be opened: what the process has open already, other tests' leftovers
+        """Let no more files be opened: what the process has open already, other tests' leftovers
         among it, does not count.
         """
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -73,9 +69,7 @@ class ManyTopicsTests(LakeTestCase):
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
 
     def check(self, topics: int, records: int, most: int, *layouts: tuple[str, By]) -> None:
-        """
-        Each layout by topic has a file a topic, and every record once.
-        """
+        """Each layout by topic has a file a topic, and every record once."""
         store, count = store_of(topics, records)
         self.addCleanup(shutil.rmtree, store)
         ranges = len(list((store / "commitlog").iterdir()))
@@ -92,23 +86,17 @@ class ManyTopicsTests(LakeTestCase):
             self.assertEqual([], [path for path in unfinished.rglob("*") if path.is_file()])
 
     def test_more_than_descriptors(self) -> None:
-        """
-        400 topics, and 200 files that may be open.
-        """
+        """400 topics, and 200 files that may be open."""
         layouts = (("parquet", By.TOPIC), ("delta", By.TOPIC), ("parquet", By.TABLE))
         self.check(400, 4800, 200, *layouts)
 
     @slow
     def test_five_thousand(self) -> None:
-        """
-        5,000 topics, and C{ulimit -n 1024}.
-        """
+        """5,000 topics, and C{ulimit -n 1024}."""
         self.check(5000, 15000, 1024, ("parquet", By.TOPIC))
 
     def test_target_size(self) -> None:
-        """
-        A topic with more rows than a file is to have gets several, each in the log's order.
-        """
+        """A topic with more rows than a file is to have gets several, each in the log's order."""
         store, count = store_of(2, 8000)
         self.addCleanup(shutil.rmtree, store)
         self.patch(gather, "CHUNK", 256 << 10)
@@ -131,17 +119,13 @@ class ManyTopicsTests(LakeTestCase):
         self.assertEqual(count, len(set(offsets(target))))
 
     def files_by(self, target: Any, store: Path, size: int) -> list[Path]:
-        """
-        Append with a target size.
-        """
+        """Append with a target size."""
         self.patch(gather, "TARGET", size)
         append(target, store)
         return [target.root / name for name in files(target.root)]
 
     def test_unfinished(self) -> None:
-        """
-        What a killed job laid aside is gone when the table is opened next.
-        """
+        """What a killed job laid aside is gone when the table is opened next."""
         store, count = store_of(20, 2000)
         self.addCleanup(shutil.rmtree, store)
         for format in ("parquet", "delta", "iceberg"):
@@ -153,9 +137,7 @@ class ManyTopicsTests(LakeTestCase):
             self.assertEqual({100}, set(topics.values()), format)
 
     def test_odd_names(self) -> None:
-        """
-        Topics are gathered by their names, whatever these are.
-        """
+        """Topics are gathered by their names, whatever these are."""
         target = self.target("parquet", by=By.TOPIC)
         append(target, self.store)
         topics = set(rows(target).column("topic").to_pylist())
@@ -164,14 +146,10 @@ class ManyTopicsTests(LakeTestCase):
 
 
 class ReadOnceTests(LakeTestCase):
-    """
-    An export reads the log once.
-    """
+    """An export reads the log once."""
 
     def test_bytes_read(self) -> None:
-        """
-        Where no position is planned, too: the reader knows its last record.
-        """
+        """Where no position is planned, too: the reader knows its last record."""
         append(self.target(), self.store)  # which imports what is needed
         size = sum(path.stat().st_size for path in (self.store / "commitlog").iterdir())
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
@@ -185,7 +163,5 @@ class ReadOnceTests(LakeTestCase):
         self.assertEqual(self.all[-1], job.held["store"].position.last)
 
     def read_bytes(self) -> int:
-        """
-        What this process has read so far.
-        """
+        """What this process has read so far."""
         return int(Path("/proc/self/io").read_text().split()[1])

@@ -1,5 +1,4 @@
-"""
-Tables that somebody else changed: taken back to an earlier state, vacuumed, compacted, given
+"""Tables that somebody else changed: taken back to an earlier state, vacuumed, compacted, given
 properties and columns.  How far a table is goes with its rows, whatever is done to it.
 """
 
@@ -45,9 +44,7 @@ except ImportError as missing:  # without the extras
 
 
 class ChangedTestCase(LakeTestCase):
-    """
-    A log that is published step by step, and tables of it.
-    """
+    """A log that is published step by step, and tables of it."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -55,23 +52,17 @@ class ChangedTestCase(LakeTestCase):
         self.end = self.all[-1] + self.records[-1]["size"]
 
     def add(self, target: Target, row: int, **options: Any) -> None:
-        """
-        Add what the log has up to a record.
-        """
+        """Add what the log has up to a record."""
         publish(self.store, self.all[row])
         append(target, self.store, **options)
 
     def iceberg(self, target: Target) -> Any:
-        """
-        The table as its own library sees it.
-        """
+        """The table as its own library sees it."""
         with target.open() as opened:
             return opened._table  # type: ignore[attr-defined]
 
     def back(self, target: Target, steps: int = 1) -> None:
-        """
-        Take a table back by some of its commits.
-        """
+        """Take a table back by some of its commits."""
         if target.format is Format.DELTA:
             table = DeltaTable(target.root)
             # What was vacuumed cannot be restored.
@@ -86,14 +77,10 @@ class ChangedTestCase(LakeTestCase):
 
 
 class OtherLogTests(ChangedTestCase):
-    """
-    A store that is not the one that a table has the first part of.
-    """
+    """A store that is not the one that a table has the first part of."""
 
     def look(self, target: Target, path: Path) -> None:
-        """
-        What each export does first.
-        """
+        """What each export does first."""
         table = Appending(target, ReadOptions.parse({"path": path, "visibility": "log"}))
         try:
             require_logs(table)
@@ -101,8 +88,7 @@ class OtherLogTests(ChangedTestCase):
             table.close()
 
     def test_log_that_ends_before(self) -> None:
-        """
-        A log that is shorter than what the table has of it is an error, though nothing would be
+        """A log that is shorter than what the table has of it is an error, though nothing would be
         added: a copy that is behind, and another log, which its first record tells.
         """
         for target in self.every():
@@ -120,9 +106,7 @@ class OtherLogTests(ChangedTestCase):
             self.assertRaises(NotThisLog, self.look, target, copy)
 
     def test_log_of_another_broker(self) -> None:
-        """
-        A name that is another one is an error, until somebody says that it is the same log.
-        """
+        """A name that is another one is an error, until somebody says that it is the same log."""
         for target in self.every():
             self.add(target, 500)
             publish(self.store, self.all[500], broker_name="b")
@@ -139,9 +123,7 @@ class OtherLogTests(ChangedTestCase):
             publish(self.store, self.all[500])
 
     def test_table_that_went_between_batches(self) -> None:
-        """
-        A table that is dropped while a stream runs is not begun again in the middle.
-        """
+        """A table that is dropped while a stream runs is not begun again in the middle."""
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
         for target in (self.target("parquet"), self.target("iceberg")):
             table = Appending(target, options)
@@ -155,8 +137,7 @@ class OtherLogTests(ChangedTestCase):
             table.close()
 
     def test_table_without_identity(self) -> None:
-        """
-        A table of an earlier version does not say whose log it is, and goes on; from then on it
+        """A table of an earlier version does not say whose log it is, and goes on; from then on it
         does.
         """
         self.patch(TablePosition, "to_json", old_json)
@@ -166,16 +147,12 @@ class OtherLogTests(ChangedTestCase):
             self.look(target, self.store)
 
     def files(self, store: Path) -> list[Path]:
-        """
-        The files of a store's log.
-        """
+        """The files of a store's log."""
         return sorted((store / "commitlog").iterdir())
 
 
 def old_json(position: TablePosition) -> dict[str, Any]:
-    """
-    What the versions before identities said of a position.
-    """
+    """What the versions before identities said of a position."""
     place = position.position
     return {
         "first": position.first,
@@ -186,24 +163,18 @@ def old_json(position: TablePosition) -> dict[str, Any]:
 
 
 def forget(target: Target) -> None:
-    """
-    Drop what commits say of positions, as if they were of an earlier version of rmqha.
-    """
+    """Drop what commits say of positions, as if they were of an earlier version of rmqha."""
     for path in sorted((target.root / "_delta_log").glob("*.json")):
         path.write_text(path.read_text().replace('"rmqha.held"', '"nothing"'))
 
 
 class TakenBackTests(ChangedTestCase):
-    """
-    C{RESTORE} of a Delta table, rollback of an Iceberg table.
-    """
+    """C{RESTORE} of a Delta table, rollback of an Iceberg table."""
 
     formats = ("delta", "iceberg")
 
     def test_export_goes_on(self) -> None:
-        """
-        What went with the rows comes again, once.
-        """
+        """What went with the rows comes again, once."""
         for format in self.formats:
             target = self.target(format)
             self.add(target, 500)
@@ -214,9 +185,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:650], offsets(target), format)
 
     def test_twice(self) -> None:
-        """
-        However often it is taken back, and over which other commits.
-        """
+        """However often it is taken back, and over which other commits."""
         for format in self.formats:
             target = self.target(format)
             for row in (100, 200, 300):
@@ -228,9 +197,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:400], offsets(target), (format, before))
 
     def test_batch_without_rows(self) -> None:
-        """
-        A batch that chose no row is a step of its own: it goes back too.
-        """
+        """A batch that chose no row is a step of its own: it goes back too."""
         topics = [each["topic"] for each in self.records]
         rare = next(t for t in topics[:100] if t not in topics[400:500])
         wanted = [o for o, topic in zip(self.all, topics, strict=True) if topic == rare]
@@ -246,8 +213,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual([o for o in wanted if o < self.all[-1]], offsets(target), format)
 
     def test_stream_is_told(self) -> None:
-        """
-        A stream whose own position is ahead of such a table is refused with what mends it, also
+        """A stream whose own position is ahead of such a table is refused with what mends it, also
         where it may pass over what a log has lost: this log has lost nothing.
         """
         for format in self.formats:
@@ -263,9 +229,7 @@ class TakenBackTests(ChangedTestCase):
                 self.assertIn("--resume-from-table", str(error))
 
     def test_to_nothing(self) -> None:
-        """
-        To what it was before the first row, too.
-        """
+        """To what it was before the first row, too."""
         target = self.target("delta")
         self.add(target, 500)
         self.back(target, 9)
@@ -274,9 +238,7 @@ class TakenBackTests(ChangedTestCase):
         self.assertEqual(self.all[:600], offsets(target))
 
     def test_while_a_batch_is_written(self) -> None:
-        """
-        A batch that was begun before is not added to it.
-        """
+        """A batch that was begun before is not added to it."""
         for format in self.formats:
             target = self.target(format)
             self.add(target, 500)
@@ -292,9 +254,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:700], offsets(target), format)
 
     def test_behind_a_rewind(self) -> None:
-        """
-        A table may be taken back behind a rewind, which is a commit like others.
-        """
+        """A table may be taken back behind a rewind, which is a commit like others."""
         for format in self.formats:
             target = self.target(format)
             self.add(target, 500)
@@ -306,8 +266,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:600], offsets(target), format)
 
     def test_history_is_gone(self) -> None:
-        """
-        A table that was taken back, and does not say any more how far it is then, is refused
+        """A table that was taken back, and does not say any more how far it is then, is refused
         with the command that says it anew.
         """
         for format, tell in (("delta", forget), ("iceberg", self.forget_snapshots)):
@@ -324,8 +283,7 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:650], offsets(target), format)
 
     def test_to_a_moment(self) -> None:
-        """
-        A moment stands for what the times of files say, and a copy of a table has others: what
+        """A moment stands for what the times of files say, and a copy of a table has others: what
         counts is which files the table has.
         """
         for said, older, left in ((0, 4, 600), (1, 3, 500)):
@@ -343,22 +301,16 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:700], offsets(target), (said, older))
 
     def forget_snapshots(self, target: Target) -> None:
-        """
-        The same for snapshots.
-        """
+        """The same for snapshots."""
         place = Path(self.iceberg(target).metadata_location.removeprefix("file://"))
         place.write_text(place.read_text().replace('"rmqha.held"', '"nothing"'))
 
 
 class RowsGoneTests(ChangedTestCase):
-    """
-    Rows that somebody took off are never taken for rows that are there.
-    """
+    """Rows that somebody took off are never taken for rows that are there."""
 
     def assert_told(self, target: Target) -> None:
-        """
-        The next export is refused, and each way that it names leads on.
-        """
+        """The next export is refused, and each way that it names leads on."""
         error = self.assertRaises(TableRefused, self.add, target, 650)
         ways = re.findall(r"rmqha spark rewind --table \S+ --store store --to (\d+)", str(error))
         self.assertEqual(2, len(ways), str(error))
@@ -375,9 +327,7 @@ class RowsGoneTests(ChangedTestCase):
         self.assertEqual(self.all[:650], offsets(target), target.format)
 
     def test_all_deleted(self) -> None:
-        """
-        A table that was emptied to load it again does not say that nothing is new.
-        """
+        """A table that was emptied to load it again does not say that nothing is new."""
         for format in Format:
             target = self.target(format)
             self.add(target, 600)
@@ -385,9 +335,7 @@ class RowsGoneTests(ChangedTestCase):
             self.assert_told(target)
 
     def test_end_deleted(self) -> None:
-        """
-        Nor does one that lost what was added last.
-        """
+        """Nor does one that lost what was added last."""
         for format in Format:
             target = self.target(format)
             self.add(target, 500)
@@ -396,8 +344,7 @@ class RowsGoneTests(ChangedTestCase):
             self.assert_told(target)
 
     def emptied(self, target: Target, start: int | None) -> None:
-        """
-        Delete rows with the means of the format.
+        """Delete rows with the means of the format.
 
         @param start: Physical offset of the first one, C{None} for all.
         """
@@ -415,8 +362,7 @@ class RowsGoneTests(ChangedTestCase):
                     path.unlink()
 
     def test_cleaned_history(self) -> None:
-        """
-        A table that was taken back, and whose history is not there any more, is not where its
+        """A table that was taken back, and whose history is not there any more, is not where its
         transactions say.
         """
         target = self.target("delta")
@@ -432,13 +378,10 @@ class RowsGoneTests(ChangedTestCase):
 
 
 class KeptTests(ChangedTestCase):
-    """
-    What only tidies a table.
-    """
+    """What only tidies a table."""
 
     def test_transaction_retention(self) -> None:
-        """
-        A Delta table that forgets transactions knows all the same how far it is; where its
+        """A Delta table that forgets transactions knows all the same how far it is; where its
         history has gone too, it is refused, not filled again.
         """
         target = self.target("delta")
@@ -462,9 +405,7 @@ class KeptTests(ChangedTestCase):
         self.assertEqual(self.all[:650], offsets(target))
 
     def application(self, target: Target) -> str:
-        """
-        The name of its transaction.
-        """
+        """The name of its transaction."""
         from rmqha.pipeline.sinks.delta import application
 
         with target.open() as opened:
@@ -472,9 +413,7 @@ class KeptTests(ChangedTestCase):
         return application(selection, store)
 
     def test_rewind_without_rows(self) -> None:
-        """
-        Rewinding a table that has no row there moves its position all the same.
-        """
+        """Rewinding a table that has no row there moves its position all the same."""
         for format in ("parquet", "delta", "iceberg"):
             target = self.target(format)
             self.add(target, 500, endingOffsets={"store": self.all[100]}, topic="GoldenA")
@@ -486,8 +425,7 @@ class KeptTests(ChangedTestCase):
             self.assertEqual(self.all[450], max(ends), format)
 
     def test_expired_snapshots(self) -> None:
-        """
-        An Iceberg table whose older snapshots have expired knows how far it is, also where the
+        """An Iceberg table whose older snapshots have expired knows how far it is, also where the
         last one is another program's.
         """
         target = self.target("iceberg")
@@ -503,8 +441,7 @@ class KeptTests(ChangedTestCase):
         self.assertEqual(self.all[:600], offsets(target))
 
     def test_any_steps(self) -> None:
-        """
-        Batches, restarts, and whatever an operator does in between: in the end each record is
+        """Batches, restarts, and whatever an operator does in between: in the end each record is
         one row.
         """
         for seed in range(tries(6)):
@@ -512,9 +449,7 @@ class KeptTests(ChangedTestCase):
                 self.walk(random.Random(seed), self.target(format), (format, seed))
 
     def walk(self, chance: random.Random, target: Target, which: object) -> None:
-        """
-        A way of random steps.
-        """
+        """A way of random steps."""
         self.add(target, 50)
         steps = dict(self.delta_steps if target.format is Format.DELTA else self.iceberg_steps)
         row = 50
@@ -532,9 +467,7 @@ class KeptTests(ChangedTestCase):
 
     @property
     def delta_steps(self) -> dict[str, Callable[[Target], Any]]:
-        """
-        What is done to Delta tables.
-        """
+        """What is done to Delta tables."""
         return {
             "restore": self.back,
             "restore two": lambda target: self.back(target, 2),
@@ -550,9 +483,7 @@ class KeptTests(ChangedTestCase):
 
     @property
     def iceberg_steps(self) -> dict[str, Callable[[Target], Any]]:
-        """
-        What is done to Iceberg tables.
-        """
+        """What is done to Iceberg tables."""
 
         def property_of(target: Target) -> None:
             with self.iceberg(target).transaction() as change:
@@ -572,8 +503,7 @@ class KeptTests(ChangedTestCase):
         }
 
     def test_two_jobs_at_once(self) -> None:
-        """
-        Of two jobs that add different rows at the same time both succeed, and each knows how far
+        """Of two jobs that add different rows at the same time both succeed, and each knows how far
         it is itself, after a restore too; of two that add the same one fails.
         """
         for format, sink, place in (
@@ -617,9 +547,7 @@ class KeptTests(ChangedTestCase):
             self.assertRaises(TableRefused, same.commit, batches[1][1])
 
     def test_another_column(self) -> None:
-        """
-        A table that has got a column is refused with its name: rows would not have it.
-        """
+        """A table that has got a column is refused with its name: rows would not have it."""
         for format in ("delta", "iceberg"):
             target = self.target(format)
             self.add(target, 100)

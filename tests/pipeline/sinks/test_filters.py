@@ -1,6 +1,4 @@
-"""
-A filter finds in a table what a look at each row finds, whatever readers make of statistics.
-"""
+"""A filter finds in a table what a look at each row finds, whatever readers make of statistics."""
 
 from __future__ import annotations
 
@@ -54,9 +52,7 @@ KEY = st.text(st.characters(exclude_characters="\0\1\2", exclude_categories=["Cs
 
 
 def store_of(root: Path, messages: Sequence[tuple[int, str, int]]) -> Path:
-    """
-    A log of messages: birth in milliseconds, keys, and the offset of the prepared message.
-    """
+    """A log of messages: birth in milliseconds, keys, and the offset of the prepared message."""
     (root / "commitlog").mkdir(parents=True)
     data = bytearray()
     for number, (born, keys, prepared) in enumerate(messages):
@@ -79,14 +75,10 @@ def store_of(root: Path, messages: Sequence[tuple[int, str, int]]) -> Path:
 
 
 class FilterTests(SynchronousTestCase):
-    """
-    Readers that leave out files, and groups of rows, by their statistics.
-    """
+    """Readers that leave out files, and groups of rows, by their statistics."""
 
     def filled(self, messages: Sequence[tuple[int, str, int]]) -> Iterator[Target]:
-        """
-        A table of each format with these messages.
-        """
+        """A table of each format with these messages."""
         home = Path(tempfile.mkdtemp(prefix="filters-"))
         self.addCleanup(shutil.rmtree, home, ignore_errors=True)
         store = store_of(home / "store", messages)
@@ -96,9 +88,7 @@ class FilterTests(SynchronousTestCase):
             yield target
 
     def assert_found(self, messages: Sequence[tuple[int, str, int]]) -> None:
-        """
-        Least and greatest values of a table are found by each reader with each comparison.
-        """
+        """Least and greatest values of a table are found by each reader with each comparison."""
         for target in self.filled(messages):
             every = rows(target)
             self.assertEqual(len(messages), every.num_rows)
@@ -113,22 +103,16 @@ class FilterTests(SynchronousTestCase):
                             self.assertEqual((what, wanted), (what, count))
 
     def test_zero_times(self) -> None:
-        """
-        One birth in the year 1 or 999 hides no other message of its file.
-        """
+        """One birth in the year 1 or 999 hides no other message of its file."""
         for early in (ZERO_TIME, YEAR_999):
             self.assert_found([*((STORED + n, "a", 0) for n in range(9)), (early, "a", 0)])
 
     def test_last_times(self) -> None:
-        """
-        Nor does one at the end of what calendars know.
-        """
+        """Nor does one at the end of what calendars know."""
         self.assert_found([(STORED, "a", 0), (LAST, "a", 0)])
 
     def test_rare_characters(self) -> None:
-        """
-        A text that begins with a character of any plane of Unicode is found.
-        """
+        """A text that begins with a character of any plane of Unicode is found."""
         for rare in ("\U00020bb7", "\U0010ffff"):
             self.assert_found([(STORED, "a", 0), (STORED, rare, 0), (STORED, rare, 0)])
 
@@ -142,16 +126,12 @@ class FilterTests(SynchronousTestCase):
         )
     )
     def test_all_values(self, messages: list[tuple[int, str, int]]) -> None:
-        """
-        Whatever a column can hold is found.
-        """
+        """Whatever a column can hold is found."""
         self.assert_found(messages)
 
 
 def readers(target: Target, column: str, sign: str, value: Any) -> Iterator[tuple[str, int]]:
-    """
-    How many rows each reader of a table finds with a filter.
-    """
+    """How many rows each reader of a table finds with a filter."""
     field = ds.field(column)
     chosen = {"=": field == value, ">=": field >= value, "<=": field <= value}[sign]
     if target.format is Format.ICEBERG:

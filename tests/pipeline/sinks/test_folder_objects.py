@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.sinks.folder} in an object store: whenever a job is killed, or another
+"""Tests for L{rmqha.pipeline.sinks.folder} in an object store: whenever a job is killed, or another
 one runs in between, each record is one row for whoever lists the folder.
 """
 
@@ -50,9 +49,7 @@ ALL = {"visibility": "log", "columns": "queue_id", "maxPartitionBytes": "256k"}
 
 
 class ObjectsCase(SynchronousTestCase):
-    """
-    A golden store, and a folder in an object store.
-    """
+    """A golden store, and a folder in an object store."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -63,16 +60,12 @@ class ObjectsCase(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.target.root, ignore_errors=True)
 
     def add(self, row: int) -> None:
-        """
-        Add what the log has up to a record.
-        """
+        """Add what the log has up to a record."""
         publish(self.store, self.all[row])
         append(self.target, self.store, **ALL)
 
     def seen(self) -> list[int]:
-        """
-        Physical offsets of the rows that a reader finds who only lists the folder.
-        """
+        """Physical offsets of the rows that a reader finds who only lists the folder."""
         files = PyFileSystem(self.objects)
         names = [
             name
@@ -86,37 +79,28 @@ class ObjectsCase(SynchronousTestCase):
 
     @property
     def last(self) -> dict[str, Any]:
-        """
-        The last commit.
-        """
+        """The last commit."""
         return Commits.of(self.target.shape).last()[1]
 
     @property
     def end(self) -> int:
-        """
-        How far it says that the table is.
-        """
+        """How far it says that the table is."""
         held = self.last.get("held", {}).values()
         return max((each["store"]["offset"] for each in held), default=0)
 
     @property
     def most(self) -> int:
-        """
-        How far the rows may go that are seen.
-        """
+        """How far the rows may go that are seen."""
         names = [PurePosixPath(name).stem for name in self.last.get("removed", ())]
         return max([self.end, *(int(name.split("-")[2]) for name in names)])
 
     def waiting(self) -> list[str]:
-        """
-        Objects that wait for a commit, or should not be there any more.
-        """
+        """Objects that wait for a commit, or should not be there any more."""
         return [name for name in self.objects.kept if f"/{STAGED}/" in name]
 
     def check_seen(self) -> None:
-        """
-        No row is there twice, and none that was not committed; those that are being taken off may
-        be there still.
+        """No row is there twice, and none that was not committed; those that are being taken off
+        may be there still.
         """
         seen = self.seen()
         self.assertEqual(len(set(seen)), len(seen))
@@ -124,14 +108,10 @@ class ObjectsCase(SynchronousTestCase):
 
 
 class KilledTests(ObjectsCase):
-    """
-    A job is killed before any change that it makes.
-    """
+    """A job is killed before any change that it makes."""
 
     def test_append(self) -> None:
-        """
-        What it left is finished or cleared by the next one.
-        """
+        """What it left is finished or cleared by the next one."""
         self.add(20)
         publish(self.store, self.all[700])
         before, at = dict(self.objects.kept), 0
@@ -152,9 +132,7 @@ class KilledTests(ObjectsCase):
         self.assertGreater(at, 8)
 
     def test_rewind(self) -> None:
-        """
-        So it is with one that takes rows off.
-        """
+        """So it is with one that takes rows off."""
         self.add(20)
         self.add(700)
         before, at = dict(self.objects.kept), 0
@@ -179,9 +157,7 @@ class KilledTests(ObjectsCase):
         self.assertGreater(at, 4)
 
     def test_any_steps(self) -> None:
-        """
-        And with many that are killed one after the other.
-        """
+        """And with many that are killed one after the other."""
 
         @settings(max_examples=tries(20), deadline=None, database=None)
         @given(
@@ -206,13 +182,10 @@ class KilledTests(ObjectsCase):
 
 
 class TwoJobsTests(ObjectsCase):
-    """
-    Two jobs add to one folder.
-    """
+    """Two jobs add to one folder."""
 
     def test_one_is_first(self) -> None:
-        """
-        Of two that wrote the files of a batch one commits, and the other is told; nothing of its
+        """Of two that wrote the files of a batch one commits, and the other is told; nothing of its
         files is seen or stays.
         """
         self.add(20)
@@ -227,8 +200,8 @@ class TwoJobsTests(ObjectsCase):
         self.assertEqual([], self.waiting())
 
     def test_one_pauses_anywhere(self) -> None:
-        """
-        One stands still before any change that it makes, while the other does all of its work.
+        """One stands still before any change that it makes, while the other does all of its
+        work.
         """
         add = partial(append, self.target, self.store, **ALL)
         take_off = partial(rewind, OUT, self.all[10])
@@ -239,8 +212,7 @@ class TwoJobsTests(ObjectsCase):
             self.assertGreater(at, 4)
 
     def pauses(self, one: Callable[[], object], other: Callable[[], object], at: int) -> bool:
-        """
-        Let one stand still before a change, while the other goes.
+        """Let one stand still before a change, while the other goes.
 
         @return: Whether it makes so many changes.
         """
@@ -267,9 +239,8 @@ class TwoJobsTests(ObjectsCase):
         return made > at
 
     def test_number_of_long_ago(self) -> None:
-        """
-        A job that stood still while so many others committed that the place of its number is free
-        again, is told all the same.
+        """A job that stood still while so many others committed that the place of its number is
+        free again, is told all the same.
         """
         self.patch(commits, "_KEPT", 2)
         self.add(100)
@@ -286,14 +257,10 @@ class TwoJobsTests(ObjectsCase):
 
 
 class FolderTests(ObjectsCase):
-    """
-    What is told, and what is refused.
-    """
+    """What is told, and what is refused."""
 
     def test_answer_is_lost(self) -> None:
-        """
-        A commit whose answer never came counts if it is there, and is an error if it is not.
-        """
+        """A commit whose answer never came counts if it is there, and is an error if it is not."""
         real = self.objects.begin_log
 
         def lost(url: str, text: str) -> None:
@@ -313,9 +280,7 @@ class FolderTests(ObjectsCase):
         self.assertEqual(self.all[:20], self.seen())
 
     def test_lost_file(self) -> None:
-        """
-        A file that was committed, and went before it was in its place, is named.
-        """
+        """A file that was committed, and went before it was in its place, is named."""
         self.add(20)
         publish(self.store, self.all[700])
         for at in range(1, 100):
@@ -329,9 +294,7 @@ class FolderTests(ObjectsCase):
         self.assertIn("was committed (commit 2), but it is missing", str(error))
 
     def test_other_tables(self) -> None:
-        """
-        What is a Delta table there, or no table, is refused, and folders by topic are.
-        """
+        """What is a Delta table there, or no table, is refused, and folders by topic are."""
         self.assertRaises(TableRefused, found_at, OUT)
         for by in (By.TOPIC, By.TABLE):
             error = self.assertRaises(TableRefused, Target.at(OUT, by=by).open)
@@ -341,9 +304,7 @@ class FolderTests(ObjectsCase):
         self.assertIn("Delta", str(error))
 
     def test_columns(self) -> None:
-        """
-        It keeps its columns, as a folder on a file system does.
-        """
+        """It keeps its columns, as a folder on a file system does."""
         self.add(100)
         error = self.assertRaises(
             TableRefused, append, self.target, self.store, visibility="log", columns="body"
@@ -351,9 +312,7 @@ class FolderTests(ObjectsCase):
         self.assertIn("its columns are queue_id, physical_offset, store", str(error))
 
     def test_without_deltalake(self) -> None:
-        """
-        What writes commits there has to be installed.
-        """
+        """What writes commits there has to be installed."""
         with patch.dict(sys.modules, {"deltalake": None}):
             error = self.assertRaises(ExtraMissing, self.add, 100)
         self.assertIn("rmqha[delta]", str(error))
@@ -361,13 +320,11 @@ class FolderTests(ObjectsCase):
 
 
 class BeginLogTests(SynchronousTestCase):
-    """
-    The write on which all of it rests, as deltalake does it.
-    """
+    """The write on which all of it rests, as deltalake does it."""
 
     def test_once(self) -> None:
-        """
-        It is done where there is nothing, and never again; its text is where it is looked for.
+        """It is done where there is nothing, and never again; its text is where it is looked
+        for.
         """
         place = Path(tempfile.mkdtemp(prefix="first-"))
         self.addCleanup(shutil.rmtree, place)

@@ -1,6 +1,4 @@
-"""
-Tests of tables in an S3 server and in HDFS.
-"""
+"""Tests of tables in an S3 server and in HDFS."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ append(Target.at(sys.argv[1], format=Format(sys.argv[3])), Path(sys.argv[2]))
 
 
 class ObjectTables:
-    """
-    Tables whose files are objects.
-    """
+    """Tables whose files are objects."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -60,16 +56,13 @@ class ObjectTables:
         self.out = self.url.partition("?")[0]
 
     def delta(self) -> list[int]:
-        """
-        Physical offsets of the rows of a Delta table, as its own library reads it.
-        """
+        """Physical offsets of the rows of a Delta table, as its own library reads it."""
         found = deltalake.DeltaTable(self.out).to_pyarrow_table(columns=["physical_offset"])
         return sorted(found.column(0).to_pylist())
 
     def test_delta(self) -> None:
-        """
-        Each record is a row once, when a table is added to and when a batch is repeated; it knows
-        how far it is, and rows can be taken off it.
+        """Each record is a row once, when a table is added to and when a batch is repeated; it
+        knows how far it is, and rows can be taken off it.
         """
         target = Target.at(self.out, format=Format.DELTA)
         publish(self.store, self.all[500])
@@ -88,9 +81,7 @@ class ObjectTables:
         self.assertEqual(self.all, self.delta())
 
     def test_parquet(self) -> None:
-        """
-        So it is with a folder of Parquet files, for a reader who only lists it.
-        """
+        """So it is with a folder of Parquet files, for a reader who only lists it."""
         target = Target.at(self.out)
         publish(self.store, self.all[500])
         append(target, self.store)
@@ -115,9 +106,8 @@ class ObjectTables:
         )
 
     def test_two_jobs(self) -> None:
-        """
-        Of two jobs that wrote a batch for a folder of Parquet files one commits, and the other is
-        told.  This server looks before it writes, so they do not commit in the same moment here.
+        """Of two jobs that wrote a batch for a folder of Parquet files one commits, and the other
+        is told.  This server looks before it writes, so they do not commit in the same moment here.
         """
         target = Target.at(self.out)
         append(target, self.store, endingOffsets={"store": self.all[100]})
@@ -131,9 +121,7 @@ class ObjectTables:
         self.assertEqual([], list(target.shape.folder.walk(STAGED)))
 
     def test_file_that_waits_no_longer(self) -> None:
-        """
-        What another job has moved meanwhile is not there, which is no fault of the server's.
-        """
+        """What another job has moved meanwhile is not there, which is no fault of the server's."""
         folder = Target.at(self.out).shape.folder
         self.assertRaises(FileNotFoundError, folder.show, "waiting", "date=2026-01-31/a.parquet")
         folder.write("waiting", [b"rows"])
@@ -147,9 +135,7 @@ class ObjectTables:
         self.assertEqual([True, False], [folder.has("date=2026-01-31"), folder.has("date")])
 
     def test_from_the_tier(self) -> None:
-        """
-        From one bucket into another table of it: what retention deleted is a row too.
-        """
+        """From one bucket into another table of it: what retention deleted is a row too."""
         self.url = self.server.url(f"{self.name}/tier")
         self.upload()
         self.retention(6)
@@ -159,16 +145,12 @@ class ObjectTables:
         self.assertGreater(self.all[-1], 6 * SIZE)
 
     def test_killed(self) -> None:
-        """
-        After kill -9 at any moment each row is there once.
-        """
+        """After kill -9 at any moment each row is there once."""
         self.killed(Format.DELTA)
         self.assertEqual(self.all, self.delta(), f"seed {self.seed}")
 
     def test_killed_parquet(self) -> None:
-        """
-        So it is in a folder of Parquet files, and no row is there twice at any time.
-        """
+        """So it is in a folder of Parquet files, and no row is there twice at any time."""
 
         def check() -> None:
             names = target.shape.folder.walk()
@@ -182,8 +164,7 @@ class ObjectTables:
         self.assertEqual([], list(target.shape.folder.walk(STAGED)))
 
     def killed(self, format: Format, check: Callable[[], None] = lambda: None) -> None:
-        """
-        Add to a table in processes that are killed, and at last in this one.
+        """Add to a table in processes that are killed, and at last in this one.
 
         @param check: What holds after each kill.
         """
@@ -205,14 +186,10 @@ class ObjectTables:
 
 @slow
 class S3TableTests(ObjectTables, S3Case):
-    """
-    In an S3 server.
-    """
+    """In an S3 server."""
 
     def test_iceberg(self) -> None:
-        """
-        So it is with an Iceberg table of a catalog that was named; without one it is refused.
-        """
+        """So it is with an Iceberg table of a catalog that was named; without one it is refused."""
         catalog = {
             "type": "sql",
             "uri": f"sqlite:///{self.folder() / 'catalog.db'}",
@@ -237,9 +214,7 @@ class S3TableTests(ObjectTables, S3Case):
         self.assertIn("needs a catalog", str(self.assertRaises(TableRefused, bare.open)))
 
     def test_wrong_keys(self) -> None:
-        """
-        Keys that the server does not take make no table, and are told.
-        """
+        """Keys that the server does not take make no table, and are told."""
         append(Target.at(self.out, format=Format.DELTA), self.store)
         before = self.delta()
         self.patch_environment("AWS_SECRET_ACCESS_KEY", "expired")
@@ -259,23 +234,17 @@ class S3TableTests(ObjectTables, S3Case):
 
 @slow
 class HdfsTableTests(ObjectTables, HdfsCase):
-    """
-    In HDFS.
-    """
+    """In HDFS."""
 
 
 class RefusedTests(S3Case):
-    """
-    What is not exact in an object store is refused, without any server.
-    """
+    """What is not exact in an object store is refused, without any server."""
 
     def setUp(self) -> None:
         pass
 
     def test_refused(self) -> None:
-        """
-        Folders by topic, and keys or options in the URL.
-        """
+        """Folders by topic, and keys or options in the URL."""
         out = "s3://bucket/table"
         for more, word in (
             ({"format": Format.PARQUET, "by": By.TOPIC}, "by topic"),

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.sinks}: files, and the tables that list them, without Spark.
-"""
+"""Tests for L{rmqha.pipeline.sinks}: files, and the tables that list them, without Spark."""
 
 from __future__ import annotations
 
@@ -46,14 +44,10 @@ except ImportError as missing:  # without the extras
 
 
 class LayoutTests(SynchronousTestCase):
-    """
-    Rows lie in folders by day and topic.
-    """
+    """Rows lie in folders by day and topic."""
 
     def test_names(self) -> None:
-        """
-        A topic's name is one folder's, visible, and not too long for a file system.
-        """
+        """A topic's name is one folder's, visible, and not too long for a file system."""
         self.assertEqual("%25RETRY%25group", encoded("%RETRY%group"))
         self.assertEqual("a%7Cb%2F..%2Fc", encoded("a|b/../c"))
         self.assertEqual(["%2E.", "%5Fhidden"], [encoded(".."), encoded("_hidden")])
@@ -62,9 +56,7 @@ class LayoutTests(SynchronousTestCase):
         self.assertNotEqual(*long)
 
     def test_parts(self) -> None:
-        """
-        Rows are sorted by topic, in the log's order within one, and divided by days.
-        """
+        """Rows are sorted by topic, in the log's order within one, and divided by days."""
         day = 86_400_000_000
         table = pa.table(
             {
@@ -91,26 +83,20 @@ class LayoutTests(SynchronousTestCase):
 
 
 class LakeTestCase(SynchronousTestCase):
-    """
-    Tests with a golden store and a table.
-    """
+    """Tests with a golden store and a table."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.all = [each["physicalOffset"] for each in expected("5.3.3", "store")]
 
     def target(self, format: str = "parquet", **more: Any) -> Target:
-        """
-        A table that is not there yet.
-        """
+        """A table that is not there yet."""
         place = Path(tempfile.mkdtemp(prefix="lake-"))
         self.addCleanup(shutil.rmtree, place, ignore_errors=True)
         return Target.at(place / "table", format=Format(format), **more)
 
     def every(self) -> Iterator[Target]:
-        """
-        One of each format, and a folder of Parquet files in an object store.
-        """
+        """One of each format, and a folder of Parquet files in an object store."""
         yield from map(self.target, Format)
         objects = Objects()
         objects.use(self)
@@ -120,14 +106,10 @@ class LakeTestCase(SynchronousTestCase):
 
 
 class AppendTests(LakeTestCase):
-    """
-    Every record becomes one row, however often it is tried.
-    """
+    """Every record becomes one row, however often it is tried."""
 
     def test_again_and_on(self) -> None:
-        """
-        A table takes what it does not have yet: the rest of a range too.
-        """
+        """A table takes what it does not have yet: the rest of a range too."""
         for target in self.every():
             publish(self.store, self.all[500])
             append(target, self.store)
@@ -142,9 +124,7 @@ class AppendTests(LakeTestCase):
             self.assertEqual(self.all[799], held.position.last, target)
 
     def test_places_in_queues(self) -> None:
-        """
-        A place in a queue to begin with is about what was there when the table was begun.
-        """
+        """A place in a queue to begin with is about what was there when the table was begun."""
         records = expected("5.3.3", "store")
         topics, queues = {records[100]["topic"], records[700]["topic"]}, range(16)
         places = json.dumps({topic: dict.fromkeys(queues, 1 << 40) for topic in topics})
@@ -158,9 +138,7 @@ class AppendTests(LakeTestCase):
             self.assertEqual(others + self.all[500:800], offsets(target), target)
 
     def test_rows(self) -> None:
-        """
-        The rows are those of a scan, with the store and the day beside them.
-        """
+        """The rows are those of a scan, with the store and the day beside them."""
         wanted = scan(self.store, visibility="log").read_all().sort_by("physical_offset")
         for target in self.every():
             append(target, self.store)
@@ -175,9 +153,7 @@ class AppendTests(LakeTestCase):
                 self.assertEqual(days, set(map(str, seen.column("date").to_pylist())), target)
 
     def test_killed_before_commit(self) -> None:
-        """
-        What tasks wrote for a batch that was not committed is no part of the table.
-        """
+        """What tasks wrote for a batch that was not committed is no part of the table."""
         for target in self.every():
             publish(self.store, self.all[300])
             append(target, self.store)
@@ -189,9 +165,7 @@ class AppendTests(LakeTestCase):
             self.assertEqual(self.all[:900], offsets(target), target)
 
     def test_killed_while_committing(self) -> None:
-        """
-        A folder whose commit is there, but not its files, is mended when it is opened.
-        """
+        """A folder whose commit is there, but not its files, is mended when it is opened."""
         for target in self.every():
             if target.format is not Format.PARQUET:
                 continue
@@ -206,9 +180,8 @@ class AppendTests(LakeTestCase):
             self.assertEqual(self.all[:700], offsets(target))
 
     def test_commits_of_other_versions(self) -> None:
-        """
-        A commit of the version before is finished, though its files wait under other names; one of
-        a later version is refused.
+        """A commit of the version before is finished, though its files wait under other names; one
+        of a later version is refused.
         """
         target = self.target()
         patched = self.patch(folder.FolderTable, "_apply", lambda table: None)
@@ -229,9 +202,7 @@ class AppendTests(LakeTestCase):
         self.assertEqual([], list((target.root / OURS / "staged").iterdir()))
 
     def test_task_twice(self) -> None:
-        """
-        A task that runs twice makes the same file twice.
-        """
+        """A task that runs twice makes the same file twice."""
         target = self.target("delta")
         first = append(target, self.store, commit=False)
         second = append(target, self.store, commit=False)
@@ -239,9 +210,7 @@ class AppendTests(LakeTestCase):
         self.assertEqual(sum(len(each.files) for each in first), len(files(target.root)))
 
     def test_selections(self) -> None:
-        """
-        A table knows by selection how far it is.
-        """
+        """A table knows by selection how far it is."""
         target = self.target("delta")
         topics = {each["physicalOffset"]: each["topic"] for each in expected("5.3.3", "store")}
         for topic in ("GoldenA", "GoldenB", "GoldenA"):
@@ -250,9 +219,7 @@ class AppendTests(LakeTestCase):
         self.assertEqual(wanted, offsets(target))
 
     def test_columns(self) -> None:
-        """
-        A table has the columns asked for, and always where a row is from.
-        """
+        """A table has the columns asked for, and always where a row is from."""
         target = self.target()
         append(target, self.store, columns="body,keys", endingOffsets={"store": self.all[9]})
         self.assertEqual(
@@ -268,9 +235,7 @@ class AppendTests(LakeTestCase):
         self.assertEqual(self.all, sorted(places))
 
     def test_by_topic(self) -> None:
-        """
-        Folders by topic are a column of the table; a folder a topic is a table a topic.
-        """
+        """Folders by topic are a column of the table; a folder a topic is a table a topic."""
         topics = {each["topic"] for each in expected("5.3.3", "store")}
         for format in Format:
             target = self.target(format, by=By.TOPIC)
@@ -286,9 +251,7 @@ class AppendTests(LakeTestCase):
         self.assertRaises(TableRefused, append, self.target("delta", by=By.TABLE), self.store)
 
     def test_encoding(self) -> None:
-        """
-        Files are compressed as asked, sorted by topic, with statistics but for bodies.
-        """
+        """Files are compressed as asked, sorted by topic, with statistics but for bodies."""
         for codec in Compression:
             target = self.target(encoding=Encoding(codec))
             append(target, self.store, endingOffsets={"store": self.all[600]})
@@ -307,9 +270,7 @@ class AppendTests(LakeTestCase):
                 self.assertEqual(sorted(topics), topics)
 
     def test_statistics(self) -> None:
-        """
-        Delta's log knows the least and greatest values of each file.
-        """
+        """Delta's log knows the least and greatest values of each file."""
         target = self.target("delta")
         append(target, self.store)
         actions = pa.table(deltalake.DeltaTable(target.root).get_add_actions(flatten=True))
@@ -319,9 +280,7 @@ class AppendTests(LakeTestCase):
         self.assertEqual((self.all[0], self.all[-1]), (least, most))
 
     def test_answer_is_lost(self) -> None:
-        """
-        A commit whose answer never came counts if the table has it, and is an error if not.
-        """
+        """A commit whose answer never came counts if the table has it, and is an error if not."""
         for format, sink, change in (
             (Format.DELTA, DeltaSink, "_append"),
             (Format.ICEBERG, IcebergSink, "_change"),
@@ -351,14 +310,10 @@ class AppendTests(LakeTestCase):
 
 
 class RefusedTests(LakeTestCase):
-    """
-    Rows that do not continue a table are not added to it.
-    """
+    """Rows that do not continue a table are not added to it."""
 
     def test_gap(self) -> None:
-        """
-        Neither behind a gap that the log does not have, nor before what is held.
-        """
+        """Neither behind a gap that the log does not have, nor before what is held."""
         for target in self.every():
             append(
                 target,
@@ -378,9 +333,7 @@ class RefusedTests(LakeTestCase):
             self.assertRaises(NotNext, append, target, self.store, **behind)
 
     def test_gap_of_the_log(self) -> None:
-        """
-        Behind a gap that the log has itself rows are added, if that is wanted.
-        """
+        """Behind a gap that the log has itself rows are added, if that is wanted."""
         for target in self.every():
             store = golden.store("5.3.3")
             names = sorted(int(file.name) for file in (store / "commitlog").iterdir())
@@ -393,18 +346,14 @@ class RefusedTests(LakeTestCase):
             self.assertEqual(kept, offsets(target), target)
 
     def test_other_log(self) -> None:
-        """
-        A table is not continued by another log.
-        """
+        """A table is not continued by another log."""
         other = golden.store("4.9.7")
         for target in self.every():
             append(target, self.store, endingOffsets={"store": self.all[200]})
             self.assertRaises(NotThisLog, append, target, other)
 
     def test_places(self) -> None:
-        """
-        Tables lie on file systems, and are what they are said to be.
-        """
+        """Tables lie on file systems, and are what they are said to be."""
         self.assertRaises(TableRefused, local, "hdfs://host/table")
         self.assertEqual(Path("/data/lake"), local("file:///data/lake"))
         target = self.target("delta")
@@ -417,9 +366,7 @@ class RefusedTests(LakeTestCase):
         self.assertRaises(TableRefused, found_at, self.store)
 
     def test_odd_names(self) -> None:
-        """
-        A folder is called what it is called: it is written to, or refused before anything is.
-        """
+        """A folder is called what it is called: it is written to, or refused before anything is."""
         publish(self.store, self.all[20])
         others = {Format.PARQUET: "", Format.DELTA: "[]^|\\", Format.ICEBERG: "#?"}
         for format, odd in others.items():
@@ -442,9 +389,7 @@ class RefusedTests(LakeTestCase):
             publish(self.store, self.all[20])
 
     def test_in_use(self) -> None:
-        """
-        Two jobs do not write to one folder, nor the same rows to one table.
-        """
+        """Two jobs do not write to one folder, nor the same rows to one table."""
         options = ReadOptions.parse({"path": self.store})
         for format in Format:
             target = self.target(format)
@@ -462,14 +407,10 @@ class RefusedTests(LakeTestCase):
 
 
 class RewindTests(LakeTestCase):
-    """
-    Rows that a log has lost are taken off a table, and it goes on.
-    """
+    """Rows that a log has lost are taken off a table, and it goes on."""
 
     def test_rewind(self) -> None:
-        """
-        Exactly the rows from the offset on go, and come again.
-        """
+        """Exactly the rows from the offset on go, and come again."""
         publish(self.store, self.all[600])
         for target in (*self.every(), self.target(by=By.TOPIC)):
             append(target, self.store)
@@ -482,9 +423,7 @@ class RewindTests(LakeTestCase):
             self.assertEqual(0, rewind(target.shape.place, self.all[-1] + 10_000).rows)
 
     def test_one_of_two_stores(self) -> None:
-        """
-        Rows of other stores stay.
-        """
+        """Rows of other stores stay."""
         both = {"a": str(self.store), "b": str(golden.store("4.9.7"))}
         for target in self.every():
             options = ReadOptions.parse({"stores": json.dumps(both), "visibility": "log"})
@@ -502,9 +441,7 @@ class RewindTests(LakeTestCase):
             self.assertEqual((450, before), (names.count("a"), names.count("b")), target)
 
     def test_no_rows(self) -> None:
-        """
-        That a table has nothing yet is said, and not that a store is to be named.
-        """
+        """That a table has nothing yet is said, and not that a store is to be named."""
         for format in Format:
             target = self.target(format)
             Appending(target, ReadOptions.parse({"path": str(self.store)})).table.close()
@@ -512,9 +449,7 @@ class RewindTests(LakeTestCase):
             self.assertIn("it has no rows yet", str(error), format)
 
     def test_not_ours(self) -> None:
-        """
-        A folder that is no table of ours is left alone.
-        """
+        """A folder that is no table of ours is left alone."""
         place = Path(tempfile.mkdtemp(prefix="lake-"))
         self.addCleanup(shutil.rmtree, place)
         self.assertRaises(TableRefused, rewind, place, 0)

@@ -1,6 +1,5 @@
-"""
-Tables of which others ask something: checks, keys, a way to lie.  Each is kept, or refused by name
-when the table is opened: not in the middle of a write, and never passed over.
+"""Tables of which others ask something: checks, keys, a way to lie.  Each is kept, or refused by
+name when the table is opened: not in the middle of a write, and never passed over.
 """
 
 from __future__ import annotations
@@ -39,18 +38,14 @@ except ImportError as missing:  # without the extras
 
 
 class AskedTestCase(LakeTestCase):
-    """
-    Tables that are opened, and what is said then.
-    """
+    """Tables that are opened, and what is said then."""
 
     def setUp(self) -> None:
         super().setUp()
         self.options = ReadOptions.parse({"path": self.store, "visibility": "log"})
 
     def opened(self, target: Target) -> None:
-        """
-        Open a table to add to it, and make it if it is not there.
-        """
+        """Open a table to add to it, and make it if it is not there."""
         job = Appending(target, self.options)
         try:
             _ = job.table
@@ -58,30 +53,22 @@ class AskedTestCase(LakeTestCase):
             job.close()
 
     def assert_refused(self, target: Target, *words: str) -> None:
-        """
-        It is refused before anything is written, and what is asked is named.
-        """
+        """It is refused before anything is written, and what is asked is named."""
         error = self.assertRaises(TableRefused, self.opened, target)
         for word in words:
             self.assertIn(word, str(error))
 
     def add(self, target: Target, row: int) -> None:
-        """
-        Add what the log has up to a record.
-        """
+        """Add what the log has up to a record."""
         publish(self.store, self.all[row])
         append(target, self.store)
 
 
 class DeltaTests(AskedTestCase):
-    """
-    What the writers of a Delta table have to see to.
-    """
+    """What the writers of a Delta table have to see to."""
 
     def made(self, changed: dict[str, Callable[[Any], Any]]) -> Target:
-        """
-        A table that somebody made with other fields.
-        """
+        """A table that somebody made with other fields."""
         target = self.target("delta")
         columns = TableColumns.of(self.options).schema(By.DATE, False)
         fields = Schema.from_arrow(fitting(columns, By.DATE)).fields
@@ -90,15 +77,11 @@ class DeltaTests(AskedTestCase):
         return target
 
     def with_metadata(self, key: str, value: str) -> Callable[[Any], Any]:
-        """
-        A field with an entry as Spark makes it.
-        """
+        """A field with an entry as Spark makes it."""
         return lambda field: Field(field.name, field.type, field.nullable, {key: value})
 
     def test_constraint(self) -> None:
-        """
-        A check is the writer's to make.
-        """
+        """A check is the writer's to make."""
         target = self.target("delta")
         self.opened(target)
         DeltaTable(target.root).alter.add_constraint({"low": "physical_offset < 10"})
@@ -108,9 +91,7 @@ class DeltaTests(AskedTestCase):
         self.assertEqual(self.all[:100], offsets(target))
 
     def test_columns(self) -> None:
-        """
-        So are those of columns, and values that are computed.
-        """
+        """So are those of columns, and values that are computed."""
         invariant = json.dumps({"expression": {"expression": "queue_id > 1"}})
         for key, value in (
             ("delta.invariants", invariant),
@@ -123,16 +104,12 @@ class DeltaTests(AskedTestCase):
         self.assert_refused(target, "NOT NULL", "keys")
 
     def test_types(self) -> None:
-        """
-        A column of another type is no column of ours.
-        """
+        """A column of another type is no column of ours."""
         target = self.made({"body": lambda each: Field(each.name, "string")})
         self.assert_refused(target, "body", "string", "binary")
 
     def test_mapped_columns(self) -> None:
-        """
-        A column that files have under another name would come out empty.
-        """
+        """A column that files have under another name would come out empty."""
         target = self.target("delta")
         self.opened(target)
         self.remap(target, "name", {})
@@ -145,9 +122,7 @@ class DeltaTests(AskedTestCase):
         self.assert_refused(target, "delta.columnMapping.mode")
 
     def remap(self, target: Target, mode: str, names: dict[str, str]) -> None:
-        """
-        Add a commit in which columns are mapped, as Spark writes it.
-        """
+        """Add a commit in which columns are mapped, as Spark writes it."""
         log = target.root / "_delta_log"
         first = (log / f"{0:020d}.json").read_text().splitlines()
         (found,) = (json.loads(line)["metaData"] for line in first if "metaData" in line)
@@ -170,9 +145,7 @@ class DeltaTests(AskedTestCase):
         (log / f"{number:020d}.json").write_text(text)
 
     def test_features(self) -> None:
-        """
-        A feature of tables is one that a commit is possible with, or is named at once.
-        """
+        """A feature of tables is one that a commit is possible with, or is named at once."""
         refused = 0
         for name in (each for each in dir(TableFeatures) if each[0].isupper()):
             target = self.target("delta")
@@ -195,9 +168,7 @@ class DeltaTests(AskedTestCase):
         self.assertLess(0, refused)
 
     def test_append_only(self) -> None:
-        """
-        What may only grow is not rewound.
-        """
+        """What may only grow is not rewound."""
         target = self.target("delta")
         self.add(target, 100)
         DeltaTable(target.root).alter.set_table_properties({"delta.appendOnly": "true"})
@@ -208,14 +179,10 @@ class DeltaTests(AskedTestCase):
 
 
 class IcebergTests(AskedTestCase):
-    """
-    How others divide an Iceberg table, and what they ask of its columns.
-    """
+    """How others divide an Iceberg table, and what they ask of its columns."""
 
     def changed(self, change: Callable[[Any], object], **more: Any) -> Target:
-        """
-        A table with rows that somebody changed.
-        """
+        """A table with rows that somebody changed."""
         target = self.target("iceberg", **more)
         self.add(target, 100)
         with target.open() as opened:
@@ -223,9 +190,7 @@ class IcebergTests(AskedTestCase):
         return target
 
     def divided(self, *fields: tuple[str, Any], **more: Any) -> Target:
-        """
-        A table with more in its partition spec.
-        """
+        """A table with more in its partition spec."""
 
         def change(table: Any) -> None:
             with table.update_spec() as spec:
@@ -235,8 +200,7 @@ class IcebergTests(AskedTestCase):
         return self.changed(change, **more)
 
     def test_spec(self) -> None:
-        """
-        A file is of a day and a store, and of a topic where folders are by topic: what wants it
+        """A file is of a day and a store, and of a topic where folders are by topic: what wants it
         to be of less is refused.
         """
         by_topic = {"by": By.TOPIC}
@@ -261,9 +225,7 @@ class IcebergTests(AskedTestCase):
             self.assertEqual(self.all[:200], offsets(target), column)
 
     def test_fields_removed(self) -> None:
-        """
-        Files that are of less than the table wants belong to it.
-        """
+        """Files that are of less than the table wants belong to it."""
 
         def change(table: Any) -> None:
             with table.update_spec() as spec:
@@ -274,18 +236,14 @@ class IcebergTests(AskedTestCase):
         self.assertEqual(self.all[:200], offsets(target))
 
     def test_rewind(self) -> None:
-        """
-        Rows are not taken off where what is left of a file would not fit.
-        """
+        """Rows are not taken off where what is left of a file would not fit."""
         target = self.divided(("topic", IdentityTransform()))
         error = self.assertRaises(TableRefused, rewind, target.root, self.all[50])
         self.assertIn("topic", str(error))
         self.assertEqual(self.all[:100], offsets(target))
 
     def test_columns(self) -> None:
-        """
-        A column that may not be empty, or is of another type, is named.  A wider one is kept.
-        """
+        """A column that may not be empty, or is of another type, is named.  A wider one is kept."""
 
         def required(table: Any) -> None:
             with table.update_schema(allow_incompatible_changes=True) as change:
@@ -308,8 +266,7 @@ class IcebergTests(AskedTestCase):
         self.assertEqual(self.all[:200], offsets(target))
 
     def test_elsewhere(self) -> None:
-        """
-        A table that was moved or copied names the files of where it was: it is neither written
+        """A table that was moved or copied names the files of where it was: it is neither written
         nor rewound from there.
         """
         target = self.target("iceberg")
@@ -333,14 +290,10 @@ class IcebergTests(AskedTestCase):
 
 
 class FolderTests(AskedTestCase):
-    """
-    Folders of Parquet files name no place, and may be moved.
-    """
+    """Folders of Parquet files name no place, and may be moved."""
 
     def test_elsewhere(self) -> None:
-        """
-        A folder that was copied goes on by itself, as does a Delta table.
-        """
+        """A folder that was copied goes on by itself, as does a Delta table."""
         for format in ("parquet", "delta"):
             target = self.target(format)
             self.add(target, 100)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.spark.catalog}.
-"""
+"""Tests for L{rmqha.pipeline.spark.catalog}."""
 
 from __future__ import annotations
 
@@ -44,22 +42,17 @@ OPTIONS = {"path": "file:/data/store", "topic": "orders"}
 
 
 class CatalogTests(SynchronousTestCase):
-    """
-    A table's options survive in its schema.
-    """
+    """A table's options survive in its schema."""
 
     def test_properties(self) -> None:
-        """
-        Of a table's properties only its options and its path count; of a read everything.
-        """
+        """Of a table's properties only its options and its path count; of a read everything."""
         self.assertTrue(is_table(PROPERTIES))
         self.assertEqual(OPTIONS, options_of(PROPERTIES))
         self.assertFalse(is_table(OPTIONS))
         self.assertEqual({**OPTIONS, "topik": "x"}, options_of({**OPTIONS, "topik": "x"}))
 
     def test_memory(self) -> None:
-        """
-        What a schema remembers is there when Spark gives nothing, and gives way to what
+        """What a schema remembers is there when Spark gives nothing, and gives way to what
         it does give.
         """
         plain = StructType([StructField("a", LongType()), StructField("b", LongType())])
@@ -71,8 +64,8 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual({}, recalled(plain, {}))
 
     def test_property_is_no_option(self) -> None:
-        """
-        What was said where it does nothing is an error; other properties are nobody's business.
+        """What was said where it does nothing is an error; other properties are nobody's
+        business.
         """
         for name in ("visibility", "Topic", "nameServer"):
             given = {"provider": "rmqha", "path": "/data", name: "x"}
@@ -81,9 +74,7 @@ class CatalogTests(SynchronousTestCase):
             options_of({**given, f"option.{name}": "x"})
 
     def test_sending(self) -> None:
-        """
-        Reads and writes of a table get each what is theirs.
-        """
+        """Reads and writes of a table get each what is theirs."""
         plain = StructType([StructField("body", LongType())])
         both = {"path": "/data", "topic": "a,b", "nameServer": "h:1", "retries": "5"}
         schema = remembering(plain, both)
@@ -96,8 +87,7 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual({**sink, "topic": "b"}, recalled_for_sending(schema, {"topic": "b"}))
 
     def test_name_server_of_reads(self) -> None:
-        """
-        A name server is asked by reads of a table whose path is a pattern for brokers, and by
+        """A name server is asked by reads of a table whose path is a pattern for brokers, and by
         its writes in any case.
         """
         plain = StructType([StructField("body", LongType())])
@@ -110,9 +100,7 @@ class CatalogTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """
-    Tables in Spark.
-    """
+    """Tables in Spark."""
 
     def setUp(self) -> None:
         need_java()
@@ -121,14 +109,11 @@ class TableTests(SynchronousTestCase):
         self.publish(100)
 
     def publish(self, records: int) -> None:
-        """
-        Let readers see so many records.
-        """
+        """Let readers see so many records."""
         publish(self.store, self.records[records]["physicalOffset"])
 
     def test_ways(self) -> None:
-        """
-        However a table was made, it has its options, and each query sees what has come; so does
+        """However a table was made, it has its options, and each query sees what has come; so does
         a view of it.  Dropped, it leaves the store as it is.
         """
         spark = session()
@@ -167,9 +152,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(before, sorted(self.store.rglob("*")))
 
     def test_refused(self) -> None:
-        """
-        What Spark would forget, or nobody knows, is told when a table is made or first read.
-        """
+        """What Spark would forget, or nobody knows, is told when a table is made or first read."""
         sql = session().sql
         for how, reason in (
             (f"OPTIONS (path '{self.store}', topik 'a')", "did you mean topic?"),

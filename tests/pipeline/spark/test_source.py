@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.spark.source} inside Spark: one local session for all of them.
-"""
+"""Tests for L{rmqha.pipeline.spark.source} inside Spark: one local session for all of them."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ else:
 
 
 def read(**options: object) -> DataFrame:
-    """
-    A DataFrame with options.
-    """
+    """A DataFrame with options."""
     reader = session().read.format("rmqha")
     for name, value in options.items():
         reader = reader.option(name, value)
@@ -43,21 +39,15 @@ def read(**options: object) -> DataFrame:
 
 
 def offsets(frame: DataFrame) -> list[int]:
-    """
-    Physical offsets of all rows, ascending.
-    """
+    """Physical offsets of all rows, ascending."""
     return sorted(row["physical_offset"] for row in frame.select("physical_offset").collect())
 
 
 class LostWorkerTests(SynchronousTestCase):
-    """
-    A local session is no worse than a cluster.
-    """
+    """A local session is no worse than a cluster."""
 
     def test_task_is_tried_again(self) -> None:
-        """
-        A worker that is killed costs its task a try, and not the query.
-        """
+        """A worker that is killed costs its task a try, and not the query."""
         mark = str(Path(tempfile.mkdtemp(dir=folder())) / "killed")
 
         def dies_once(batches: Any) -> Any:
@@ -72,9 +62,7 @@ class LostWorkerTests(SynchronousTestCase):
 
 
 class BatchTests(SynchronousTestCase):
-    """
-    A store is a DataFrame.
-    """
+    """A store is a DataFrame."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -82,9 +70,7 @@ class BatchTests(SynchronousTestCase):
         self.all = [record["physicalOffset"] for record in self.records]
 
     def test_golden(self) -> None:
-        """
-        Rows are what RocketMQ's own classes read, whatever wrote the store.
-        """
+        """Rows are what RocketMQ's own classes read, whatever wrote the store."""
         for version in golden.VERSIONS:
             frame = read(path=str(golden.store(version)), visibility="log")
             rows = [row.asDict() for row in frame.select(*COLUMNS).toLocalIterator()]
@@ -97,9 +83,7 @@ class BatchTests(SynchronousTestCase):
             )
 
     def test_one_plan_for_many_queries(self) -> None:
-        """
-        Spark keeps the plan of a relation: filters of one query are not another's.
-        """
+        """Spark keeps the plan of a relation: filters of one query are not another's."""
         frame = read(path=str(self.store), visibility="log", columns="topic,physical_offset")
         one, other = frame.filter("topic = 'GoldenA'"), frame.filter("topic <> 'GoldenA'")
         wanted = [each["physicalOffset"] for each in self.records if each["topic"] == "GoldenA"]
@@ -116,9 +100,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(len(self.all), session().sql("SELECT * FROM kept").count())
 
     def test_filter_as_options(self) -> None:
-        """
-        A filter that is given to C{read} chooses the rows it would choose in Spark.
-        """
+        """A filter that is given to C{read} chooses the rows it would choose in Spark."""
         frame = read(path=str(self.store), visibility="log")
         for where in (
             "topic IN ('GoldenA') AND queue_id = 1 AND store_size > 150",
@@ -129,8 +111,7 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual(offsets(frame.where(where)), offsets(found), where)
 
     def test_end_is_frozen(self) -> None:
-        """
-        A DataFrame ends where the log ended when it was first used, a table where it does
+        """A DataFrame ends where the log ended when it was first used, a table where it does
         now, and a snapshot wherever it was taken.
         """
         publish(self.store, self.all[100])
@@ -153,9 +134,7 @@ class BatchTests(SynchronousTestCase):
             session().sql("DROP TABLE log")
 
     def test_sql(self) -> None:
-        """
-        SQL reads a table with options, and its columns are those asked for.
-        """
+        """SQL reads a table with options, and its columns are those asked for."""
         session().sql("DROP TABLE IF EXISTS orders")
         session().sql(
             "CREATE TABLE orders USING rmqha "
@@ -174,9 +153,7 @@ class BatchTests(SynchronousTestCase):
             session().sql("DROP TABLE orders")
 
     def test_schema_given(self) -> None:
-        """
-        A schema chooses columns as an option does; one that does not fit is told.
-        """
+        """A schema chooses columns as an option does; one that does not fit is told."""
         reader = session().read.format("rmqha").option("visibility", "log")
         frame = reader.schema("body binary, topic string").load(str(self.store))
         self.assertEqual(["body", "topic"], frame.columns)
@@ -186,18 +163,14 @@ class BatchTests(SynchronousTestCase):
         self.assertIn("column topic has type string", str(error))
 
     def test_errors(self) -> None:
-        """
-        What is wrong with an option reaches who gave it.
-        """
+        """What is wrong with an option reaches who gave it."""
         error = self.assertRaises(PySparkException, read, path=str(self.store), topik="a")
         self.assertIn("unknown option topik; did you mean topic?", str(error))
         error = self.assertRaises(PySparkException, read, path=str(self.store), columns="topics")
         self.assertIn("unknown column topics; did you mean topic?", str(error))
 
     def test_styles_and_tables(self) -> None:
-        """
-        Every style and table has a schema that Spark takes.
-        """
+        """Every style and table has a schema that Spark takes."""
         for style in ("rocketmq", "kafka"):
             frame = read(path=str(self.store), visibility="log", columnStyle=style)
             self.assertEqual(len(self.all), len(frame.collect()), style)
@@ -205,9 +178,7 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual(11, len(read(path=str(self.store), table=table).collect()), table)
 
     def test_list_of_stores(self) -> None:
-        """
-        A list of folders is several stores, called as their folders are.
-        """
+        """A list of folders is several stores, called as their folders are."""
         paths = []
         for version in golden.VERSIONS:
             store = golden.store(version)
@@ -217,16 +188,12 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual({f"broker-{version}" for version in golden.VERSIONS}, found)
 
     def test_nothing(self) -> None:
-        """
-        A read of nothing has no rows.
-        """
+        """A read of nothing has no rows."""
         self.assertEqual([], read(path=str(self.store), startingOffsets="latest").collect())
 
 
 class StreamTests(SynchronousTestCase):
-    """
-    A store is a stream.
-    """
+    """A store is a stream."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -236,8 +203,7 @@ class StreamTests(SynchronousTestCase):
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
     def run_stream(self, trigger: str = "availableNow", **options: object) -> Any:
-        """
-        Run a stream of what is there into Parquet files.
+        """Run a stream of what is there into Parquet files.
 
         @return: The query, ended.
         """
@@ -251,22 +217,19 @@ class StreamTests(SynchronousTestCase):
         return query
 
     def found(self) -> list[int]:
-        """
-        Physical offsets of the rows written so far.
-        """
+        """Physical offsets of the rows written so far."""
         return offsets(session().read.parquet(str(self.place / "rows")))
 
     def test_once(self) -> None:
-        """
-        A stream that looks once reads all there is, whatever the least and the most of a batch.
+        """A stream that looks once reads all there is, whatever the least and the most of a
+        batch.
         """
         publish(self.store, self.end)
         self.run_stream("once", maxRowsPerTrigger=64, minBytesPerTrigger="1g")
         self.assertEqual(self.all, self.found())
 
     def test_restart(self) -> None:
-        """
-        A stream goes on where its checkpoint says, in batches within the limit, from
+        """A stream goes on where its checkpoint says, in batches within the limit, from
         another copy of the log too; every record is written once.
         """
         publish(self.store, self.all[800])
@@ -280,9 +243,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all, self.found())
 
     def test_cut_back(self) -> None:
-        """
-        A stream that read what was cut away stops with the reason.
-        """
+        """A stream that read what was cut away stops with the reason."""
         publish(self.store, self.all[800])
         self.run_stream()
         for file in sorted((self.store / "commitlog").iterdir()):
@@ -297,9 +258,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[:800], self.found())
 
     def test_no_point(self) -> None:
-        """
-        A store that nobody publishes a point for is refused, and read if that is wanted.
-        """
+        """A store that nobody publishes a point for is refused, and read if that is wanted."""
         error = self.assertRaises(PySparkException, self.run_stream)
         self.assertIn("allowUnconfirmedTail=true", str(error))
         shutil.rmtree(self.place / "checkpoint")

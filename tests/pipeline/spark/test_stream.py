@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.spark.stream}: positions, limits and what stops a stream.
+"""Tests for L{rmqha.pipeline.spark.stream}: positions, limits and what stops a stream.
 
 A stream is driven here as Spark drives it, without Spark.
 """
@@ -48,9 +47,7 @@ except ImportError as missing:  # without the extra
 
 
 def reader_of(**given: object) -> StreamReader:
-    """
-    A stream's reader.
-    """
+    """A stream's reader."""
     options = ReadOptions.parse(
         {"visibility": "log", "columns": "physical_offset", **given}, streaming=True
     )
@@ -58,9 +55,7 @@ def reader_of(**given: object) -> StreamReader:
 
 
 def rows_between(reader: StreamReader, start: Any, end: Any) -> list[int]:
-    """
-    Physical offsets of the rows of one batch.
-    """
+    """Physical offsets of the rows of one batch."""
     found: list[int] = []
     for partition in reader.partitions(start, end):
         for batch in reader.read(partition):
@@ -69,9 +64,7 @@ def rows_between(reader: StreamReader, start: Any, end: Any) -> list[int]:
 
 
 def drain(reader: StreamReader) -> list[list[int]]:
-    """
-    Run a stream until it has nothing more: the rows of each batch.
-    """
+    """Run a stream until it has nothing more: the rows of each batch."""
     batches = []
     position = reader.initialOffset()
     while True:
@@ -85,9 +78,7 @@ def drain(reader: StreamReader) -> list[list[int]]:
 
 
 class StreamTestCase(SynchronousTestCase):
-    """
-    A golden store with a published point.
-    """
+    """A golden store with a published point."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -98,22 +89,16 @@ class StreamTestCase(SynchronousTestCase):
         self.patch(stream, "PATIENCE", 0.0)
 
     def reader(self, **given: object) -> StreamReader:
-        """
-        A reader of the store.
-        """
+        """A reader of the store."""
         return reader_of(path=self.store, **given)
 
     def cut(self, at: int, why: Why = Why.CUT) -> None:
-        """
-        Tell that the log was cut back.
-        """
+        """Tell that the log was cut back."""
         file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def confirm(self, offset: int) -> None:
-        """
-        Publish another end.
-        """
+        """Publish another end."""
         file = self.store / OWN_FOLDER / POINT
         point = parse_point(file.read_bytes())
         more = Point(
@@ -128,20 +113,14 @@ class StreamTestCase(SynchronousTestCase):
 
 
 class AdvancingTests(StreamTestCase):
-    """
-    A stream gives every record once, in batches within its limits.
-    """
+    """A stream gives every record once, in batches within its limits."""
 
     def test_everything(self) -> None:
-        """
-        Without limits one batch has all there is.
-        """
+        """Without limits one batch has all there is."""
         self.assertEqual([self.all], drain(self.reader()))
 
     def test_bytes(self) -> None:
-        """
-        A batch keeps to its bytes, but for a single longer record.
-        """
+        """A batch keeps to its bytes, but for a single longer record."""
         sizes = {record["physicalOffset"]: record["size"] for record in self.records}
         batches = drain(self.reader(maxBytesPerTrigger="30k"))
         self.assertEqual(self.all, [offset for batch in batches for offset in batch])
@@ -151,26 +130,20 @@ class AdvancingTests(StreamTestCase):
                 self.assertLessEqual(sum(sizes[offset] for offset in batch), 30 << 10)
 
     def test_rows(self) -> None:
-        """
-        A batch keeps to its rows.
-        """
+        """A batch keeps to its rows."""
         batches = drain(self.reader(maxRowsPerTrigger=100))
         self.assertEqual(self.all, [offset for batch in batches for offset in batch])
         self.assertEqual({100}, {len(batch) for batch in batches[:-1]})
 
     def test_rows_before_selection(self) -> None:
-        """
-        What is not selected counts too, so that a stream of a rare topic goes on.
-        """
+        """What is not selected counts too, so that a stream of a rare topic goes on."""
         batches = drain(self.reader(maxRowsPerTrigger=200, topic="GoldenA"))
         wanted = [each["physicalOffset"] for each in self.records if each["topic"] == "GoldenA"]
         self.assertEqual(wanted, [offset for batch in batches for offset in batch])
         self.assertEqual(-(-len(self.all) // 200), len(batches))
 
     def test_growing(self) -> None:
-        """
-        What is published later comes in the next batch.
-        """
+        """What is published later comes in the next batch."""
         self.confirm(self.all[100])
         reader = self.reader()
         start = reader.initialOffset()
@@ -182,9 +155,7 @@ class AdvancingTests(StreamTestCase):
         self.assertEqual(self.all[100:], rows_between(reader, first, second))
 
     def test_available_now(self) -> None:
-        """
-        What is published after a stream of what is there began is not of it.
-        """
+        """What is published after a stream of what is there began is not of it."""
         self.confirm(self.all[100])
         reader = self.reader(maxRowsPerTrigger=30)
         reader.prepareForTriggerAvailableNow()
@@ -192,17 +163,14 @@ class AdvancingTests(StreamTestCase):
         self.assertEqual(self.all[:100], [offset for batch in drain(reader) for offset in batch])
 
     def test_latest(self) -> None:
-        """
-        A stream may begin at the end.
-        """
+        """A stream may begin at the end."""
         reader = self.reader(startingOffsets="latest")
         start = reader.initialOffset()
         self.assertEqual(start, reader.latestOffset(start, ReadMaxBytes(1)))
 
     def test_places_in_queues(self) -> None:
-        """
-        A place in a queue to begin with is about what was there when the stream began: what comes
-        later is read, though its queue begins anew, after a restart too.
+        """A place in a queue to begin with is about what was there when the stream began: what
+        comes later is read, though its queue begins anew, after a restart too.
         """
         topic = self.records[120]["topic"]
         queues = {each["queueId"] for each in self.records if each["topic"] == topic}
@@ -223,8 +191,7 @@ class AdvancingTests(StreamTestCase):
         self.assertEqual(wanted, found)
 
     def test_places_in_queues_of_before(self) -> None:
-        """
-        With a checkpoint of a release that did not keep where the log ended, what is there when
+        """With a checkpoint of a release that did not keep where the log ended, what is there when
         the stream goes on is what it was about.
         """
         topic = self.records[120]["topic"]
@@ -249,9 +216,7 @@ class AdvancingTests(StreamTestCase):
         self.assertEqual(wanted, found)
 
     def test_several(self) -> None:
-        """
-        Several logs share the limit and end in the same batch or so.
-        """
+        """Several logs share the limit and end in the same batch or so."""
         other = golden.store("4.9.7")
         records = expected("4.9.7", "store")
         publish(other, records[-1]["physicalOffset"] + records[-1]["size"])
@@ -266,9 +231,7 @@ class AdvancingTests(StreamTestCase):
         self.assertGreater(len(batches), 5)
 
     def test_new_store(self) -> None:
-        """
-        A store that is new to a checkpoint gets a position first, then rows, all there are.
-        """
+        """A store that is new to a checkpoint gets a position first, then rows, all there are."""
         start = reader_of(stores={"a": self.store}).initialOffset()
         other = golden.store("4.9.7")
         records = expected("4.9.7", "store")
@@ -284,9 +247,7 @@ class AdvancingTests(StreamTestCase):
         )
 
     def test_named_reader(self) -> None:
-        """
-        A reader with a name tells the store where it is.
-        """
+        """A reader with a name tells the store where it is."""
         reader = self.reader(readerName="lake")
         reader.commit(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
         told = json.loads((self.store / OWN_FOLDER / "readers" / "lake.json").read_text())
@@ -294,9 +255,7 @@ class AdvancingTests(StreamTestCase):
 
 
 class PositionTests(StreamTestCase):
-    """
-    A position is believed only where it belongs.
-    """
+    """A position is believed only where it belongs."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -307,24 +266,18 @@ class PositionTests(StreamTestCase):
         self.confirm(self.end)
 
     def next(self, **given: object) -> Any:
-        """
-        The position after the middle.
-        """
+        """The position after the middle."""
         return self.reader(**given).latestOffset(self.middle, ReadAllAvailable())
 
     def test_text_is_canonical(self) -> None:
-        """
-        A position is always the same text: keys are sorted, and it holds no time.
-        """
+        """A position is always the same text: keys are sorted, and it holds no time."""
         text = json.dumps(self.middle)
         self.assertEqual(json.dumps(json.loads(text), sort_keys=True), text)
         mark = self.middle["stores"]["store"]
         self.assertEqual((self.all[500], self.all[499]), (mark["offset"], mark["last"]))
 
     def test_another_copy(self) -> None:
-        """
-        A stream goes on with another copy of the same log, wherever it lies.
-        """
+        """A stream goes on with another copy of the same log, wherever it lies."""
         moved = Path(self.mktemp()) / "elsewhere"
         shutil.copytree(self.store, moved)
         reader = reader_of(path=moved)
@@ -332,9 +285,7 @@ class PositionTests(StreamTestCase):
         self.assertEqual(self.all[500:], rows_between(reader, self.middle, latest))
 
     def test_another_log(self) -> None:
-        """
-        It does not go on with another log, be that as long as it will.
-        """
+        """It does not go on with another log, be that as long as it will."""
         other = golden.store("5.3.3", "killed")
         publish(other, expected("5.3.3", "killed")[-1]["physicalOffset"])
         reader = reader_of(path=other)
@@ -342,18 +293,14 @@ class PositionTests(StreamTestCase):
         self.assertRaises(NotThisLog, reader.partitions, self.start, self.middle)
 
     def test_cut_back(self) -> None:
-        """
-        A stream that read what was cut away stops and says so.
-        """
+        """A stream that read what was cut away stops and says so."""
         self.wipe(self.all[400])
         self.cut(self.all[400])
         error = self.assertRaises(LogCutBack, self.next)
         self.assertEqual((self.all[400], self.all[500]), (error.at, error.position))
 
     def test_cut_and_grown(self) -> None:
-        """
-        It stops too if the log is longer again, with other records.
-        """
+        """It stops too if the log is longer again, with other records."""
         self.cut(self.all[400])
         with self.file_at(self.all[499]).open("r+b") as file:
             file.seek(self.all[499] % 262144 + 60)
@@ -362,18 +309,14 @@ class PositionTests(StreamTestCase):
         self.assertRaises(LogCutBack, self.next)
 
     def test_cut_above(self) -> None:
-        """
-        A cut above the position is none of its business.
-        """
+        """A cut above the position is none of its business."""
         self.cut(self.all[600])
         reader = self.reader()
         latest = reader.latestOffset(self.middle, ReadAllAvailable())
         self.assertEqual(self.all[500:600], rows_between(reader, self.middle, latest))
 
     def test_copied_anew(self) -> None:
-        """
-        While the log is copied anew the stream waits, and goes on when its bytes are back.
-        """
+        """While the log is copied anew the stream waits, and goes on when its bytes are back."""
         whole = self.file_at(self.all[499]).read_bytes()
         self.wipe(0)
         self.cut(0, Why.COPY)
@@ -384,18 +327,14 @@ class PositionTests(StreamTestCase):
         self.assertEqual(self.all[500:550], rows_between(self.reader(), self.middle, latest))
 
     def test_behind(self) -> None:
-        """
-        On a copy that is behind a stream waits; a batch that is planned already fails.
-        """
+        """On a copy that is behind a stream waits; a batch that is planned already fails."""
         self.confirm(self.all[300])
         self.assertEqual(self.middle, self.next())
         error = self.assertRaises(CopyBehind, self.reader().partitions, self.start, self.middle)
         self.assertEqual((self.all[500], self.all[300]), (error.wanted, error.end))
 
     def test_deleted(self) -> None:
-        """
-        Files deleted before they were read stop a stream, or are skipped.
-        """
+        """Files deleted before they were read stop a stream, or are skipped."""
         files = sorted((self.store / "commitlog").iterdir())
         gone = next(row for row, file in enumerate(files) if int(file.name) > self.all[500])
         for file in files[: gone + 1]:
@@ -409,16 +348,12 @@ class PositionTests(StreamTestCase):
         self.assertEqual(kept, rows_between(reader, self.middle, latest))
 
     def test_store_gone(self) -> None:
-        """
-        A store of the checkpoint that is not given any more is an error.
-        """
+        """A store of the checkpoint that is not given any more is an error."""
         reader = reader_of(stores={"b": self.store})
         self.assertRaises(StoresDiffer, reader.latestOffset, self.middle, ReadAllAvailable())
 
     def test_corrupt(self) -> None:
-        """
-        A position that is none is refused.
-        """
+        """A position that is none is refused."""
         mark = {"offset": 10, "last": 5, "sum": "00"}
         for bad in (
             {},
@@ -433,23 +368,17 @@ class PositionTests(StreamTestCase):
             self.assertRaises(PositionInvalid, reader.latestOffset, bad, ReadAllAvailable())
 
     def test_backwards(self) -> None:
-        """
-        A batch never goes back.
-        """
+        """A batch never goes back."""
         self.assertRaises(PositionInvalid, self.reader().partitions, self.middle, self.start)
 
     def test_no_point(self) -> None:
-        """
-        A store that nobody publishes a point for is tailed only if that is wanted.
-        """
+        """A store that nobody publishes a point for is tailed only if that is wanted."""
         (self.store / OWN_FOLDER / POINT).unlink()
         self.assertRaises(NoPublishedPoint, self.reader().initialOffset)
         self.assertEqual([self.all], drain(self.reader(allowUnconfirmedTail=True)))
 
     def wipe(self, start: int) -> None:
-        """
-        Zero the log from a place on, as the guard does.
-        """
+        """Zero the log from a place on, as the guard does."""
         for file in sorted((self.store / "commitlog").iterdir()):
             keep = max(0, min(262144, start - int(file.name)))
             with file.open("r+b") as open_file:
@@ -457,16 +386,12 @@ class PositionTests(StreamTestCase):
                 open_file.write(bytes(262144 - keep))
 
     def file_at(self, offset: int) -> Path:
-        """
-        The file that holds a byte.
-        """
+        """The file that holds a byte."""
         return self.store / "commitlog" / f"{offset // 262144 * 262144:020d}"
 
 
 class SeveralTestCase(SynchronousTestCase):
-    """
-    The stores of two brokers.
-    """
+    """The stores of two brokers."""
 
     def setUp(self) -> None:
         self.patch(stream, "PATIENCE", 0.0)
@@ -484,29 +409,21 @@ class SeveralTestCase(SynchronousTestCase):
         self.give("a", "b")
 
     def give(self, *names: str) -> None:
-        """
-        Say which stores there are.
-        """
+        """Say which stores there are."""
         self.list.write_text(json.dumps({name: str(self.stores[name]) for name in names}))
 
     def grow(self, row: int, *names: str) -> None:
-        """
-        Publish more of stores.
-        """
+        """Publish more of stores."""
         for name in names:
             publish(self.stores[name], self.all[name][row], broker_name=name)
 
     def reader(self, missing: str = "wait", **given: object) -> StreamReader:
-        """
-        A stream of them.
-        """
+        """A stream of them."""
         columns = "broker_name,physical_offset"
         return reader_of(storesFile=self.list, missingStores=missing, columns=columns, **given)
 
     def rows(self, reader: StreamReader, start: Any, end: Any) -> dict[str, list[int]]:
-        """
-        Physical offsets by broker.
-        """
+        """Physical offsets by broker."""
         found: dict[str, list[int]] = {}
         for partition in reader.partitions(start, end):
             for batch in reader.read(partition):
@@ -515,20 +432,15 @@ class SeveralTestCase(SynchronousTestCase):
         return found
 
     def next(self, reader: StreamReader, start: Any) -> Any:
-        """
-        The next position, as Spark keeps it.
-        """
+        """The next position, as Spark keeps it."""
         return json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
 
 
 class SeveralTests(SeveralTestCase):
-    """
-    Several brokers in one stream: what befalls one holds up that one.
-    """
+    """Several brokers in one stream: what befalls one holds up that one."""
 
     def test_absent(self) -> None:
-        """
-        A broker that is away for a while loses nothing, and the others go on; unless that is to
+        """A broker that is away for a while loses nothing, and the others go on; unless that is to
         be a failure.
         """
         reader = self.reader()
@@ -549,9 +461,7 @@ class SeveralTests(SeveralTestCase):
         self.assertNotIn("state", reader.reportLatestOffset()["stores"]["b"])
 
     def test_absent_at_the_start(self) -> None:
-        """
-        One that is not there yet begins when it comes.
-        """
+        """One that is not there yet begins when it comes."""
         away = self.place / "away"
         self.stores["b"].rename(away)
         reader = self.reader()
@@ -563,8 +473,7 @@ class SeveralTests(SeveralTestCase):
         self.assertEqual({"b": self.all["b"][:100]}, self.rows(reader, first, second))
 
     def test_damaged(self) -> None:
-        """
-        A broker with a damaged record gives what is before it, and then holds up itself alone:
+        """A broker with a damaged record gives what is before it, and then holds up itself alone:
         also where only the body is damaged, which planning otherwise leaves to the tasks.
         """
         for place in (4, 92):
@@ -590,8 +499,8 @@ class SeveralTests(SeveralTestCase):
             self.grow(100, "a")
 
     def test_idle(self) -> None:
-        """
-        A stream that has nothing to do notices what comes, what goes and what is cut all the same.
+        """A stream that has nothing to do notices what comes, what goes and what is cut all the
+        same.
         """
         reader = self.reader("fail")
         first = self.next(reader, reader.initialOffset())
@@ -623,9 +532,7 @@ class SeveralTests(SeveralTestCase):
         self.assertRaises(LogCutBack, self.next, reader, first)
 
     def test_join_and_leave(self) -> None:
-        """
-        Brokers come and go while the stream runs, as the list says that names them.
-        """
+        """Brokers come and go while the stream runs, as the list says that names them."""
         self.give("a")
         reader = self.reader()
         begun = reader.initialOffset()
@@ -643,9 +550,7 @@ class SeveralTests(SeveralTestCase):
         self.assertEqual({"a": self.all["a"][100:200]}, self.rows(reader, third, fourth))
 
     def test_skip(self) -> None:
-        """
-        One that is gone for good can be forgotten; it would begin anew.
-        """
+        """One that is gone for good can be forgotten; it would begin anew."""
         reader = self.reader("skip")
         first = self.next(reader, reader.initialOffset())
         self.give("a")
@@ -654,8 +559,7 @@ class SeveralTests(SeveralTestCase):
         self.assertEqual({}, self.rows(reader, first, second))
 
     def test_in_a_planned_batch(self) -> None:
-        """
-        A batch that was planned with a broker waits for it, or is done without it if it is to be
+        """A batch that was planned with a broker waits for it, or is done without it if it is to be
         skipped.
         """
         reader = self.reader()
@@ -667,9 +571,7 @@ class SeveralTests(SeveralTestCase):
         self.assertEqual({"a": self.all["a"][:100]}, found)
 
     def test_available_now(self) -> None:
-        """
-        A stream of what is there does what is there.
-        """
+        """A stream of what is there does what is there."""
         shutil.rmtree(self.stores["b"])
         reader = self.reader()
         reader.prepareForTriggerAvailableNow()
@@ -679,9 +581,8 @@ class SeveralTests(SeveralTestCase):
         )
 
     def test_lists_that_are_none(self) -> None:
-        """
-        A list of stores that cannot be read is refused when a stream begins, and while it runs the
-        last one counts.
+        """A list of stores that cannot be read is refused when a stream begins, and while it runs
+        the last one counts.
         """
         reader = self.reader()
         begun = reader.initialOffset()
@@ -692,9 +593,7 @@ class SeveralTests(SeveralTestCase):
         )
 
     def test_looks(self) -> None:
-        """
-        Whether stores are copies of one log is found out once, not at every trigger.
-        """
+        """Whether stores are copies of one log is found out once, not at every trigger."""
         reader = self.reader()
         begun = self.next(reader, reader.initialOffset())
         opens: list[object] = []
@@ -705,9 +604,7 @@ class SeveralTests(SeveralTestCase):
 
 
 class RegisteredTests(SeveralTestCase):
-    """
-    The brokers that a name server knows, in one stream.
-    """
+    """The brokers that a name server knows, in one stream."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -717,9 +614,7 @@ class RegisteredTests(SeveralTestCase):
         self.server.register("a", host="10.0.0.1")
 
     def reader(self, missing: str = "wait", **given: object) -> StreamReader:
-        """
-        A stream of what is registered.
-        """
+        """A stream of what is registered."""
         return reader_of(
             path=f"{self.place}/{{broker}}",
             nameServer=self.server.address,
@@ -729,8 +624,7 @@ class RegisteredTests(SeveralTestCase):
         )
 
     def test_join(self) -> None:
-        """
-        A broker that registers while the stream runs is read from its beginning, also where the
+        """A broker that registers while the stream runs is read from its beginning, also where the
         others began elsewhere.
         """
         begin = self.all["a"][50]
@@ -743,8 +637,7 @@ class RegisteredTests(SeveralTestCase):
         self.assertEqual({"b": self.all["b"][:100]}, self.rows(reader, first, second))
 
     def test_leave(self) -> None:
-        """
-        One that is not registered any more is read to the end of its log, after a restart too,
+        """One that is not registered any more is read to the end of its log, after a restart too,
         and gone on with when it is back: to be away is not to be empty.
         """
         self.server.register("b", host="10.0.0.2")
@@ -764,8 +657,7 @@ class RegisteredTests(SeveralTestCase):
         self.assertEqual({"b": self.all["b"][170:180]}, self.rows(again, third, fourth))
 
     def test_dismissed(self) -> None:
-        """
-        One whose store is gone as well is forgotten with C{missingStores=skip}, and an error
+        """One whose store is gone as well is forgotten with C{missingStores=skip}, and an error
         otherwise.
         """
         self.server.register("b", host="10.0.0.2")
@@ -777,9 +669,7 @@ class RegisteredTests(SeveralTestCase):
         self.assertEqual(["a"], sorted(self.next(reader, first)["stores"]))
 
     def test_name_server_away(self) -> None:
-        """
-        A stream that runs does not need the name server to go on.
-        """
+        """A stream that runs does not need the name server to go on."""
         reader = self.reader()
         first = self.next(reader, reader.initialOffset())
         self.server.close()
@@ -789,9 +679,7 @@ class RegisteredTests(SeveralTestCase):
         self.assertRaises(NameServersSilent, self.reader)
 
     def test_many(self) -> None:
-        """
-        Fifty brokers of which eight have something are one stream, and one position a batch.
-        """
+        """Fifty brokers of which eight have something are one stream, and one position a batch."""
         busy = [f"b{number:02}" for number in range(0, 48, 6)]
         for number in range(50):
             name = f"b{number:02}"

@@ -1,6 +1,4 @@
-"""
-Tests of streams that join a store with its tier.
-"""
+"""Tests of streams that join a store with its tier."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ except ImportError as missing:  # without the extra
 
 
 class TierStreamTests(TierCase):
-    """
-    A stream reads on where retention deleted, and may follow a tier alone.
-    """
+    """A stream reads on where retention deleted, and may follow a tier alone."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -31,16 +27,12 @@ class TierStreamTests(TierCase):
         self.all = [record["physicalOffset"] for record in every]
 
     def batch(self, reader: StreamReader, start: Any) -> tuple[Any, list[int]]:
-        """
-        All there is behind a position, as a checkpoint has it.
-        """
+        """All there is behind a position, as a checkpoint has it."""
         end = reader.latestOffset(start, ReadAllAvailable())
         return json.loads(json.dumps(end)), rows_between(reader, start, end)
 
     def test_overtaken_by_retention(self) -> None:
-        """
-        A stream that stood still for longer than retention goes on without a loss.
-        """
+        """A stream that stood still for longer than retention goes on without a loss."""
         publish(self.store, self.all[100])
         self.upload()
         reader = reader_of(path=self.store, tier=self.url)
@@ -52,8 +44,8 @@ class TierStreamTests(TierCase):
         self.assertEqual(self.all, first + second)
 
     def test_tier_alone(self) -> None:
-        """
-        A tier without a store is followed as files come; no reader's offset is written anywhere.
+        """A tier without a store is followed as files come; no reader's offset is written
+        anywhere.
         """
         publish(self.store, 3 * SIZE)
         self.upload()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.pipeline.spark.writing}: rows become messages at a stand-in of a broker.
-"""
+"""Tests for L{rmqha.pipeline.spark.writing}: rows become messages at a stand-in of a broker."""
 
 from __future__ import annotations
 
@@ -37,14 +35,10 @@ except ImportError as missing:  # without the extra
 
 
 class OptionTests(SynchronousTestCase):
-    """
-    What a write may be told.
-    """
+    """What a write may be told."""
 
     def test_all(self) -> None:
-        """
-        Options have the names and units of the guide.
-        """
+        """Options have the names and units of the guide."""
         found = SendOptions.parse(
             {
                 "NAMESERVER": "a:9876; b:9876",
@@ -75,9 +69,7 @@ class OptionTests(SynchronousTestCase):
         self.assertNotIn("between-us", repr(found))
 
     def test_wrong(self) -> None:
-        """
-        What is wrong is told, with the nearest name.
-        """
+        """What is wrong is told, with the nearest name."""
         self.assertRaises(OptionMissing, SendOptions.parse, {"topic": "T"})
         for one, other in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
             half = self.assertRaises(
@@ -96,14 +88,10 @@ class OptionTests(SynchronousTestCase):
 
 
 class RowTests(SynchronousTestCase):
-    """
-    What a row means.
-    """
+    """What a row means."""
 
     def test_columns(self) -> None:
-        """
-        Columns that are no messages' are refused before a row is looked at.
-        """
+        """Columns that are no messages' are refused before a row is looked at."""
         check_columns({"body": "binary", "topic": "string"}, None)
         check_columns({"body": "string", "queue_id": "bigint"}, "T")
         error = self.assertRaises(ColumnUnknown, check_columns, {"queueid": "int"}, "T")
@@ -114,9 +102,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(("body", "binary", "int"), (error.column, error.wanted, error.type))
 
     def test_messages(self) -> None:
-        """
-        All columns come into the message; nulls are absent, and columns win over properties.
-        """
+        """All columns come into the message; nulls are absent, and columns win over properties."""
         row = {
             "body": b"x",
             "topic": "T",
@@ -135,16 +121,12 @@ class RowTests(SynchronousTestCase):
         self.assertEqual({"V"}, {message.topic for message in MessageRows("V").of(batch)})
 
     def test_text(self) -> None:
-        """
-        A body may be a text.
-        """
+        """A body may be a text."""
         batch = pa.RecordBatch.from_pydict({"body": ["ä"]})
         self.assertEqual(["ä".encode()], [message.body for message in MessageRows("T").of(batch)])
 
     def test_no_messages(self) -> None:
-        """
-        A row that is none is told by its number.
-        """
+        """A row that is none is told by its number."""
         for row, column in (
             ({"topic": "T"}, "body"),
             ({"body": b""}, "topic"),
@@ -156,9 +138,7 @@ class RowTests(SynchronousTestCase):
 
 
 class SparkTests(SynchronousTestCase):
-    """
-    DataFrames, streams and tables are written.
-    """
+    """DataFrames, streams and tables are written."""
 
     def setUp(self) -> None:
         need_java()
@@ -166,24 +146,18 @@ class SparkTests(SynchronousTestCase):
         self.addCleanup(self.broker.server.close)
 
     def frame(self, *rows: tuple[Any, ...], columns: str) -> Any:
-        """
-        A DataFrame.
-        """
+        """A DataFrame."""
         return session().createDataFrame(list(rows), columns)
 
     def writer(self, frame: Any, **options: object) -> Any:
-        """
-        What writes it.
-        """
+        """What writes it."""
         made = frame.write.format("rmqha").mode("append").option("nameServer", self.broker.address)
         for name, value in options.items():
             made = made.option(name, value)
         return made
 
     def test_batch(self) -> None:
-        """
-        A DataFrame's rows are messages; what is wrong with it is told before one is sent.
-        """
+        """A DataFrame's rows are messages; what is wrong with it is told before one is sent."""
         frame = self.frame(
             (b"a", "T", "k", {"p": "q"}, 1),
             (b"b", "U", None, None, None),
@@ -208,18 +182,14 @@ class SparkTests(SynchronousTestCase):
         self.assertEqual(2, len(self.broker.stored))
 
     def test_failing(self) -> None:
-        """
-        What a broker says reaches who writes.
-        """
+        """What a broker says reaches who writes."""
         self.broker.codes = [16] * 3 * TRIES  # a task is tried so often
         writer = self.writer(self.frame((b"a",), columns="body binary"), topic="T", retries=2)
         error = self.assertRaises(PySparkException, writer.save)
         self.assertIn("was not confirmed as stored after 3 tries: code 16: as told: 16", str(error))
 
     def test_stream(self) -> None:
-        """
-        A stream's rows are messages.
-        """
+        """A stream's rows are messages."""
         place = Path(tempfile.mkdtemp(dir=folder()))
         reader = session().readStream.format("rmqha").option("columns", "body,keys,queue_id")
         reader = reader.option("topic", "GoldenA").option("allowUnconfirmedTail", "true")
@@ -233,8 +203,7 @@ class SparkTests(SynchronousTestCase):
         self.assertEqual(len(wanted), len(self.broker.stored))
 
     def test_tables(self) -> None:
-        """
-        A table that may be read can be written to as well, and one can be made for writing
+        """A table that may be read can be written to as well, and one can be made for writing
         alone; where its rows go they say, or its option.
         """
         sql = session().sql

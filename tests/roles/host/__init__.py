@@ -1,3 +1,1 @@
-"""
-Tests of L{rmqha.roles.host}.
-"""
+"""Tests of L{rmqha.roles.host}."""

@@ -1,6 +1,4 @@
-"""
-How a process ends that cannot start.
-"""
+"""How a process ends that cannot start."""
 
 from __future__ import annotations
 
@@ -25,20 +23,14 @@ from rmqha.store.tables.table_verdict import look_at
 
 
 class ExitCodeTests(SynchronousTestCase):
-    """
-    L{exit_code}.
-    """
+    """L{exit_code}."""
 
     def test_number(self) -> None:
-        """
-        It is the one of sysexits.h, as services elsewhere name it.
-        """
+        """It is the one of sysexits.h, as services elsewhere name it."""
         self.assertEqual((78, os.EX_CONFIG), (FOR_A_PERSON, FOR_A_PERSON))
 
     def test_for_a_person(self) -> None:
-        """
-        What the next start would find again.
-        """
+        """What the next start would find again."""
         for error in (
             ConfigProblems(()),
             errors.LogCorrupt("00", 1, "magic", 2),
@@ -51,9 +43,7 @@ class ExitCodeTests(SynchronousTestCase):
             self.assertEqual(FOR_A_PERSON, exit_code(error), error)
 
     def test_passing(self) -> None:
-        """
-        What may be gone by then; replicas are asked for a lost tail once more.
-        """
+        """What may be gone by then; replicas are asked for a lost tail once more."""
         for error in (
             errors.StoreLocked("lock"),
             errors.DiskFull("log", 1),
@@ -67,9 +57,8 @@ class ExitCodeTests(SynchronousTestCase):
             self.assertEqual(FAILED, exit_code(error), error)
 
     def test_cause(self) -> None:
-        """
-        A file that is missing, forbidden or damaged is for a person; one that a disk that fails or
-        too few descriptors keep from being read may be read by the next start.
+        """A file that is missing, forbidden or damaged is for a person; one that a disk that fails
+        or too few descriptors keep from being read may be read by the next start.
         """
         path = Path(self.mktemp())
         path.write_bytes(b"{")

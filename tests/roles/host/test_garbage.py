@@ -1,6 +1,4 @@
-"""
-What a node sets aside for good.
-"""
+"""What a node sets aside for good."""
 
 from __future__ import annotations
 
@@ -17,27 +15,21 @@ from rmqha.roles.host.garbage import HELD_OFF, SetAside
 
 
 class Part:
-    """
-    One of two that know each other.
-    """
+    """One of two that know each other."""
 
     def __init__(self) -> None:
         self.other: Part | None = None
 
 
 def cycle() -> weakref.ref[Part]:
-    """
-    Two that nobody else knows.
-    """
+    """Two that nobody else knows."""
     one, other = Part(), Part()
     one.other, other.other = other, one
     return weakref.ref(one)
 
 
 class SetAsideTests(SynchronousTestCase):
-    """
-    L{SetAside}, and nothing of it left for other tests.
-    """
+    """L{SetAside}, and nothing of it left for other tests."""
 
     def setUp(self) -> None:
         self.addCleanup(gc.enable)
@@ -45,18 +37,14 @@ class SetAsideTests(SynchronousTestCase):
         gc.collect()
 
     def test_held_off(self) -> None:
-        """
-        Nothing is collected before a node serves.
-        """
+        """Nothing is collected before a node serves."""
         set_aside = SetAside(Clock())
         self.assertFalse(gc.isenabled())
         set_aside()
         self.assertTrue(gc.isenabled())
 
     def test_waits_long(self) -> None:
-        """
-        A node that waits for others before it serves is collected from after a while.
-        """
+        """A node that waits for others before it serves is collected from after a while."""
         clock = Clock()
         SetAside(clock)
         clock.advance(HELD_OFF - 1)
@@ -65,9 +53,8 @@ class SetAsideTests(SynchronousTestCase):
         self.assertTrue(gc.isenabled())
 
     def test_nothing_is_looked_at(self) -> None:
-        """
-        What was there before is not looked at by a full collection, and nothing is collected when
-        a node begins to serve.
+        """What was there before is not looked at by a full collection, and nothing is collected
+        when a node begins to serve.
         """
         before = cycle()
         SetAside(Clock())()
@@ -77,18 +64,14 @@ class SetAsideTests(SynchronousTestCase):
         self.assertIsNotNone(before())
 
     def test_what_came_since(self) -> None:
-        """
-        Cycles of what came since are found as ever.
-        """
+        """Cycles of what came since are found as ever."""
         SetAside(Clock())()
         after = cycle()
         gc.collect()
         self.assertIsNone(after())
 
     def test_again(self) -> None:
-        """
-        A node that serves another store lets the one before go.
-        """
+        """A node that serves another store lets the one before go."""
         set_aside = SetAside(Clock())
         set_aside()
         old = cycle()
@@ -101,13 +84,10 @@ class SetAsideTests(SynchronousTestCase):
 
 
 class NodeTests(SynchronousTestCase):
-    """
-    Who sets aside.
-    """
+    """Who sets aside."""
 
     def test_only_a_process_of_its_own(self) -> None:
-        """
-        A node that twistd makes does, one that is given a reactor does not: that is in somebody
+        """A node that twistd makes does, one that is given a reactor does not: that is in somebody
         else's process.
         """
         lines = (

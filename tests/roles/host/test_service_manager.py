@@ -1,6 +1,4 @@
-"""
-What systemd is told, and the units for it.
-"""
+"""What systemd is told, and the units for it."""
 
 from __future__ import annotations
 
@@ -26,14 +24,10 @@ UNITS = Path(__file__).parents[3] / "conf" / "systemd"
 
 
 class NotifyTests(LogTestCase):
-    """
-    L{notify}, and when a node calls it.
-    """
+    """L{notify}, and when a node calls it."""
 
     def listen(self, name: str) -> socket.socket:
-        """
-        Be the service manager.
-        """
+        """Be the service manager."""
         heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.addCleanup(heard.close)
         heard.bind(name)
@@ -41,15 +35,11 @@ class NotifyTests(LogTestCase):
         return heard
 
     def environment(self, address: str) -> None:
-        """
-        Have the variable say where it listens.
-        """
+        """Have the variable say where it listens."""
         self.patch(os, "environ", {**os.environ, "NOTIFY_SOCKET": address})
 
     def test_told(self) -> None:
-        """
-        It is told at a path, or by an abstract name.
-        """
+        """It is told at a path, or by an abstract name."""
         path = str(Path(tempfile.mkdtemp(prefix="notify-", dir="/tmp")) / "s")
         self.addCleanup(shutil.rmtree, Path(path).parent)
         abstract = f"rmqha-test-{os.getpid()}"
@@ -60,18 +50,14 @@ class NotifyTests(LogTestCase):
             self.assertEqual(b"READY=1", heard.recv(100))
 
     def test_nobody(self) -> None:
-        """
-        Without a service manager nothing is told, and one that is gone ends nothing.
-        """
+        """Without a service manager nothing is told, and one that is gone ends nothing."""
         self.environment("")
         notify(READY)
         self.environment("/nowhere/at/all")
         notify(READY)
 
     def test_node(self) -> None:
-        """
-        A node says that it is ready when it serves, and then that it stops.
-        """
+        """A node says that it is ready when it serves, and then that it stops."""
         reactor = NodeReactor()
         node = PuppetSlave(settings(self.folder() / "store"), reactor)
         told: list[str] = []
@@ -87,14 +73,10 @@ class NotifyTests(LogTestCase):
 
 
 class UnitTests(SynchronousTestCase):
-    """
-    The units that are shipped.
-    """
+    """The units that are shipped."""
 
     def test_restarts(self) -> None:
-        """
-        They start a node again, except where that cannot help.
-        """
+        """They start a node again, except where that cannot help."""
         units = list(UNITS.glob("*.service"))
         self.assertEqual(2, len(units))
         for unit in units:
@@ -105,9 +87,7 @@ class UnitTests(SynchronousTestCase):
 
     @skipUnless(shutil.which("systemd-analyze"), "there is no systemd here")
     def test_verified(self) -> None:
-        """
-        systemd finds nothing wrong with them.
-        """
+        """systemd finds nothing wrong with them."""
         folder = Path(tempfile.mkdtemp(prefix="units-"))
         self.addCleanup(shutil.rmtree, folder)
         units = {unit.name: unit.read_text(encoding="utf-8") for unit in UNITS.glob("*.service")}
@@ -127,9 +107,7 @@ class UnitTests(SynchronousTestCase):
 
 
 def _of_the_archive() -> str:
-    """
-    The unit that the guide shows for C{rmqha receive}.
-    """
+    """The unit that the guide shows for C{rmqha receive}."""
     page = (UNITS.parents[1] / "docs" / "guide" / "archive.rst").read_text(encoding="utf-8")
     found = re.search(r"(?m)^   :name: unit-receive\n\n((?:   .*\n|\n)+)", page)
     assert found is not None, "the page has the unit"

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.clamp_offsets}, and for the cut that calls it.
-"""
+"""Tests for L{rmqha.store.derived.clamp_offsets}, and for the cut that calls it."""
 
 from __future__ import annotations
 
@@ -23,14 +21,10 @@ SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_en
 
 
 class ClampTestCase(LogTestCase):
-    """
-    Tests with a store of a topic with two queues and one delay level.
-    """
+    """Tests with a store of a topic with two queues and one delay level."""
 
     def setUp(self) -> None:
-        """
-        Ten messages in queue 0, none in queue 1, five that wait for level 3.
-        """
+        """Ten messages in queue 0, none in queue 1, five that wait for level 3."""
         self.root = self.folder() / "store"
         store = self.opened(self.root, settings=SIZES)
         self.starts = [store.put(message(500)).begin for _ in range(10)]
@@ -42,14 +36,11 @@ class ClampTestCase(LogTestCase):
 
     @property
     def lookup(self) -> Lookup:
-        """
-        Of the store as it is now.
-        """
+        """Of the store as it is now."""
         return opened_lookup(self.opened_store)
 
     def write(self, name: str, table: dict[Any, Any], log_end: int | None = None) -> Path:
-        """
-        A table as a broker keeps it.
+        """A table as a broker keeps it.
 
         @param log_end: Where the log has to end for it, if it says so.
         """
@@ -61,8 +52,7 @@ class ClampTestCase(LogTestCase):
 
 class ConsumerTests(ClampTestCase):
     def test_above(self) -> None:
-        """
-        An offset above the queue's next one becomes that; all others stay, and what else is
+        """An offset above the queue's next one becomes that; all others stay, and what else is
         in the file: a queue of which nothing is left begins where its furthest group is.
         """
         path = self.write(
@@ -90,9 +80,7 @@ class ConsumerTests(ClampTestCase):
         self.assertEqual(clamp_consumers(self.root, self.lookup), ())
 
     def test_unchanged(self) -> None:
-        """
-        Without anything to move, or when only asked, the file is not touched.
-        """
+        """Without anything to move, or when only asked, the file is not touched."""
         path = self.write("consumerOffset.json", {"TopicA@g": {0: 10}})
         before = path.stat().st_mtime_ns
         self.assertEqual(clamp_consumers(self.root, self.lookup), ())
@@ -103,8 +91,8 @@ class ConsumerTests(ClampTestCase):
         self.assertEqual(path.read_bytes(), data)
 
     def test_nothing(self) -> None:
-        """
-        A store without tables has nothing to move, one with a garbled table is not guessed at.
+        """A store without tables has nothing to move, one with a garbled table is not guessed
+        at.
         """
         self.assertEqual(clamp_consumers(self.root, self.lookup), ())
         self.assertEqual(clamp_delays(self.root, self.lookup), ())
@@ -114,8 +102,7 @@ class ConsumerTests(ClampTestCase):
 
 class HalfTests(ClampTestCase):
     def test_newer_than_the_log(self) -> None:
-        """
-        Half messages that a table calls ended are open again if no op in the log names them, and
+        """Half messages that a table calls ended are open again if no op in the log names them, and
         that is counted; another group's offset there stays.
         """
         half, op = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -145,8 +132,7 @@ class HalfTests(ClampTestCase):
 
 class DelayTests(ClampTestCase):
     def test_newer_than_the_log(self) -> None:
-        """
-        Of a table that is newer than the log each level goes on inside its queue; what it calls
+        """Of a table that is newer than the log each level goes on inside its queue; what it calls
         delivered waits again if the log has no copy of it, and that is counted.
         """
         end = self.opened_store.log.end
@@ -167,9 +153,7 @@ class DelayTests(ClampTestCase):
             self.assertEqual(clamp_delays(self.root, self.lookup), ())
 
     def test_as_old_as_the_log(self) -> None:
-        """
-        A table that says that all it needs is in the log is not touched.
-        """
+        """A table that says that all it needs is in the log is not touched."""
         path = self.write("delayOffset.json", {3: 4}, self.opened_store.log.end)
         before = path.stat().st_mtime_ns
         self.assertEqual(clamp_delays(self.root, self.lookup), ())
@@ -178,8 +162,7 @@ class DelayTests(ClampTestCase):
 
 class CutTests(ClampTestCase):
     def test_truncation(self) -> None:
-        """
-        A log that is cut takes the offsets behind the cut back with it, before anybody may
+        """A log that is cut takes the offsets behind the cut back with it, before anybody may
         write again where they pointed; also when the first try dies.
         """
         self.write("consumerOffset.json", {"TopicA@g": {0: 10}, "TopicA@h": {0: 6}})

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.consume_queue} and L{rmqha.store.derived.consume_queues}.
-"""
+"""Tests for L{rmqha.store.derived.consume_queue} and L{rmqha.store.derived.consume_queues}."""
 
 from __future__ import annotations
 
@@ -38,9 +36,7 @@ UPSTREAM = bytes.fromhex(
 
 
 def units(first: int, count: int, size: int = 100) -> bytes:
-    """
-    Units of records that lie one behind the other.
-    """
+    """Units of records that lie one behind the other."""
     return b"".join(UNIT.pack((first + i) * size, size, first + i) for i in range(count))
 
 
@@ -67,9 +63,7 @@ class QueueTestCase(DerivedTestCase):
 
 class AppendTests(QueueTestCase):
     def test_upstream_bytes(self) -> None:
-        """
-        The file is RocketMQ's, byte for byte.
-        """
+        """The file is RocketMQ's, byte for byte."""
         queue = self.queue()
         queue.append(0, UPSTREAM)
         self.assertEqual(queue_files(self.root), {"TopicA/3/" + "0" * 20: UPSTREAM + bytes(120)})
@@ -78,9 +72,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.unit(1), (0xA4, 0x6D, 0))
 
     def test_files_roll(self) -> None:
-        """
-        Units go on in the next file, and are read across files.
-        """
+        """Units go on in the next file, and are read across files."""
         queue = self.queue()
         self.assertEqual(queue.append(0, units(0, 35)), 35)
         names = [f"TopicA/3/{start:020d}" for start in (0, 200, 400, 600)]
@@ -90,9 +82,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.units(-1, 1), b"")
 
     def test_repeated_units_are_passed_over(self) -> None:
-        """
-        Units that are there already are not written again.
-        """
+        """Units that are there already are not written again."""
         queue = self.queue()
         queue.append(0, units(0, 10))
         self.assertEqual(queue.append(3, units(3, 5)), 0)
@@ -100,9 +90,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.units(0, 100), units(0, 13))
 
     def test_gap_is_refused(self) -> None:
-        """
-        A unit is never written at another place than its own.
-        """
+        """A unit is never written at another place than its own."""
         queue = self.queue()
         queue.append(0, units(0, 2))
         error = self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
@@ -111,9 +99,7 @@ class AppendTests(QueueTestCase):
         self.assertRaises(DerivedFault, self.queue().append, 1, units(1, 1))
 
     def test_another_unit_is_refused(self) -> None:
-        """
-        A unit that differs from the one there names the first place that differs.
-        """
+        """A unit that differs from the one there names the first place that differs."""
         queue = self.queue()
         queue.append(0, units(0, 10))
         error = self.assertRaises(DerivedFault, queue.append, 6, units(6, 1) + units(8, 3))
@@ -121,8 +107,7 @@ class AppendTests(QueueTestCase):
         self.assertEqual(queue.units(0, 100), units(0, 10))
 
     def test_begins_anew(self) -> None:
-        """
-        The queue of a topic that was deleted goes on wherever its broker does: at the first
+        """The queue of a topic that was deleted goes on wherever its broker does: at the first
         offset again, or where it was.
         """
         for first in (0, 3, 12):
@@ -142,18 +127,14 @@ class AppendTests(QueueTestCase):
             queue.destroy()
 
     def test_next_offset_counts_what_was_seen(self) -> None:
-        """
-        A queue offset the log has given is never given again, unit or not.
-        """
+        """A queue offset the log has given is never given again, unit or not."""
         queue = self.queue()
         queue.append(0, units(0, 2))
         self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
         self.assertEqual(queue.next_offset, 6)
 
     def test_full_disk_counts_nothing(self) -> None:
-        """
-        When the second file has no room, the queue ends where it did, and can go on later.
-        """
+        """When the second file has no room, the queue ends where it did, and can go on later."""
         queue = self.queue()
         queue.append(0, units(0, 8))
         create = Descriptors.create
@@ -171,9 +152,7 @@ class AppendTests(QueueTestCase):
 
 class MendTests(QueueTestCase):
     def test_starts_late(self) -> None:
-        """
-        A queue whose first messages were never here is blank before them.
-        """
+        """A queue whose first messages were never here is blank before them."""
         queue = self.queue()
         self.mend(queue, 13, units(13, 2), 1300)
         self.assertEqual(
@@ -184,9 +163,7 @@ class MendTests(QueueTestCase):
         self.assertEqual(self.faults, [])
 
     def test_wrong_units_are_replaced(self) -> None:
-        """
-        In a pass over the whole log the log is right.
-        """
+        """In a pass over the whole log the log is right."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         queue.begin_pass()
@@ -196,9 +173,7 @@ class MendTests(QueueTestCase):
         self.assertEqual([fault.offset for fault in self.faults], [5])
 
     def test_gap_in_the_log_is_blank(self) -> None:
-        """
-        Queue offsets the log does not have are filled, so that later ones stay right.
-        """
+        """Queue offsets the log does not have are filled, so that later ones stay right."""
         queue = self.queue()
         self.mend(queue, 0, units(0, 5))
         self.mend(queue, 8, units(8, 3))
@@ -209,9 +184,7 @@ class MendTests(QueueTestCase):
         self.assertEqual(self.mend(queue, 8, units(8, 3)), 0)
 
     def test_queue_begun_anew(self) -> None:
-        """
-        When queue offsets go back, the later record wins.
-        """
+        """When queue offsets go back, the later record wins."""
         queue = self.queue()
         self.mend(queue, 0, units(0, 25))
         self.mend(queue, 0, units(50, 2))
@@ -220,9 +193,7 @@ class MendTests(QueueTestCase):
         self.assertEqual(list(queue_files(self.root)), ["TopicA/3/" + "0" * 20])
 
     def test_units_nobody_wrote(self) -> None:
-        """
-        At the end of a pass, units behind the last record are dropped.
-        """
+        """At the end of a pass, units behind the last record are dropped."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         queue.begin_pass()
@@ -231,9 +202,7 @@ class MendTests(QueueTestCase):
         self.assertEqual(queue.units(0, 100), units(0, 12))
 
     def test_units_of_deleted_records_stay(self) -> None:
-        """
-        A pass that begins in the middle keeps the units below it.
-        """
+        """A pass that begins in the middle keeps the units below it."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         queue.begin_pass()
@@ -242,9 +211,7 @@ class MendTests(QueueTestCase):
         self.assertEqual(self.faults, [])
 
     def test_a_queue_that_lacks_its_start(self) -> None:
-        """
-        Missing leading files are noticed by a pass, and the queue is made anew.
-        """
+        """Missing leading files are noticed by a pass, and the queue is made anew."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         first = self.root / "consumequeue" / "TopicA" / "3" / ("0" * 20)
@@ -260,9 +227,7 @@ class CutTests(QueueTestCase):
     @given(st.integers(0, 40))
     @run_settings(max_examples=tries(41), deadline=None)
     def test_truncate(self, kept: int) -> None:
-        """
-        A queue cut to any record has the bytes of a queue that never had more.
-        """
+        """A queue cut to any record has the bytes of a queue that never had more."""
         root, self.root = self.root, self.folder()
         queue = self.queue()
         queue.append(0, units(0, 40))
@@ -278,17 +243,14 @@ class CutTests(QueueTestCase):
         self.root = root
 
     def test_truncate_inside_a_record(self) -> None:
-        """
-        A record that is cut loses its unit.
-        """
+        """A record that is cut loses its unit."""
         queue = self.queue()
         queue.append(0, units(0, 10))
         queue.truncate_to(799)
         self.assertEqual(queue.max_offset, 7)
 
     def trim(self, queue: ConsumeQueue, log_min: int) -> int:
-        """
-        The log begins later, and files go.
+        """The log begins later, and files go.
 
         @return: How many.
         """
@@ -300,9 +262,7 @@ class CutTests(QueueTestCase):
         return count
 
     def test_deleted(self) -> None:
-        """
-        Leading files of deleted records go, the last file stays.
-        """
+        """Leading files of deleted records go, the last file stays."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         self.assertEqual(self.trim(queue, 900), 0)
@@ -317,8 +277,8 @@ class CutTests(QueueTestCase):
         self.assertIsNone(queue.deleted(2500))
 
     def test_min_offset_follows_the_log(self) -> None:
-        """
-        Where the log begins is known at once, before any file has gone, and its files still go.
+        """Where the log begins is known at once, before any file has gone, and its files still
+        go.
         """
         queue = self.queue()
         queue.append(0, units(0, 25))
@@ -328,8 +288,7 @@ class CutTests(QueueTestCase):
         self.assertEqual((queue.min_offset, queue.first_offset), (13, 10))
 
     def test_deleted_while_it_changes(self) -> None:
-        """
-        What grows between the look and the deletion is kept; what was cut between is not deleted
+        """What grows between the look and the deletion is kept; what was cut between is not deleted
         on the word of a look before, nor is a file that was made again.
         """
         queue = self.queue()
@@ -356,9 +315,7 @@ class CutTests(QueueTestCase):
         self.assertEqual(queue.units(20, 5), units(20, 5))
 
     def test_deleted_behind_blanks(self) -> None:
-        """
-        A queue whose first unit is blank begins behind it.
-        """
+        """A queue whose first unit is blank begins behind it."""
         queue = self.queue()
         queue.begin_pass()
         queue.mend(3, units(3, 2), 0, self.fail)
@@ -370,9 +327,7 @@ class CutTests(QueueTestCase):
         self.assertEqual(queue.min_offset, 22)
 
     def test_deleted_topic(self) -> None:
-        """
-        A thread that looks at a queue whose files are gone finds nothing.
-        """
+        """A thread that looks at a queue whose files are gone finds nothing."""
         queue = self.queue()
         queue.append(0, units(0, 25))
         for name in os.listdir(queue.folder):
@@ -388,17 +343,13 @@ class TimeTests(QueueTestCase):
         return offset_by_time(queue, timestamp, lambda offset: times[offset // 100])
 
     def test_by_time(self) -> None:
-        """
-        The message of that time, else the nearer neighbour, the earlier one on a tie.
-        """
+        """The message of that time, else the nearer neighbour, the earlier one on a tie."""
         times: list[int | None] = [10, 20, 20, 30, 41]
         found = [self.find(times, when) for when in (0, 10, 14, 15, 16, 20, 35, 36, 41, 99)]
         self.assertEqual(found, [0, 0, 0, 0, 1, 1, 3, 4, 4, 4])
 
     def test_unreadable_times_are_early(self) -> None:
-        """
-        A record whose time cannot be read is taken for too early.
-        """
+        """A record whose time cannot be read is taken for too early."""
         self.assertEqual(self.find([None, None, 30], 5), 2)
         self.assertEqual(self.find([None, None], 5), 0)
         self.assertEqual(offset_by_time(self.queue(), 5, lambda _: 1), 0)
@@ -428,18 +379,14 @@ class RecoverTests(QueueTestCase):
         )
 
     def test_whole(self) -> None:
-        """
-        A good queue is taken as it is.
-        """
+        """A good queue is taken as it is."""
         queue = self.recovered()
         self.assertEqual((queue.min_offset, queue.max_offset), (0, 25))
         self.assertEqual(queue.end_physical, self.log.end)
         self.assertEqual(self.faults, [])
 
     def test_torn_unit(self) -> None:
-        """
-        The queue ends before a unit of which only a part was written; the rest is zeroed.
-        """
+        """The queue ends before a unit of which only a part was written; the rest is zeroed."""
         self.damage(14, self.raw[14 * 20 : 14 * 20 + 7] + bytes(13))
         queue = self.recovered()
         self.assertEqual(queue.max_offset, 14)
@@ -447,9 +394,7 @@ class RecoverTests(QueueTestCase):
         self.assertEqual(stored, self.raw[: 14 * 20] + bytes(6 * 20))
 
     def test_a_unit_of_another_record(self) -> None:
-        """
-        The last unit has to point to this queue's record of that queue offset.
-        """
+        """The last unit has to point to this queue's record of that queue offset."""
         self.damage(24, self.raw[23 * 20 : 24 * 20])
         self.assertEqual(self.recovered().max_offset, 24)
         self.damage(23, UNIT.pack(self.log.starts[23] + 1, self.size, 0))
@@ -457,17 +402,13 @@ class RecoverTests(QueueTestCase):
         self.assertEqual(len(self.faults), 1)
 
     def test_units_above_the_log(self) -> None:
-        """
-        Units of records the log has lost go, and that is no fault of theirs.
-        """
+        """Units of records the log has lost go, and that is no fault of theirs."""
         self.log.cut(self.log.starts[17])
         self.assertEqual(self.recovered().max_offset, 17)
         self.assertEqual(self.faults, [])
 
     def test_nothing_right(self) -> None:
-        """
-        A queue of nothing but wrong units is dropped.
-        """
+        """A queue of nothing but wrong units is dropped."""
         self.log = MemoryLog()
         for _ in range(25):
             self.log.put("TopicB", 3, body=b"b" * 50)
@@ -476,9 +417,7 @@ class RecoverTests(QueueTestCase):
         self.assertEqual(queue_files(self.root), {})
 
     def test_blanks_are_no_data(self) -> None:
-        """
-        A queue that holds blanks only has no message, and its next one comes behind them.
-        """
+        """A queue that holds blanks only has no message, and its next one comes behind them."""
         queue = self.queue()
         queue.destroy()
         self.mend(queue, 15, units(15, 1))
@@ -488,9 +427,8 @@ class RecoverTests(QueueTestCase):
         self.assertEqual((queue.min_offset, queue.next_offset), (15, 15))
 
     def test_begins_where_it_is_counted_on(self) -> None:
-        """
-        One that has no message begins where it is told, and is there again after each start, also
-        where a file ends; its first message may come elsewhere, and is no fault then.
+        """One that has no message begins where it is told, and is there again after each start,
+        also where a file ends; its first message may come elsewhere, and is no fault then.
         """
         for begin in (4, 10, 20, 23):
             for first in (begin, begin - 3, begin + 30):
@@ -511,16 +449,13 @@ class RecoverTests(QueueTestCase):
                 self.assertEqual(self.faults, [])
 
     def mend_with(self, queue: ConsumeQueue) -> Callable[[int, bytes], int]:
-        """
-        Adds units in a pass over the whole log that begins.
-        """
+        """Adds units in a pass over the whole log that begins."""
         queue.begin_pass()
         return lambda first, raw: self.mend(queue, first, raw)
 
     def test_cut_to_nothing(self) -> None:
-        """
-        One that a cut leaves without a message goes on where its first one was, be that in a file
-        of its own.
+        """One that a cut leaves without a message goes on where its first one was, be that in a
+        file of its own.
         """
         for begin in (10, 15):
             queue = self.queue()
@@ -532,9 +467,7 @@ class RecoverTests(QueueTestCase):
             self.assertEqual(self.recovered().next_offset, begin)
 
     def test_wrong_file_size(self) -> None:
-        """
-        A queue with a file of another size is set aside, out of RocketMQ's folders.
-        """
+        """A queue with a file of another size is set aside, out of RocketMQ's folders."""
         queues = ConsumeQueues(self.root, 400, self.descriptors)
         queues.load()
         queues.recover(self.peek)
@@ -543,9 +476,7 @@ class RecoverTests(QueueTestCase):
         self.assertIn("200 bytes, expected 400", str(queues.faults[0]))
 
     def test_missing_middle_file(self) -> None:
-        """
-        Files that do not follow one another are set aside.
-        """
+        """Files that do not follow one another are set aside."""
         (self.root / "consumequeue" / "TopicA" / "3" / f"{200:020d}").unlink()
         queues = ConsumeQueues(self.root, 200, self.descriptors)
         queues.load()
@@ -553,9 +484,7 @@ class RecoverTests(QueueTestCase):
         self.assertEqual(queue_files(self.root), {})
 
     def test_foreign_names(self) -> None:
-        """
-        Names that are not RocketMQ's are reported and left alone.
-        """
+        """Names that are not RocketMQ's are reported and left alone."""
         folder = self.root / "consumequeue"
         for name in ("lost+found", "TopicA/x", "TopicA/03"):
             (folder / name).mkdir()
@@ -572,13 +501,10 @@ class RecoverTests(QueueTestCase):
 
 
 class ForgetTests(QueueTestCase):
-    """
-    Topics that are deleted.
-    """
+    """Topics that are deleted."""
 
     def test_forget(self) -> None:
-        """
-        The queues of a topic go, those of others stay; what comes of its records comes no more,
+        """The queues of a topic go, those of others stay; what comes of its records comes no more,
         and what is behind them does.
         """
         queues = ConsumeQueues(self.root, 200, self.descriptors)
@@ -601,9 +527,7 @@ class ForgetTests(QueueTestCase):
 
 class FileableTests(QueueTestCase):
     def test_names_that_can_be_no_folder(self) -> None:
-        """
-        A record's topic never leads out of its folder.
-        """
+        """A record's topic never leads out of its folder."""
         for topic in ("", ".", "..", "a/b", "../../x", "a\0b", "x" * 256):
             self.assertFalse(fileable(topic, 0), topic)
         self.assertFalse(fileable("a", -1))

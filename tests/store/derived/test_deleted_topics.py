@@ -1,6 +1,4 @@
-"""
-Topics whose queues were deleted while their records stay.
-"""
+"""Topics whose queues were deleted while their records stay."""
 
 from __future__ import annotations
 
@@ -23,14 +21,10 @@ from tests.support.logs import LogTestCase, message, now
 
 
 class DeletedTests(LogTestCase):
-    """
-    A store with two topics, of which one is deleted.
-    """
+    """A store with two topics, of which one is deleted."""
 
     def setUp(self) -> None:
-        """
-        Five messages each.
-        """
+        """Five messages each."""
         self.clock = Clock()
         self.root = self.folder() / "store"
         self.here = self.open()
@@ -38,23 +32,17 @@ class DeletedTests(LogTestCase):
             self.put(topic, 5)
 
     def open(self) -> Store:
-        """
-        The store, opened anew if it was open.
-        """
+        """The store, opened anew if it was open."""
         return self.opened(self.root, clock=self.clock, settings={"file_size": 1 << 16})
 
     def put(self, topic: str, count: int) -> None:
-        """
-        Some messages.
-        """
+        """Some messages."""
         for _ in range(count):
             self.here.put(message(200, topic=topic))
         self.clock.advance(0.01)
 
     def delete(self, topic: str = "Old", end: int | None = None) -> Deferred[None]:
-        """
-        Delete a topic's queues.
-        """
+        """Delete a topic's queues."""
         store = self.here
         deletion = Deletion(store.queues, store.settings.root, store.log, self.clock, now)
         end = store.log.confirmed if end is None else end
@@ -63,14 +51,12 @@ class DeletedTests(LogTestCase):
         return deleting
 
     def ends(self) -> dict[str, int]:
-        """
-        Where the topics' queues end.
-        """
+        """Where the topics' queues end."""
         return {queue.topic: queue.max_offset for queue in self.here.queues if queue.max_offset}
 
     def test_stays(self) -> None:
-        """
-        Neither a clean start nor one after a crash makes them again, and a check misses nothing.
+        """Neither a clean start nor one after a crash makes them again, and a check misses
+        nothing.
         """
         self.successResultOf(self.delete())
         self.assertEqual({"New": 5}, self.ends())
@@ -84,9 +70,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual(0, self.here.dispatcher.fault_count)
 
     def test_rebuilt(self) -> None:
-        """
-        A rebuild makes the queues of the topics that are left.
-        """
+        """A rebuild makes the queues of the topics that are left."""
         self.successResultOf(self.delete())
         self.close_store(self.here)
         raw = RawLog.open(self.root)
@@ -97,9 +81,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual({"New": 5}, self.ends())
 
     def test_made_again(self) -> None:
-        """
-        A topic that is made again has its new messages, also after a pass over the whole log.
-        """
+        """A topic that is made again has its new messages, also after a pass over the whole log."""
         self.successResultOf(self.delete())
         self.put("Old", 2)
         queue = self.here.queues.get("Old", 0)
@@ -115,16 +97,13 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 7), (queue.min_offset, queue.max_offset))
 
     def bounds(self) -> tuple[int, int]:
-        """
-        The first message of the deleted topic, and just past the last.
-        """
+        """The first message of the deleted topic, and just past the last."""
         queue = self.here.queues.get("Old", 0)
         assert queue is not None
         return queue.min_offset, queue.max_offset
 
     def test_lives_again(self) -> None:
-        """
-        One that was made again before that is heard of keeps its new messages, and those alone,
+        """One that was made again before that is heard of keeps its new messages, and those alone,
         also after a crash; a check agrees.
         """
         end = self.here.log.confirmed
@@ -142,8 +121,8 @@ class DeletedTests(LogTestCase):
         self.assertEqual(0, self.here.dispatcher.fault_count)
 
     def test_noted_alone(self) -> None:
-        """
-        A process that died when it had noted that, and nothing more, leaves the rest to the next.
+        """A process that died when it had noted that, and nothing more, leaves the rest to the
+        next.
         """
         end = self.here.log.confirmed
         self.put("Old", 1)
@@ -154,9 +133,8 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 6), self.bounds())
 
     def test_goes_on_behind(self) -> None:
-        """
-        The next message of one that is made again comes behind what was deleted, after any number
-        of starts.
+        """The next message of one that is made again comes behind what was deleted, after any
+        number of starts.
         """
         self.successResultOf(self.delete())
         for _ in range(2):
@@ -167,8 +145,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 6), self.bounds())
 
     def test_shorter_log(self) -> None:
-        """
-        Of two topics the one that was deleted where the log ends now stays so when the log loses
+        """Of two topics the one that was deleted where the log ends now stays so when the log loses
         its end, as it does when it is cut.
         """
         first = self.here.log.confirmed
@@ -179,9 +156,7 @@ class DeletedTests(LogTestCase):
         self.assertEqual(["Old"], list(read_deleted_topics(root, log, first)))
 
     def test_former_release(self) -> None:
-        """
-        What a release before has noted is believed.
-        """
+        """What a release before has noted is believed."""
         self.successResultOf(self.delete())
         root, log = self.here.settings.root, self.here.log
         row = (json_table.read(root / DELETED) or {})["topics"]["Old"]
@@ -192,17 +167,13 @@ class DeletedTests(LogTestCase):
         )
 
     def test_full(self) -> None:
-        """
-        What cannot be noted is not done.
-        """
+        """What cannot be noted is not done."""
         with patch.object(json_table, "replace", side_effect=DiskFull("deleted.json", 9)):
             self.failureResultOf(self.delete(), DiskFull)
         self.assertEqual({"Old": 5, "New": 5}, self.ends())
 
     def test_another_log(self) -> None:
-        """
-        What speaks of another log, or of nothing, is dropped.
-        """
+        """What speaks of another log, or of nothing, is dropped."""
         self.successResultOf(self.delete())
         root, log = self.here.settings.root, self.here.log
         path = root / DELETED

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.dispatch} and L{rmqha.store.derived.rebuild}.
-"""
+"""Tests for L{rmqha.store.derived.dispatch} and L{rmqha.store.derived.rebuild}."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ TIME = 1_700_000_000_000
 
 
 def fill(log: MemoryLog, count: int, random: Random, *, largest: int = 300) -> None:
-    """
-    Records of all kinds: several queues, transactions, keys of several scripts, delays.
-    """
+    """Records of all kinds: several queues, transactions, keys of several scripts, delays."""
     for number in range(count):
         topic = random.choice(("TopicA", "TopicB", "%RETRY%g", "Тема"))
         properties = {}
@@ -80,9 +76,7 @@ LANES = (False, True) if COMPILED else (False,)
 
 @contextmanager
 def lane(used: bool) -> Iterator[None]:
-    """
-    Dispatch with the compiled lane, or without.
-    """
+    """Dispatch with the compiled lane, or without."""
     with (
         patch.object(dispatch, "COMPILED", used),
         patch.object(index, "COMPILED", used),
@@ -92,9 +86,7 @@ def lane(used: bool) -> Iterator[None]:
 
 
 class Killed(Exception):
-    """
-    The process ends here.
-    """
+    """The process ends here."""
 
 
 class DispatchTestCase(DerivedTestCase):
@@ -120,17 +112,13 @@ class DispatchTestCase(DerivedTestCase):
 
 class RunTests(DispatchTestCase):
     def test_the_log_double(self) -> None:
-        """
-        The log in memory is what the interface says.
-        """
+        """The log in memory is what the interface says."""
         self.assertIsInstance(self.log, LogReader)
 
     @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.booleans())
     @run_settings(max_examples=tries(30), deadline=None)
     def test_steps_and_blocks(self, seed: int, steps: list[int], near: bool) -> None:
-        """
-        Record by record or in blocks, however the log grows: the files are the same.
-        """
+        """Record by record or in blocks, however the log grows: the files are the same."""
         random = Random(seed)
         log = self.log = MemoryLog()
         root = self.folder()
@@ -151,9 +139,7 @@ class RunTests(DispatchTestCase):
     @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 120), min_size=1, max_size=6))
     @run_settings(max_examples=tries(15), deadline=None)
     def test_every_way_writes_the_same(self, seed: int, steps: list[int]) -> None:
-        """
-        Record by record, in runs and in bulk, with any loops: byte for byte the same files.
-        """
+        """Record by record, in runs and in bulk, with any loops: byte for byte the same files."""
         roots = [self.folder() for _ in WAYS]
         for root, (compiled, near, budget) in zip(roots, WAYS, strict=True):
             random = Random(seed)
@@ -181,8 +167,8 @@ class RunTests(DispatchTestCase):
     def test_limit(
         self, seed: int, steps: list[tuple[int, float]], way: tuple[bool, int, float]
     ) -> None:
-        """
-        Nothing behind the limit is dispatched, wherever in a record that is; all before it is.
+        """Nothing behind the limit is dispatched, wherever in a record that is; all before it
+        is.
         """
         random, (compiled, near, budget) = Random(seed), way
         log, root = MemoryLog(), self.folder()
@@ -207,9 +193,8 @@ class RunTests(DispatchTestCase):
         self.assert_like_rebuild(log, root)
 
     def test_one_write_a_queue(self) -> None:
-        """
-        A run writes adjacent units of a queue together, the index through its map, and its header
-        once.
+        """A run writes adjacent units of a queue together, the index through its map, and its
+        header once.
         """
         written: list[str] = []
         headers: list[str] = []
@@ -242,8 +227,7 @@ class RunTests(DispatchTestCase):
             headers.clear()
 
     def test_killed_between_two_writes(self) -> None:
-        """
-        Whatever of a run was written when the process was killed, the next start makes it whole
+        """Whatever of a run was written when the process was killed, the next start makes it whole
         without a fault.
         """
         fill(self.log, 40, self.random)
@@ -256,8 +240,7 @@ class RunTests(DispatchTestCase):
             self.assertGreater(steps, 10)
 
     def killed_after(self, steps: int, compiled: bool) -> bool:
-        """
-        Dispatch a run in a copy of the store, die after so many writes and start again.
+        """Dispatch a run in a copy of the store, die after so many writes and start again.
 
         @return: Whether it died.
         """
@@ -301,9 +284,7 @@ class RunTests(DispatchTestCase):
         return died
 
     def test_both_ways_by_distance(self) -> None:
-        """
-        Far behind it takes blocks, then single records.
-        """
+        """Far behind it takes blocks, then single records."""
         fill(self.log, 3000, self.random)
         made = self.dispatched()
         self.assertEqual(made.dispatched, 3000)
@@ -313,9 +294,7 @@ class RunTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_records_larger_than_a_block(self) -> None:
-        """
-        A record that is longer than the window is dispatched all the same.
-        """
+        """A record that is longer than the window is dispatched all the same."""
         self.log = MemoryLog(file_size=1 << 22)
         for _ in range(5):
             self.log.put("TopicA", body=bytes(700_000))
@@ -323,9 +302,7 @@ class RunTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_waits_for_the_confirmed_end(self) -> None:
-        """
-        Nothing above the confirmed end is dispatched.
-        """
+        """Nothing above the confirmed end is dispatched."""
         fill(self.log, 20, self.random)
         self.log.confirmed = self.log.starts[10]
         made = self.dispatched()
@@ -336,9 +313,7 @@ class RunTests(DispatchTestCase):
         self.assertEqual(made.behind, 0)
 
     def test_budget(self) -> None:
-        """
-        A run ends when its time is over, and says that there is more.
-        """
+        """A run ends when its time is over, and says that there is more."""
 
         class Ticking(Clock):
             def seconds(self) -> float:
@@ -355,9 +330,7 @@ class RunTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_blocks_follow_the_budget(self) -> None:
-        """
-        The window shrinks when a block takes longer than the budget, and grows again.
-        """
+        """The window shrinks when a block takes longer than the budget, and grows again."""
         clock = Clock()
         fill(self.log, 6000, self.random)
         made = self.maker(clock=clock)
@@ -376,9 +349,7 @@ class RunTests(DispatchTestCase):
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_runs_follow_the_budget(self) -> None:
-        """
-        In the lane as many records are read at a time as can be read in the budget.
-        """
+        """In the lane as many records are read at a time as can be read in the budget."""
         clock = Clock()
         for _ in range(800):
             self.log.put("TopicA")
@@ -402,9 +373,7 @@ class RunTests(DispatchTestCase):
         self.assertLess(made._most, 10)
 
     def in_slices(self, clock: Clock) -> Dispatcher:
-        """
-        A dispatcher that writes to two of three queues in 100 us, and has one run to write.
-        """
+        """A dispatcher that writes to two of three queues in 100 us, and has one run to write."""
         for number in range(30):
             self.log.put("TopicA", number % 3, properties={"UNIQ_KEY": f"{number:032X}"})
         made = self.maker(clock=clock)
@@ -415,9 +384,8 @@ class RunTests(DispatchTestCase):
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_a_run_in_slices(self) -> None:
-        """
-        What takes longer than the budget is written in several slices: each queue once, and what is
-        done is told when all is.
+        """What takes longer than the budget is written in several slices: each queue once, and what
+        is done is told when all is.
         """
         queues: list[int] = []
         made = self.in_slices(Clock())
@@ -435,9 +403,7 @@ class RunTests(DispatchTestCase):
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_cut_within_a_run(self) -> None:
-        """
-        What a cut takes from the log is not written by the slice behind it.
-        """
+        """What a cut takes from the log is not written by the slice behind it."""
         made = self.in_slices(Clock())
         made.run(1e-4, near=1 << 30)
         half = made.log.confirmed // 30 * 15
@@ -449,9 +415,7 @@ class RunTests(DispatchTestCase):
 
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_no_room_within_a_run(self) -> None:
-        """
-        A queue that had no room gets its units with the next run.
-        """
+        """A queue that had no room gets its units with the next run."""
         made, write = self.in_slices(Clock()), Descriptors.write
 
         def full(self: Descriptors, path: str, data: bytes, offset: int) -> None:
@@ -467,9 +431,7 @@ class RunTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_listeners(self) -> None:
-        """
-        Whoever waits for a queue hears its new end.
-        """
+        """Whoever waits for a queue hears its new end."""
         heard: list[tuple[str, int, int, int]] = []
         made = self.maker()
         made.recover(clean=True)
@@ -482,9 +444,7 @@ class RunTests(DispatchTestCase):
         self.assertEqual(heard, [("TopicA", 0, 0, 1), ("TopicA", 0, 1, 2), ("TopicA", 1, 0, 1)])
 
     def test_pauses(self) -> None:
-        """
-        Whoever wants all that came together hears when a run ends.
-        """
+        """Whoever wants all that came together hears when a run ends."""
         heard: list[int] = []
         made = self.maker()
         made.recover(clean=True)
@@ -495,9 +455,7 @@ class RunTests(DispatchTestCase):
         self.assertEqual(heard, [self.log.end])
 
     def test_transactions(self) -> None:
-        """
-        Prepared and rolled back messages have no unit, rolled back ones no key.
-        """
+        """Prepared and rolled back messages have no unit, rolled back ones no key."""
         for flag in (0, 4, 8, 12):
             self.log.put("TopicA", properties={"KEYS": "k"}, sys_flag=flag)
         made = self.dispatched()
@@ -510,9 +468,7 @@ class RunTests(DispatchTestCase):
         self.assertEqual(found, self.log.starts[2::-1])
 
     def test_without_an_index(self) -> None:
-        """
-        The index can be off.
-        """
+        """The index can be off."""
         fill(self.log, 2000, self.random)
         made = self.maker(index_enable=False)
         made.recover(clean=True)
@@ -522,9 +478,7 @@ class RunTests(DispatchTestCase):
         made.truncate_to(self.log.starts[5])
 
     def test_bad_record(self) -> None:
-        """
-        What is no record below the confirmed end is told with its place, never skipped.
-        """
+        """What is no record below the confirmed end is told with its place, never skipped."""
         for near in (1 << 30, 0):
             log = self.log = MemoryLog()
             self.root = self.folder()
@@ -539,9 +493,7 @@ class RunTests(DispatchTestCase):
             self.assertEqual((made.position, made.dispatched), (log.starts[30], 30))
 
     def test_full_disk(self) -> None:
-        """
-        Dispatch goes on by itself when there is room again, and nothing is there twice.
-        """
+        """Dispatch goes on by itself when there is room again, and nothing is there twice."""
         fill(self.log, 2500, self.random)
         made = self.maker()
         made.recover(clean=True)
@@ -576,9 +528,7 @@ class RunTests(DispatchTestCase):
 
 
 class FaultTests(DispatchTestCase):
-    """
-    Derived files that are wrong are noticed and made right.
-    """
+    """Derived files that are wrong are noticed and made right."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -589,9 +539,7 @@ class FaultTests(DispatchTestCase):
         return self.root / "consumequeue" / topic / str(queue_id)
 
     def test_nothing_wrong(self) -> None:
-        """
-        With a mark, only what came after it is dispatched.
-        """
+        """With a mark, only what came after it is dispatched."""
         self.assertEqual(self.dispatched(mark=self.mark).dispatched, 0)
         fill(self.log, 3, self.random)
         made = self.dispatched(mark=self.mark)
@@ -599,41 +547,31 @@ class FaultTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_clean_stop_without_a_mark(self) -> None:
-        """
-        Queues of a store that stopped cleanly say how far dispatch came.
-        """
+        """Queues of a store that stopped cleanly say how far dispatch came."""
         made = self.dispatched()
         self.assertLess(made.dispatched, 10)
         self.assert_like_rebuild(self.log, self.root)
 
     def test_crash_without_a_mark(self) -> None:
-        """
-        After a crash everything is compared, and nothing is wrong.
-        """
+        """After a crash everything is compared, and nothing is wrong."""
         made = self.dispatched(clean=False)
         self.assertEqual((made.dispatched, made.fault_count), (400, 0))
         self.assert_like_rebuild(self.log, self.root)
 
     def test_a_mark_of_another_log(self) -> None:
-        """
-        A mark above the log's end means nothing.
-        """
+        """A mark above the log's end means nothing."""
         mark = DispatchMark(offset=self.log.end + 1)
         self.assertEqual(self.dispatched(clean=False, mark=mark).dispatched, 400)
 
     def test_missing_queue(self) -> None:
-        """
-        A queue whose folder is gone is made again.
-        """
+        """A queue whose folder is gone is made again."""
         shutil.rmtree(self.folder_of("TopicA", 1))
         made = self.dispatched(mark=self.mark)
         self.assertEqual(made.fault_count, 1)
         self.assert_like_rebuild(self.log, self.root)
 
     def test_missing_queue_without_a_mark(self) -> None:
-        """
-        Without a mark it is noticed when its next message comes.
-        """
+        """Without a mark it is noticed when its next message comes."""
         shutil.rmtree(self.folder_of("TopicA", 1))
         self.log.put("TopicA", 1)
         made = self.dispatched()
@@ -641,26 +579,20 @@ class FaultTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_everything_missing(self) -> None:
-        """
-        Without any derived file all is made anew.
-        """
+        """Without any derived file all is made anew."""
         shutil.rmtree(self.root / "consumequeue")
         shutil.rmtree(self.root / "index")
         self.dispatched(mark=self.mark)
         self.assert_like_rebuild(self.log, self.root)
 
     def test_index_missing(self) -> None:
-        """
-        Without the index alone, the index is made anew.
-        """
+        """Without the index alone, the index is made anew."""
         shutil.rmtree(self.root / "index")
         self.dispatched(mark=self.mark)
         self.assert_like_rebuild(self.log, self.root)
 
     def test_torn_queue(self) -> None:
-        """
-        A queue with its last units gone is filled up.
-        """
+        """A queue with its last units gone is filled up."""
         path = sorted(self.folder_of("TopicB", 0).iterdir())[-1]
         raw = bytearray(path.read_bytes())
         raw[110:] = bytes(len(raw) - 110)
@@ -669,9 +601,7 @@ class FaultTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_wrong_unit(self) -> None:
-        """
-        A unit that is not the log's is replaced as soon as dispatch meets it.
-        """
+        """A unit that is not the log's is replaced as soon as dispatch meets it."""
         path = sorted(self.folder_of("TopicB", 0).iterdir())[0]
         raw = bytearray(path.read_bytes())
         raw[47] ^= 1
@@ -682,9 +612,7 @@ class FaultTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_wrong_unit_met_in_the_middle(self) -> None:
-        """
-        Dispatch that goes on at a mark and meets another unit starts over, once.
-        """
+        """Dispatch that goes on at a mark and meets another unit starts over, once."""
         half = DispatchMark(offset=self.log.starts[200])
         queue = self.dispatched().queues.get("TopicB", 0)
         assert queue is not None
@@ -697,9 +625,7 @@ class FaultTests(DispatchTestCase):
         self.assert_like_rebuild(self.log, self.root)
 
     def test_hostile_queue_offsets(self) -> None:
-        """
-        A record with an impossible queue, topic or queue offset is left out and counted.
-        """
+        """A record with an impossible queue, topic or queue offset is left out and counted."""
         for offset in (-5, 1 << 40, (1 << 63) - 1):
             self.log.put("TopicA", 1, offset)
         self.log.put("TopicA", -1)
@@ -711,9 +637,7 @@ class FaultTests(DispatchTestCase):
         self.assertFalse((self.root / "x").exists())
 
     def test_late_start(self) -> None:
-        """
-        A log that begins in the middle gives queues that begin with blanks.
-        """
+        """A log that begins in the middle gives queues that begin with blanks."""
         self.log = MemoryLog(min_offset=1 << 16)
         self.log.next_offsets = {("TopicA", 0): 107, ("TopicA", 1): 704, ("TopicA", 2): 0}
         for number in range(30):
@@ -731,9 +655,7 @@ class FaultTests(DispatchTestCase):
         self.assertEqual(self.differences(self.log, self.root), [])
 
     def test_topic_made_again(self) -> None:
-        """
-        A topic that was deleted and made again has the queue of its new life.
-        """
+        """A topic that was deleted and made again has the queue of its new life."""
         self.log.next_offsets["TopicA", 1] = 0
         for _ in range(3):
             self.log.put("TopicA", 1)
@@ -745,9 +667,7 @@ class FaultTests(DispatchTestCase):
         self.assertEqual(self.differences(self.log, self.root), [])
 
     def test_log_files_deleted(self) -> None:
-        """
-        When the log lost its oldest files, so do the queues, and dispatch goes on.
-        """
+        """When the log lost its oldest files, so do the queues, and dispatch goes on."""
         fill(self.log, 2000, self.random)
         self.dispatched(mark=self.mark)
         start = next(start for start in self.log.starts if start >= 1 << 17)
@@ -766,8 +686,7 @@ class FaultTests(DispatchTestCase):
 
 class PowerCutTests(DispatchTestCase):
     def test_any_block_may_be_lost(self) -> None:
-        """
-        Whichever blocks written since the last flush the disk has lost: with the mark of
+        """Whichever blocks written since the last flush the disk has lost: with the mark of
         that flush, the files become those of a rebuild.
         """
         for _ in range(tries(25)):
@@ -785,9 +704,7 @@ class PowerCutTests(DispatchTestCase):
             self.assert_like_rebuild(self.log, self.root)
 
     def lose(self, path: Path, older: Path) -> None:
-        """
-        Put some blocks of a file back to what they were.
-        """
+        """Put some blocks of a file back to what they were."""
         now = bytearray(path.read_bytes())
         then = older.read_bytes() if older.exists() else bytes(len(now))
         for start in range(0, len(now), 512):
@@ -798,9 +715,7 @@ class PowerCutTests(DispatchTestCase):
 
 class TruncateTests(DispatchTestCase):
     def test_every_record(self) -> None:
-        """
-        Derived files cut at any record are those of the shorter log.
-        """
+        """Derived files cut at any record are those of the shorter log."""
         fill(self.log, 40, self.random)
         whole = bytes(self.log.data)
         for start in self.log.starts[::-1]:
@@ -827,18 +742,14 @@ class CompareTests(DispatchTestCase):
         self.live = self.dispatched()
 
     def test_more_than_the_log(self) -> None:
-        """
-        Units and entries of records the log does not have are found.
-        """
+        """Units and entries of records the log does not have are found."""
         self.log.cut(self.log.starts[350])
         found = self.differences(self.log, self.root)
         self.assertTrue(any("belong to no record" in fault for fault in found))
         self.assertTrue(any("entries behind the log's end" in fault for fault in found))
 
     def test_less_than_the_log(self) -> None:
-        """
-        Units and entries that are missing are found.
-        """
+        """Units and entries that are missing are found."""
         self.log.put("TopicA", 1, properties={"KEYS": "a b"})
         self.log.put("TopicNew", 1)
         found = self.differences(self.log, self.root)
@@ -846,9 +757,7 @@ class CompareTests(DispatchTestCase):
         self.assertTrue(any("2 keys of this record are not indexed" in fault for fault in found))
 
     def test_broken_chain(self) -> None:
-        """
-        A slot that leads elsewhere, and an entry nothing leads to, are found.
-        """
+        """A slot that leads elsewhere, and an entry nothing leads to, are found."""
         path = min((self.root / "index").iterdir())
         raw = bytearray(path.read_bytes())
         raw[40:44] = b"\0\0\0\0" if any(raw[40:44]) else b"\0\0\0\1"
@@ -858,9 +767,7 @@ class CompareTests(DispatchTestCase):
         self.assertIn("1 slots point to wrong entries", found[0])
 
     def test_entry_of_another_key(self) -> None:
-        """
-        A wrong hash is found twice: as a key that is missing and as one too many.
-        """
+        """A wrong hash is found twice: as a key that is missing and as one too many."""
         path = min((self.root / "index").iterdir())
         raw = bytearray(path.read_bytes())
         raw[40 + 4 * 200 + 20 * 7] ^= 1
@@ -872,18 +779,14 @@ class CompareTests(DispatchTestCase):
 
 class RebuildTests(DispatchTestCase):
     def test_refuses_a_full_folder(self) -> None:
-        """
-        Nothing is rebuilt over files that are there.
-        """
+        """Nothing is rebuilt over files that are there."""
         fill(self.log, 3, self.random)
         root = self.rebuilt(self.log)
         error = self.assertRaises(Refused, rebuild, self.log, root, settings(root))
         self.assertIn("is not empty", str(error))
 
     def test_progress_and_result(self) -> None:
-        """
-        The way is told in bytes, and the result in numbers.
-        """
+        """The way is told in bytes, and the result in numbers."""
         fill(self.log, 9000, self.random, largest=1000)
         root = self.folder()
         told: list[tuple[int, int]] = []

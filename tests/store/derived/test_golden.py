@@ -1,6 +1,4 @@
-"""
-Derived files of the golden stores: ours from the log alone, and a stock broker's own.
-"""
+"""Derived files of the golden stores: ours from the log alone, and a stock broker's own."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ CLEAN = ("store", "ipv6")
 
 class GoldenTestCase(DerivedTestCase):
     def log_of(self, version: str, name: str, store: Path) -> MemoryLog:
-        """
-        The store's log up to the end a stock broker recovers to.
-        """
+        """The store's log up to the end a stock broker recovers to."""
         lines = golden.jsonl(version, golden.truth(name, "expected.jsonl"))
         end = max(line["physicalOffset"] + line["size"] for line in lines if "torn" not in line)
         return MemoryLog.of_store(store, end, golden.LOG_FILE_SIZE)
@@ -64,9 +60,7 @@ class GoldenTestCase(DerivedTestCase):
         self.assertEqual(seen, len(queues))
 
     def wrong_lookups(self, version: str, name: str, index: Index) -> list[Any]:
-        """
-        The keys for which a query gives something else than the stock broker's.
-        """
+        """The keys for which a query gives something else than the stock broker's."""
         truth = golden.document(version, golden.truth(name, "expected-index.json"))
         return [
             look
@@ -80,9 +74,7 @@ class GoldenTestCase(DerivedTestCase):
 
 class FromTheLogTests(GoldenTestCase):
     def test_rebuilt(self) -> None:
-        """
-        From the log alone come the units and the lookups of the stock broker.
-        """
+        """From the log alone come the units and the lookups of the stock broker."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             log = self.log_of(version, name, store)
@@ -93,9 +85,7 @@ class FromTheLogTests(GoldenTestCase):
             self.assertEqual(self.differences(log, root), [])
 
     def test_queue_files_are_the_brokers(self) -> None:
-        """
-        After a clean stop the broker's queue files equal ours byte for byte.
-        """
+        """After a clean stop the broker's queue files equal ours byte for byte."""
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             root = self.rebuilt(self.log_of(version, name, store))
@@ -108,9 +98,7 @@ class FromTheLogTests(GoldenTestCase):
                 self.assertEqual(ours[path][: len(filled)] == filled, True, path)
 
     def test_index_entries_are_the_brokers(self) -> None:
-        """
-        After a clean stop the broker's index files equal ours but for their names.
-        """
+        """After a clean stop the broker's index files equal ours but for their names."""
         for version, name in golden.ARCHIVES:
             if name in CLEAN:
                 store = golden.store(version, name)
@@ -121,8 +109,7 @@ class FromTheLogTests(GoldenTestCase):
 class BrokersOwnFilesTests(GoldenTestCase):
     @slow
     def test_go_on_with_them(self) -> None:
-        """
-        A store of a stock broker opens as it is: what the broker had not dispatched is
+        """A store of a stock broker opens as it is: what the broker had not dispatched is
         added, and then everything is as from the log alone.
         """
         for version, name in golden.ARCHIVES:
@@ -143,9 +130,7 @@ class BrokersOwnFilesTests(GoldenTestCase):
                 self.assert_like_rebuild(log, store)
 
     def test_read_as_they_are(self) -> None:
-        """
-        Java's own index files answer as Java does, where the broker was stopped cleanly.
-        """
+        """Java's own index files answer as Java does, where the broker was stopped cleanly."""
         for version, name in golden.ARCHIVES:
             if name in CLEAN:
                 store = golden.store(version, name)

@@ -1,6 +1,4 @@
-"""
-Queues of which the log has no message left: they go on where they were.
-"""
+"""Queues of which the log has no message left: they go on where they were."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ IDLE = ("Idle", 0)
 
 
 class IdleTests(LogTestCase):
-    """
-    A topic had three messages, all of which went with the log's first files.
-    """
+    """A topic had three messages, all of which went with the log's first files."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -35,14 +31,11 @@ class IdleTests(LogTestCase):
             path.unlink()
 
     def open(self) -> Store:
-        """
-        The store, opened.
-        """
+        """The store, opened."""
         return self.opened(self.root, clock=self.clock, settings={"file_size": FILE_SIZE})
 
     def again(self, *, marked: bool = True) -> Store:
-        """
-        Open it after a kill.
+        """Open it after a kill.
 
         @param marked: Whether what was noted of queues is there still.
         """
@@ -54,22 +47,16 @@ class IdleTests(LogTestCase):
         return self.here
 
     def lose(self, name: str = "consumequeue") -> None:
-        """
-        A folder of queues is gone.
-        """
+        """A folder of queues is gone."""
         shutil.rmtree(self.root / name)
 
     def rebuild(self) -> None:
-        """
-        C{rmqha rebuild}.
-        """
+        """C{rmqha rebuild}."""
         with exclusively(self.root, self.root / "commitlog"):
             remake(OfflineLog.of(RawLog.open(self.root)), self.here.settings)
 
     def assert_goes_on(self) -> None:
-        """
-        The next message is behind those that are gone, now and after two starts.
-        """
+        """The next message is behind those that are gone, now and after two starts."""
         for _ in range(2):
             self.assertEqual(self.again().next_offset(*IDLE), 3)
             queue = self.here.queues.get(*IDLE)
@@ -84,46 +71,35 @@ class IdleTests(LogTestCase):
         self.assertEqual((queue.min_offset, queue.max_offset), (3, 4))
 
     def test_restart(self) -> None:
-        """
-        A start finds that in the queue's file, with what was noted of queues and without.
-        """
+        """A start finds that in the queue's file, with what was noted of queues and without."""
         self.again(marked=False)
         self.close_store(self.here)
         self.assert_goes_on()
 
     def test_queue_lost(self) -> None:
-        """
-        Where the queue's folder is lost it is known from what was noted of it.
-        """
+        """Where the queue's folder is lost it is known from what was noted of it."""
         self.lose("consumequeue/Idle")
         self.assert_goes_on()
 
     def test_all_lost(self) -> None:
-        """
-        The same where all queues are lost; those that have messages are made from them.
-        """
+        """The same where all queues are lost; those that have messages are made from them."""
         self.lose()
         self.assert_goes_on()
         self.assertEqual(self.here.queues.end("Busy", 0), 8)
 
     def test_rebuilt(self) -> None:
-        """
-        A rebuild keeps it, by the old files or by what was noted.
-        """
+        """A rebuild keeps it, by the old files or by what was noted."""
         self.rebuild()
         self.assert_goes_on()
 
     def test_lost_and_rebuilt(self) -> None:
-        """
-        Also where the old files are lost.
-        """
+        """Also where the old files are lost."""
         self.lose()
         self.rebuild()
         self.assert_goes_on()
 
     def test_elsewhere(self) -> None:
-        """
-        A message that comes with another queue offset, from a master that had begun the queue
+        """A message that comes with another queue offset, from a master that had begun the queue
         elsewhere, costs no pass over the log.
         """
         for first in (0, 2, 9):

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.index} and L{rmqha.store.derived.index_file}.
-"""
+"""Tests for L{rmqha.store.derived.index} and L{rmqha.store.derived.index_file}."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ ROWS = st.lists(
 
 
 def rows_of(draws: list[tuple[int, int, int]]) -> list[Row]:
-    """
-    Key hash, offset and time of each entry: offsets rise, times mostly.
-    """
+    """Key hash, offset and time of each entry: offsets rise, times mostly."""
     rows, offset, time = [], 100, TIME
     for value, step, later in draws:
         offset, time = offset + 50 * step, time + later * (step > 0)
@@ -70,9 +66,7 @@ def rows_of(draws: list[tuple[int, int, int]]) -> list[Row]:
 
 
 def put(index: Index, hashes: list[int], offset: int, time: int) -> int:
-    """
-    Add the keys of one message.
-    """
+    """Add the keys of one message."""
     return index.put(hashes, [offset] * len(hashes), [time] * len(hashes))
 
 
@@ -105,17 +99,13 @@ class IndexTestCase(DerivedTestCase):
 
 class PutTests(IndexTestCase):
     def test_upstream_bytes(self) -> None:
-        """
-        The file is RocketMQ's, byte for byte.
-        """
+        """The file is RocketMQ's, byte for byte."""
         index = self.index()
         put(index, [key_hash("TopicA", key) for key in UPSTREAM_KEYS], 0, UPSTREAM_TIME)
         self.assertEqual(index_files(self.root), [UPSTREAM])
 
     def test_upstream_bytes_in_a_block(self) -> None:
-        """
-        A block writes the same file.
-        """
+        """A block writes the same file."""
         index = self.index()
         hashes = np.array([key_hash("TopicA", key) for key in UPSTREAM_KEYS])
         self.patch(index_module, "FEW", 0)
@@ -128,9 +118,7 @@ class PutTests(IndexTestCase):
     def test_blocks_equal_single_puts(
         self, draws: list[tuple[int, int, int]], cuts: list[int]
     ) -> None:
-        """
-        However entries are cut into blocks, the files and their names are the same.
-        """
+        """However entries are cut into blocks, the files and their names are the same."""
         rows = rows_of(draws)
         roots = one, few, many = self.folder(), self.folder(), self.folder()
         self.put_all(self.index(one), rows)
@@ -146,9 +134,7 @@ class PutTests(IndexTestCase):
         self.assertEqual(names, names[:1] * len(roots))
 
     def test_messages_offered_again(self) -> None:
-        """
-        A message that is indexed already, wholly or in part, gets no entry twice.
-        """
+        """A message that is indexed already, wholly or in part, gets no entry twice."""
         index = self.index()
         put(index, [1, 2], 100, TIME)
         put(index, [3, 4], 200, TIME)
@@ -163,9 +149,7 @@ class PutTests(IndexTestCase):
         self.assertEqual(put(index, [3, 4, 5], 200, TIME), 1)
 
     def test_full_disk_in_a_block(self) -> None:
-        """
-        When the next file has no room, offering the block again goes on in it.
-        """
+        """When the next file has no room, offering the block again goes on in it."""
         rows = [(value, 100 * (value // 3), TIME + value) for value in range(30)]
         whole = self.folder()
         self.put_all(self.index(whole), rows)
@@ -187,8 +171,7 @@ class PutTests(IndexTestCase):
         self.assert_same_files(self.root, whole)
 
     def test_blocks_before_entries(self) -> None:
-        """
-        An entry is only stored where the disk has given blocks; without them none is, and
+        """An entry is only stored where the disk has given blocks; without them none is, and
         putting it again goes on.
         """
         disk = Disk().install(self)
@@ -209,9 +192,7 @@ class PutTests(IndexTestCase):
             self.assert_same_files(index.root, whole.root)
 
     def test_whole_pages(self) -> None:
-        """
-        Slots and entries get blocks for whole pages, as what is stored through the map needs.
-        """
+        """Slots and entries get blocks for whole pages, as what is stored through the map needs."""
         asked: list[int] = []
         real = os.posix_fallocate
 
@@ -225,9 +206,7 @@ class PutTests(IndexTestCase):
         self.assertEqual(asked, [8192, 12288])
 
     def test_less_room(self) -> None:
-        """
-        Where there is no room for many entries there may be for the next one.
-        """
+        """Where there is no room for many entries there may be for the next one."""
         real = os.posix_fallocate
         asked: list[int] = []
 
@@ -243,9 +222,7 @@ class PutTests(IndexTestCase):
         self.assertEqual((index.total, len(asked)), (1, 3))
 
     def test_names(self) -> None:
-        """
-        A file is named after its first message's store time in UTC, later than the last.
-        """
+        """A file is named after its first message's store time in UTC, later than the last."""
         index = self.index()
         for number in range(41):
             put(index, [1], number, TIME)
@@ -255,9 +232,7 @@ class PutTests(IndexTestCase):
         self.assertEqual(file_name(-5), "19700101000000000")
 
     def test_names_never_sort_before_the_last(self) -> None:
-        """
-        After a step back of the clock, or a broker in another time zone, order is kept.
-        """
+        """After a step back of the clock, or a broker in another time zone, order is kept."""
         (self.root / "index").mkdir()
         for last in ("20991231235959999", "99991231235959999", "20239999999999999"):
             index = self.index()
@@ -275,9 +250,7 @@ class QueryTests(IndexTestCase):
             put(self.live, keys, 100 * number, TIME + 1000 * number)
 
     def test_newest_first(self) -> None:
-        """
-        Offsets come newest first, over all files, up to the limit.
-        """
+        """Offsets come newest first, over all files, up to the limit."""
         found = self.live.query("T", "k", 64, 0, FOREVER)
         self.assertEqual(found, list(range(4900, 0, -200)))
         self.assertEqual(self.live.query("T", "k", 3, 0, FOREVER), [4900, 4700, 4500])
@@ -286,16 +259,12 @@ class QueryTests(IndexTestCase):
         self.assertEqual(self.live.query("T", "other", 64, 0, FOREVER), [])
 
     def test_time_range(self) -> None:
-        """
-        Only messages stored in the range are found, to the second.
-        """
+        """Only messages stored in the range are found, to the second."""
         found = self.live.query("T", "k", 64, TIME + 5000, TIME + 11500)
         self.assertEqual(found, [1100, 900, 700, 500])
 
     def test_chain_that_runs_in_a_circle(self) -> None:
-        """
-        A damaged chain ends the search; it never goes on for ever.
-        """
+        """A damaged chain ends the search; it never goes on for ever."""
         file = self.live.files[-1]
         last = file.count - 1
         raw = ENTRY.pack(self.value, 1, 0, last)
@@ -304,9 +273,7 @@ class QueryTests(IndexTestCase):
 
 
 class StoreTestCase(IndexTestCase):
-    """
-    An index over a log, with three files and one that is not full.
-    """
+    """An index over a log, with three files and one that is not full."""
 
     shape = SHAPE
 
@@ -333,9 +300,7 @@ class StoreTestCase(IndexTestCase):
         return index
 
     def finish(self, index: Index) -> None:
-        """
-        Offer every message from the recovered position on.
-        """
+        """Offer every message from the recovered position on."""
         for start in self.log.starts:
             mine = [row for row in self.rows if row[1] == start]
             if start >= index.position and mine:
@@ -349,9 +314,7 @@ class StoreTestCase(IndexTestCase):
 
 class CutTests(StoreTestCase):
     def test_truncate_to_every_record(self) -> None:
-        """
-        An index cut at any record has the bytes of one that never had more.
-        """
+        """An index cut at any record has the bytes of one that never had more."""
         for start in [*self.log.starts, self.log.end]:
             root, fresh = self.folder(), self.folder()
             index = self.filled(root, self.rows)
@@ -364,9 +327,7 @@ class CutTests(StoreTestCase):
             self.assert_rebuilt(root)
 
     def test_delete_before(self) -> None:
-        """
-        Files of deleted messages go, the newest stays.
-        """
+        """Files of deleted messages go, the newest stays."""
         index = self.filled(self.root, self.rows)
         self.assertEqual(len(index.files), 3)
         self.assertEqual(index.delete_before(index.files[0].end_offset), 0)
@@ -379,9 +340,7 @@ class CutTests(StoreTestCase):
 
 class RecoverTests(StoreTestCase):
     def test_clean(self) -> None:
-        """
-        After a clean stop nothing is changed, and only the last message is offered again.
-        """
+        """After a clean stop nothing is changed, and only the last message is offered again."""
         self.filled(self.root, self.rows)
         before = index_files(self.root)
         index = self.again(self.root, clean=True)
@@ -391,9 +350,7 @@ class RecoverTests(StoreTestCase):
         self.assertEqual(index_files(self.root), before)
 
     def test_after_a_crash(self) -> None:
-        """
-        After a crash the last message is taken out and indexed again, no key is lost.
-        """
+        """After a crash the last message is taken out and indexed again, no key is lost."""
         self.filled(self.root, self.rows)
         index = self.again(self.root, clean=False)
         before = [offset for _, offset, _ in self.rows if offset < self.rows[-1][1]]
@@ -402,9 +359,7 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_any_damage_to_the_tail(self) -> None:
-        """
-        Slots of an older time, torn entries and a header behind: the result is a rebuild's.
-        """
+        """Slots of an older time, torn entries and a header behind: the result is a rebuild's."""
         random = Random(self.id())
         for _ in range(60):
             root, older = self.folder(), self.folder()
@@ -429,9 +384,7 @@ class RecoverTests(StoreTestCase):
             self.assert_rebuilt(root)
 
     def test_header_says_more_than_there_is(self) -> None:
-        """
-        Entries count, not the header's word for them.
-        """
+        """Entries count, not the header's word for them."""
         index = self.filled(self.root, self.rows)
         path = Path(index.files[-1].path)
         raw = bytearray(path.read_bytes())
@@ -444,9 +397,7 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_a_file_in_the_middle_is_torn(self) -> None:
-        """
-        What follows a cut file is dropped and indexed again.
-        """
+        """What follows a cut file is dropped and indexed again."""
         index = self.filled(self.root, self.rows)
         path = Path(index.files[1].path)
         raw = bytearray(path.read_bytes())
@@ -458,9 +409,7 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_trusted_files_are_not_read(self) -> None:
-        """
-        Files below the trusted offset are taken as they are, whatever is in them.
-        """
+        """Files below the trusted offset are taken as they are, whatever is in them."""
         index = self.filled(self.root, self.rows)
         path = Path(index.files[0].path)
         raw = bytearray(path.read_bytes())
@@ -470,9 +419,7 @@ class RecoverTests(StoreTestCase):
         self.assertEqual(len(self.again(self.root, clean=False, trusted=trusted).files), 3)
 
     def test_entries_above_the_log(self) -> None:
-        """
-        Entries of records the log has lost go.
-        """
+        """Entries of records the log has lost go."""
         for clean in (True, False):
             root = self.folder()
             self.filled(root, self.rows)
@@ -486,17 +433,13 @@ class RecoverTests(StoreTestCase):
             self.log, self.rows = log, rows
 
     def test_of_another_log(self) -> None:
-        """
-        An index that points nowhere in this log is dropped.
-        """
+        """An index that points nowhere in this log is dropped."""
         self.filled(self.root, [(value, offset + 7, time) for value, offset, time in self.rows])
         self.finish(self.again(self.root, clean=False))
         self.assert_rebuilt(self.root)
 
     def test_files_nobody_can_read(self) -> None:
-        """
-        A file of a wrong size is set aside with all later ones; other names are left alone.
-        """
+        """A file of a wrong size is set aside with all later ones; other names are left alone."""
         index = self.filled(self.root, self.rows)
         path = Path(index.files[1].path)
         path.write_bytes(b"short")
@@ -510,9 +453,7 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_crash_before_the_first_entry(self) -> None:
-        """
-        A file without entries is deleted.
-        """
+        """A file without entries is deleted."""
         index = self.filled(self.root, self.rows)
         IndexFile.create(
             str(self.root / "index" / "29991231000000000"),
@@ -525,9 +466,7 @@ class RecoverTests(StoreTestCase):
             self.assert_rebuilt(self.root)
 
     def test_header_of_nonsense(self) -> None:
-        """
-        A header with impossible numbers is put right from the entries.
-        """
+        """A header with impossible numbers is put right from the entries."""
         index = self.filled(self.root, self.rows)
         index.files[-1].descriptors.write(
             index.files[-1].path, HEADER.pack(-1, -1, -1, -1, -1, 0x7FFFFFFF), 0
@@ -536,9 +475,8 @@ class RecoverTests(StoreTestCase):
         self.assert_rebuilt(self.root)
 
     def test_more_slots_than_there_are(self) -> None:
-        """
-        After a clean stop a header is believed, but not what cannot be: entries are added all the
-        same.
+        """After a clean stop a header is believed, but not what cannot be: entries are added all
+        the same.
         """
         half = len(self.rows) // 2
         file = self.filled(self.root, self.rows[:half]).files[-1]
@@ -550,8 +488,6 @@ class RecoverTests(StoreTestCase):
 
 
 class FewSlotsTests(RecoverTests):
-    """
-    The same where every key shares its slot with others.
-    """
+    """The same where every key shares its slot with others."""
 
     shape = IndexShape(2, 17)

@@ -1,6 +1,4 @@
-"""
-Messages found by queue offset, time and key in the stores of stock brokers.
-"""
+"""Messages found by queue offset, time and key in the stores of stock brokers."""
 
 from __future__ import annotations
 
@@ -24,17 +22,13 @@ VERSION = golden.VERSIONS[0]
 
 
 def units(version: str, name: str = "store") -> list[dict[str, Any]]:
-    """
-    The queues of a store as RocketMQ reads them.
-    """
+    """The queues of a store as RocketMQ reads them."""
     return list(golden.jsonl(version, golden.truth(name, "expected-cq.jsonl")))
 
 
 class LookupTests(SynchronousTestCase):
     def lookup(self, store: Path) -> Lookup:
-        """
-        A way to look things up in a store on disk.
-        """
+        """A way to look things up in a store on disk."""
         log, given = OfflineLog(store), settings(store)
         queues, index = open_derived(store, given, read_only=True)
         assert index is not None
@@ -46,9 +40,7 @@ class LookupTests(SynchronousTestCase):
         return Lookup(log, queues, index, DelayLevels.parse(given.delay_levels))
 
     def test_by_queue_offset(self) -> None:
-        """
-        Every unit of every queue leads to its own record, and nothing else does.
-        """
+        """Every unit of every queue leads to its own record, and nothing else does."""
         for version in golden.VERSIONS:
             look = self.lookup(golden.store(version))
             for queue in units(version):
@@ -63,9 +55,7 @@ class LookupTests(SynchronousTestCase):
                     self.assertIsNone(look.by_queue_offset(topic, number, outside))
 
     def test_late_queue(self) -> None:
-        """
-        A queue that does not begin at 0 has a smallest offset, and nothing below it.
-        """
+        """A queue that does not begin at 0 has a smallest offset, and nothing below it."""
         look = self.lookup(golden.store("5.3.3", "slave-late"))
         low, _ = look.bounds("FloodA", 0) or (0, 0)
         self.assertEqual(low, 107)
@@ -75,18 +65,14 @@ class LookupTests(SynchronousTestCase):
         self.assertEqual(found.queue_offset, 107)
 
     def test_no_queue(self) -> None:
-        """
-        A queue that does not exist has nothing.
-        """
+        """A queue that does not exist has nothing."""
         look = self.lookup(golden.store(VERSION, "ipv6"))
         self.assertIsNone(look.bounds("nobody", 0))
         self.assertIsNone(look.by_queue_offset("nobody", 0, 0))
         self.assertEqual(look.by_time("nobody", 0, 0), 0)
 
     def test_wrong_unit(self) -> None:
-        """
-        A unit that points to another record gives nothing.
-        """
+        """A unit that points to another record gives nothing."""
         store = golden.store(VERSION)
         path = sorted((store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
         data = path.read_bytes()
@@ -96,9 +82,7 @@ class LookupTests(SynchronousTestCase):
         self.assertIsNone(self.lookup(store).by_queue_offset("GoldenBulk", 0, 2))
 
     def test_by_time(self) -> None:
-        """
-        The first message of a time, the nearest one otherwise.
-        """
+        """The first message of a time, the nearest one otherwise."""
         look = self.lookup(golden.store(VERSION))
         times = []
         low, high = look.bounds("GoldenBulk", 0) or (0, 0)
@@ -113,9 +97,7 @@ class LookupTests(SynchronousTestCase):
         self.assertEqual(look.by_time("GoldenBulk", 0, times[-1] + 10_000), high)
 
     def test_by_key(self) -> None:
-        """
-        A key gives exactly the records that have it, where RocketMQ compares hashes only.
-        """
+        """A key gives exactly the records that have it, where RocketMQ compares hashes only."""
         store = golden.store(VERSION)
         look = self.lookup(store)
         having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
@@ -133,9 +115,7 @@ class LookupTests(SynchronousTestCase):
         self.assertEqual(look.by_key("GoldenA", "k1", max_num=0).records, ())
 
     def test_by_key_and_time(self) -> None:
-        """
-        Times bound what is found, to the millisecond.
-        """
+        """Times bound what is found, to the millisecond."""
         look = self.lookup(golden.store(VERSION))
         (record,) = look.by_key("GoldenA", "k1").records
         time = record.store_timestamp
@@ -144,9 +124,7 @@ class LookupTests(SynchronousTestCase):
         self.assertEqual(look.by_key("GoldenA", "k1", end=time - 1).records, ())
 
     def test_hash_collision(self) -> None:
-        """
-        Another key of the same hash does not find the record.
-        """
+        """Another key of the same hash does not find the record."""
         look = self.lookup(golden.store(VERSION))
         # Java: "Aa" and "BB" hash alike, so do keys that differ in just that.
         self.assertEqual(key_hash("t", "xAa"), key_hash("t", "xBB"))
@@ -161,17 +139,13 @@ class LookupTests(SynchronousTestCase):
         self.assertEqual(look.by_key("GoldenA", "other", max_num=1).records, ())
 
     def test_without_index(self) -> None:
-        """
-        Without an index no key is found.
-        """
+        """Without an index no key is found."""
         look = self.lookup(golden.store(VERSION, "ipv6"))
         look.index = None
         self.assertEqual(look.by_key("GoldenA", "k1").records, ())
 
     def test_record(self) -> None:
-        """
-        A physical offset gives its record, a place inside one nothing.
-        """
+        """A physical offset gives its record, a place inside one nothing."""
         look = self.lookup(golden.store(VERSION))
         found = look.record(208)
         assert found is not None

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.outcomes}.
-"""
+"""Tests for L{rmqha.store.derived.outcomes}."""
 
 from __future__ import annotations
 
@@ -28,39 +26,30 @@ SIZES = {
 
 
 def opened_lookup(store: Store) -> Lookup:
-    """
-    What finds the records of a store.
-    """
+    """What finds the records of a store."""
     store.dispatcher.run(10.0)
     levels = DelayLevels.parse(store.settings.delay_levels)
     return Lookup(store.log, store.queues, None, levels)
 
 
 class OutcomesTestCase(LogTestCase):
-    """
-    Tests with a store whose clock is the test's.
-    """
+    """Tests with a store whose clock is the test's."""
 
     def setUp(self) -> None:
-        """
-        An empty store.
-        """
+        """An empty store."""
         self.store = self.opened(self.folder() / "store", settings=SIZES)
         self.time = STORED
         self.store.now_ms = lambda: self.time
 
     @property
     def lookup(self) -> Lookup:
-        """
-        Of the store as it is now.
-        """
+        """Of the store as it is now."""
         return opened_lookup(self.store)
 
 
 class DelayTests(OutcomesTestCase):
     def delayed(self, body: bytes, level: int = 1, **more: Any) -> Message:
-        """
-        Store one that waits.
+        """Store one that waits.
 
         @return: Its copy, to be stored when it is due.
         """
@@ -78,18 +67,14 @@ class DelayTests(OutcomesTestCase):
         return evolve(message, topic="T", queue_id=0)
 
     def first(self, level: int = 1) -> int:
-        """
-        The first that waits, of all there are.
-        """
+        """The first that waits, of all there are."""
         lookup = self.lookup
         return DelayedCopies(lookup).first_waiting(
             level, lookup.queues.end(SCHEDULE_TOPIC, level - 1)
         )
 
     def test_delivered(self) -> None:
-        """
-        What has its copy is delivered, what has none waits, and each level is by itself.
-        """
+        """What has its copy is delivered, what has none waits, and each level is by itself."""
         copies = [self.delayed(b"%d" % n) for n in range(5)]
         other = self.delayed(b"other", level=2)
         self.assertEqual((self.first(), self.first(2)), (0, 0))
@@ -102,8 +87,8 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual((self.first(), self.first(2)), (3, 1))
 
     def test_long_due(self) -> None:
-        """
-        What was due long ago waits all the same, if its master was down and had no time for it.
+        """What was due long ago waits all the same, if its master was down and had no time for
+        it.
         """
         for n in range(WINDOW + 5):
             self.delayed(b"%d" % n)
@@ -122,9 +107,7 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 0)
 
     def test_many(self) -> None:
-        """
-        However many wait, it is found how many do not.
-        """
+        """However many wait, it is found how many do not."""
         copies = [self.delayed(b"%d" % n) for n in range(4 * WINDOW)]
         self.time += 1000
         for copy in copies[:7]:
@@ -132,9 +115,7 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 7)
 
     def test_alike(self) -> None:
-        """
-        Of messages that nobody can tell apart as many count as delivered as there are copies.
-        """
+        """Of messages that nobody can tell apart as many count as delivered as there are copies."""
         copies = [self.delayed(b"same") for _ in range(5)]
         self.time += 1000
         for copy in copies[:2]:
@@ -142,9 +123,7 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 2)
 
     def test_retries(self) -> None:
-        """
-        The copy of a message's first retry is not that of its second.
-        """
+        """The copy of a message's first retry is not that of its second."""
         first = self.delayed(b"x", reconsume_times=1)
         self.delayed(b"x", reconsume_times=2)
         self.time += 1000
@@ -152,17 +131,15 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 1)
 
     def test_not_a_copy(self) -> None:
-        """
-        The same message, sent without a delay, is no copy of it.
-        """
+        """The same message, sent without a delay, is no copy of it."""
         copy = self.delayed(b"x")
         self.time += 1000
         self.store.put(evolve(copy, properties=b""))
         self.assertEqual(self.first(), 0)
 
     def test_skipped(self) -> None:
-        """
-        One that could not be delivered does not make those wait that were delivered behind it.
+        """One that could not be delivered does not make those wait that were delivered behind
+        it.
         """
         copy = self.delayed(b"1")
         self.delayed(b"2", properties=encode({"DELAY": "1"}))
@@ -173,15 +150,11 @@ class DelayTests(OutcomesTestCase):
         self.assertEqual(self.first(), 3)
 
     def test_nothing(self) -> None:
-        """
-        A level without messages has none that waits.
-        """
+        """A level without messages has none that waits."""
         self.assertEqual(DelayedCopies(self.lookup).first_waiting(1, 0), 0)
 
     def test_stock(self) -> None:
-        """
-        The copies that stock brokers stored are found.
-        """
+        """The copies that stock brokers stored are found."""
         for version in golden.VERSIONS:
             store = self.opened(
                 golden.store(version),
@@ -199,9 +172,7 @@ class DelayTests(OutcomesTestCase):
 
 class HalfTests(OutcomesTestCase):
     def put(self, topic: str, body: bytes, *, told: int = 0, key: str = "") -> None:
-        """
-        Store a half message or an op.
-        """
+        """Store a half message or an op."""
         self.store.put(
             Message(
                 topic=topic,
@@ -216,17 +187,13 @@ class HalfTests(OutcomesTestCase):
         )
 
     def found(self, end: int = 100) -> tuple[int, int, int]:
-        """
-        The first open one, the first op behind it, and how many are open.
-        """
+        """The first open one, the first op behind it, and how many are open."""
         lookup = self.lookup
         found = open_halves(lookup, min(end, lookup.queues.end(HALF_TOPIC, 0)))
         return found.first, found.op, found.count
 
     def test_named(self) -> None:
-        """
-        What an op names is ended, also where one names several; what none names is open.
-        """
+        """What an op names is ended, also where one names several; what none names is open."""
         self.assertEqual(self.found(), (0, 0, 0))
         for n in range(6):
             self.put(HALF_TOPIC, b"%d" % n)
@@ -241,9 +208,7 @@ class HalfTests(OutcomesTestCase):
         self.assertEqual(self.found(), (6, 5, 0))
 
     def test_first_op(self) -> None:
-        """
-        Ops that were stored before the first open one need not be read again.
-        """
+        """Ops that were stored before the first open one need not be read again."""
         for n in range(3):
             self.put(HALF_TOPIC, b"%d" % n)
             self.put(HALF_DONE_TOPIC, b"%d" % n)
@@ -251,9 +216,7 @@ class HalfTests(OutcomesTestCase):
         self.assertEqual(self.found(), (3, 3, 1))
 
     def test_told(self) -> None:
-        """
-        An op of ours says before which one all are ended: no older op is looked for.
-        """
+        """An op of ours says before which one all are ended: no older op is looked for."""
         for n in range(4):
             self.put(HALF_TOPIC, b"%d" % n)
         self.put(HALF_DONE_TOPIC, b"3", told=3)
@@ -261,9 +224,7 @@ class HalfTests(OutcomesTestCase):
         self.assertEqual(self.found(), (2, 0, 1))
 
     def test_stored_anew(self) -> None:
-        """
-        A half message that a stock broker stored anew to ask about it is the later one.
-        """
+        """A half message that a stock broker stored anew to ask about it is the later one."""
         for key in ("a", "b", "a", "b"):
             self.put(HALF_TOPIC, key.encode(), key=key)
         self.put(HALF_DONE_TOPIC, b"2")

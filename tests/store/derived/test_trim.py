@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.trim}: deleting a log file with many queues.
-"""
+"""Tests for L{rmqha.store.derived.trim}: deleting a log file with many queues."""
 
 from __future__ import annotations
 
@@ -19,21 +17,15 @@ COUNT = 3 * BATCH + 7
 
 
 def units(first: int, count: int) -> bytes:
-    """
-    Units of records of 100 bytes, one behind the other.
-    """
+    """Units of records of 100 bytes, one behind the other."""
     return b"".join(UNIT.pack((first + i) * 100, 100, 0) for i in range(count))
 
 
 class TrimTests(DerivedTestCase):
-    """
-    Many queues of one unit, and some of three files.
-    """
+    """Many queues of one unit, and some of three files."""
 
     def setUp(self) -> None:
-        """
-        Make them, without files where none is wanted.
-        """
+        """Make them, without files where none is wanted."""
         self.root = self.folder()
         self.queues = ConsumeQueues(self.root, 200)
         self.addCleanup(self.queues.close)
@@ -48,20 +40,15 @@ class TrimTests(DerivedTestCase):
                 queue.max_offset, queue._min_physical, queue.end_physical = 1, 5000, 5100
 
     def trimmer(self, in_thread: Callable[..., Any]) -> Trimmer:
-        """
-        What is tested.
-        """
+        """What is tested."""
         return Trimmer(self.queues, None, in_thread)
 
     def files(self) -> list[int]:
-        """
-        How many files the long queues have.
-        """
+        """How many files the long queues have."""
         return [len(os.listdir(self.root / "consumequeue/Topic" / str(n))) for n in self.long]
 
     def test_not_in_one_turn(self) -> None:
-        """
-        The turn that deletes a log file looks at no queue.  A thread looks at some hundred at a
+        """The turn that deletes a log file looks at no queue.  A thread looks at some hundred at a
         time, and the reactor has a turn after each; only it reads and deletes.
         """
         thread = Held()
@@ -91,9 +78,7 @@ class TrimTests(DerivedTestCase):
         self.assertEqual(self.files(), [2, 2, 2])
 
     def test_goes_on(self) -> None:
-        """
-        A file that is deleted meanwhile makes for one more walk, however many there were.
-        """
+        """A file that is deleted meanwhile makes for one more walk, however many there were."""
         thread = Held()
         trimmer = self.trimmer(thread)
         for log_min in (100, 200, 1250, 99999):
@@ -104,9 +89,7 @@ class TrimTests(DerivedTestCase):
         self.assertEqual(self.files(), [1, 1, 1])
 
     def test_stop(self) -> None:
-        """
-        A stop waits for the thread, and looks at no further queue.
-        """
+        """A stop waits for the thread, and looks at no further queue."""
         thread = Held()
         trimmer = self.trimmer(thread)
         self.successResultOf(trimmer.stop())
@@ -123,9 +106,7 @@ class TrimTests(DerivedTestCase):
         self.assertEqual(thread.calls, [])
 
     def test_an_error(self) -> None:
-        """
-        What cannot be deleted is in the log, and the next walk goes on.
-        """
+        """What cannot be deleted is in the log, and the next walk goes on."""
         trimmer = self.trimmer(now)
         with patch("pathlib.Path.unlink", side_effect=PermissionError("no")):
             trimmer.follow(1250)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.derived.unit_runs}: few units one by one, many in arrays.
-"""
+"""Tests for L{rmqha.store.derived.unit_runs}: few units one by one, many in arrays."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ Rows = list[tuple[int, int, int]]
 
 
 def rows() -> st.SearchStrategy[Rows]:
-    """
-    Units near each other, in any order, blank and empty ones among them.
-    """
+    """Units near each other, in any order, blank and empty ones among them."""
     unit = st.tuples(
         st.integers(0, 300), st.sampled_from([0, -1, 1, 20, 50, 0x7FFFFFFF]), st.just(0)
     )
@@ -26,15 +22,11 @@ def rows() -> st.SearchStrategy[Rows]:
 
 
 class UnitRunTests(SynchronousTestCase):
-    """
-    Both forms say the same.
-    """
+    """Both forms say the same."""
 
     @given(rows(), st.integers(0, 300), st.integers(0, 3))
     def test_forms(self, units: Rows, number: int, zeros: int) -> None:
-        """
-        Whatever the units are, also with nothing behind them.
-        """
+        """Whatever the units are, also with nothing behind them."""
         raw = b"".join(UNIT.pack(*unit) for unit in units) + bytes(20 * zeros)
         few = sound_prefix(raw, number), last_below(raw, number), first_from(raw, number)
         self.patch(unit_runs, "FEW", -1)
@@ -42,9 +34,7 @@ class UnitRunTests(SynchronousTestCase):
         self.assertEqual(few, many)
 
     def test_sound_prefix(self) -> None:
-        """
-        Units follow each other in the log; blank ones count for a place.
-        """
+        """Units follow each other in the log; blank ones count for a place."""
         raw = UNIT.pack(100, 50, 0) + BLANK_UNIT + UNIT.pack(150, 10, 7)
         self.assertEqual(sound_prefix(raw, 0), (3, 160))
         self.assertEqual(sound_prefix(raw + bytes(60), 100), (3, 160))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.descriptors}.
-"""
+"""Tests for L{rmqha.store.files.descriptors}."""
 
 from __future__ import annotations
 
@@ -25,9 +23,7 @@ class DescriptorsTests(DerivedTestCase):
         return str(self.root / "a" / "b" / f"{number}")
 
     def test_never_more_open_than_allowed(self) -> None:
-        """
-        The files used longest ago are closed, and opened again when needed.
-        """
+        """The files used longest ago are closed, and opened again when needed."""
         for number in range(10):
             self.descriptors.create(self.path(number), 100)
             self.descriptors.write(self.path(number), bytes([number]), 5)
@@ -37,16 +33,13 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual(self.descriptors.opened, 3)
 
     def test_new_files_are_sparse_and_full_size(self) -> None:
-        """
-        A new file has its whole size and no blocks.
-        """
+        """A new file has its whole size and no blocks."""
         self.descriptors.create(self.path(0), 1 << 24)
         found = os.stat(self.path(0))
         self.assertEqual((found.st_size, found.st_blocks), (1 << 24, 0))
 
     def test_killed(self) -> None:
-        """
-        A kill at any moment leaves no file that a stock broker refuses for its size; one that is
+        """A kill at any moment leaves no file that a stock broker refuses for its size; one that is
         there, of whatever size, is taken over.
         """
         whole, seen = os.ftruncate, []
@@ -63,9 +56,7 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual(os.stat(self.path(0)).st_size, 100)
 
     def test_full_disk(self) -> None:
-        """
-        A write the disk has no room for is an error with path and size.
-        """
+        """A write the disk has no room for is an error with path and size."""
         self.descriptors.create(self.path(0), 100)
         no_space = OSError(errno.ENOSPC, "full")
         with patch("os.pwrite", side_effect=no_space):
@@ -73,9 +64,7 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual((error.path, error.wanted), (self.path(0), 5))
 
     def test_short_writes_are_finished(self) -> None:
-        """
-        A write that takes only a part is gone on with.
-        """
+        """A write that takes only a part is gone on with."""
         self.descriptors.create(self.path(0), 100)
         whole = os.pwrite
 
@@ -87,9 +76,7 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual(self.descriptors.read(self.path(0), 6, 0), b"\x0012345")
 
     def test_flush_once(self) -> None:
-        """
-        What was written is synced once, also when it is closed already.
-        """
+        """What was written is synced once, also when it is closed already."""
         for number in range(5):
             self.descriptors.create(self.path(number), 100)
         self.assertEqual(self.descriptors.flush(), 5)
@@ -99,8 +86,7 @@ class DescriptorsTests(DerivedTestCase):
         self.assertEqual(self.descriptors.flush(), 1)
 
     def test_flush_many(self) -> None:
-        """
-        Very many files are written out with their file system, in one call; where that fails, or
+        """Very many files are written out with their file system, in one call; where that fails, or
         cannot tell whether it does, each for itself.
         """
         for kernel, code, each in (("6.1.0-13-amd64", 0, 0), ("6.1.0", -1, 4), ("5.4.0", 0, 4)):
@@ -121,26 +107,20 @@ class DescriptorsTests(DerivedTestCase):
             self.assertEqual(self.descriptors.flush(), 0)
 
     def test_syncfs(self) -> None:
-        """
-        The real call is there, and says that it went well.
-        """
+        """The real call is there, and says that it went well."""
         path = self.root / "file"
         path.write_bytes(b"x")
         self.assertTrue(file_system.sync_file_systems([str(path), str(path) + "-gone"]))
 
     def test_flush_fails(self) -> None:
-        """
-        An fsync that fails is told with its file.
-        """
+        """An fsync that fails is told with its file."""
         self.descriptors.create(self.path(0), 100)
         with patch("os.fdatasync", side_effect=OSError(errno.EIO, "x")):
             error = self.assertRaises(FlushFailed, self.descriptors.flush)
         self.assertEqual(error.path, self.path(0))
 
     def test_read_only(self) -> None:
-        """
-        For reading only, files are opened for reading only.
-        """
+        """For reading only, files are opened for reading only."""
         self.descriptors.create(self.path(0), 100)
         reader = Descriptors(read_only=True)
         self.addCleanup(reader.close)
@@ -149,9 +129,7 @@ class DescriptorsTests(DerivedTestCase):
 
 
 class NoDescriptorTests(DerivedTestCase):
-    """
-    Others have taken all file descriptors of the process.
-    """
+    """Others have taken all file descriptors of the process."""
 
     def setUp(self) -> None:
         self.root = self.folder()
@@ -163,9 +141,7 @@ class NoDescriptorTests(DerivedTestCase):
         return str(self.root / f"{number}")
 
     def test_the_one_used_longest_ago_is_given_up(self) -> None:
-        """
-        A file is opened, or made, for one that is open here.
-        """
+        """A file is opened, or made, for one that is open here."""
         for number in range(3):
             self.descriptors.create(self.path(number), 100)
             self.descriptors.write(self.path(number), b"x", 0)
@@ -175,9 +151,7 @@ class NoDescriptorTests(DerivedTestCase):
         self.assertEqual(self.descriptors.read(self.path(1), 1, 0), b"x")
 
     def test_nothing_to_give_up(self) -> None:
-        """
-        With no file open here it is an error that may pass, and no other.
-        """
+        """With no file open here it is an error that may pass, and no other."""
         self.descriptors.create(self.path(0), 100)
         self.descriptors.forget(self.path(0))
         self.none.left = 0
@@ -188,9 +162,7 @@ class NoDescriptorTests(DerivedTestCase):
         self.descriptors.write(self.path(0), b"x", 0)
 
     def test_a_flush_goes_on_where_it_was(self) -> None:
-        """
-        What a flush could not open is still to be flushed: the next one does.
-        """
+        """What a flush could not open is still to be flushed: the next one does."""
         with patch("os.fdatasync"), patch("os.fsync"):
             self.descriptors.create(self.path(0), 100)
             self.descriptors.flush()
@@ -202,9 +174,7 @@ class NoDescriptorTests(DerivedTestCase):
             self.assertEqual(self.descriptors.flush(), 0)
 
     def test_a_folder_too(self) -> None:
-        """
-        The same for a folder whose names are to be durable.
-        """
+        """The same for a folder whose names are to be durable."""
         with patch("os.fdatasync"), patch("os.fsync") as fsync:
             self.descriptors.create(self.path(0), 100)
             self.descriptors.remove(self.path(0))
@@ -216,17 +186,13 @@ class NoDescriptorTests(DerivedTestCase):
             fsync.assert_called_once()
 
     def test_a_failed_fsync_is_final(self) -> None:
-        """
-        Asking again would succeed without the data being there, so it is not asked.
-        """
+        """Asking again would succeed without the data being there, so it is not asked."""
         self.descriptors.create(self.path(0), 100)
         with patch("os.fdatasync", side_effect=OSError(errno.EIO, "I/O error")):
             self.assertRaises(FlushFailed, self.descriptors.flush)
         self.assertRaises(FlushFailed, self.descriptors.flush)
 
     def test_few_files(self) -> None:
-        """
-        A process that may open few files keeps few of them here.
-        """
+        """A process that may open few files keeps few of them here."""
         self.assertEqual([open_limit(n) for n in (4, 120, 1024, 1 << 20)], [1, 15, 128, 8192])
         self.assertEqual([open_limit(n) for n in (2048, 4096, 20_000)], [256, 1024, 8192])

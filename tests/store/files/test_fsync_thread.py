@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.fsync_thread}.
-"""
+"""Tests for L{rmqha.store.files.fsync_thread}."""
 
 from __future__ import annotations
 
@@ -25,22 +23,16 @@ from tests.support.logs import now
 
 
 def descriptors() -> int:
-    """
-    How many this process has.
-    """
+    """How many this process has."""
     return len(os.listdir("/proc/self/fd"))
 
 
 @skipUnless(COMPILED, "there was no compiler")
 class FsyncThreadTests(SynchronousTestCase):
-    """
-    A thread that fsyncs.
-    """
+    """A thread that fsyncs."""
 
     def setUp(self) -> None:
-        """
-        Files, and a reactor that nobody else has.
-        """
+        """Files, and a reactor that nobody else has."""
         folder = tempfile.TemporaryDirectory(prefix="fsync-")
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
@@ -53,25 +45,19 @@ class FsyncThreadTests(SynchronousTestCase):
         self.before = descriptors()
 
     def file(self, name: str) -> tuple[str, int]:
-        """
-        A file with something in it.
-        """
+        """A file with something in it."""
         path = self.folder / name
         path.write_bytes(b"bytes")
         return str(path), os.open(path, os.O_RDWR)
 
     def broken(self, name: str) -> tuple[str, int]:
-        """
-        What cannot be synced: a pipe.
-        """
+        """What cannot be synced: a pipe."""
         hear, tell = os.pipe()
         os.close(tell)
         return name, hear
 
     def until(self, done: Deferred[None]) -> None:
-        """
-        Have the reactor work until something is known.
-        """
+        """Have the reactor work until something is known."""
         for _ in range(1000):
             if done.called:
                 return
@@ -79,9 +65,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.fail("nothing within ten seconds")
 
     def test_durable(self) -> None:
-        """
-        It tells when all are durable, and closes them; again and again.
-        """
+        """It tells when all are durable, and closes them; again and again."""
         for number in range(3):
             done = self.thread([self.file(f"{number}a"), self.file(f"{number}b")])
             self.until(done)
@@ -90,15 +74,12 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_nothing(self) -> None:
-        """
-        Where nothing is to be made durable, that is so at once.
-        """
+        """Where nothing is to be made durable, that is so at once."""
         self.successResultOf(self.thread([]))
 
     def test_fails(self) -> None:
-        """
-        What cannot be synced is named with the system's reason, whatever else was asked for; what
-        was asked for behind it goes on.
+        """What cannot be synced is named with the system's reason, whatever else was asked for;
+        what was asked for behind it goes on.
         """
         wrong = self.thread([self.file("one"), self.broken("wrong"), self.broken("later")])
         right = self.thread([self.file("two")])
@@ -110,9 +91,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_same_error_as_in_python(self) -> None:
-        """
-        An L{FsyncInThread} says the same of what fails.
-        """
+        """An L{FsyncInThread} says the same of what fails."""
         said = []
         for fsync in (self.thread, FsyncInThread(now)):
             done = fsync([self.broken("wrong")])
@@ -121,8 +100,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(said[0], said[1])
 
     def test_stop(self) -> None:
-        """
-        A stop does what was asked for and tells it, without the reactor; and is a stop twice.
+        """A stop does what was asked for and tells it, without the reactor; and is a stop twice.
         Whoever asks again has a new thread.
         """
         asked = [self.thread([self.file(f"{number}")]) for number in range(2000)]
@@ -135,9 +113,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.until(self.thread([self.file("again")]))
 
     def test_asked_while_stopping(self) -> None:
-        """
-        What is asked for when something else is done is done too, before a stop ends.
-        """
+        """What is asked for when something else is done is done too, before a stop ends."""
         more: list[Deferred[None]] = []
         done = self.thread([self.file("one")])
         done.addCallback(lambda _: more.append(self.thread([self.file("two")])))
@@ -147,8 +123,8 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_stopped_when_told(self) -> None:
-        """
-        A stop as something is told: the rest is told before, whether it was heard already or not.
+        """A stop as something is told: the rest is told before, whether it was heard already or
+        not.
         """
         asked = [self.thread([self.file(f"{number}")]) for number in range(3)]
         told: list[int] = []
@@ -163,9 +139,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_more_than_pipes_hold(self) -> None:
-        """
-        Neither side ever waits for room in a pipe, as the other might do so too.
-        """
+        """Neither side ever waits for room in a pipe, as the other might do so too."""
         pipe = os.pipe
 
         def narrow() -> tuple[int, int]:
@@ -188,9 +162,8 @@ class FsyncThreadTests(SynchronousTestCase):
                 self.successResultOf(done)
 
     def test_not_closed(self) -> None:
-        """
-        Where a descriptor cannot be closed something else has closed it, and nobody knows what was
-        made durable; what was asked for behind it goes on.
+        """Where a descriptor cannot be closed something else has closed it, and nobody knows what
+        was made durable; what was asked for behind it goes on.
         """
         for fsync in (self.thread, FsyncInThread(now, lambda file: None)):
             path, file = self.file("one")
@@ -204,9 +177,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertEqual(descriptors(), self.before)
 
     def test_not_heard(self) -> None:
-        """
-        Where the reactor cannot hear it there is no thread; a later call has one.
-        """
+        """Where the reactor cannot hear it there is no thread; a later call has one."""
 
         def add(reader: object) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -220,8 +191,8 @@ class FsyncThreadTests(SynchronousTestCase):
         self.successResultOf(done)
 
     def test_thread_ends(self) -> None:
-        """
-        If the thread ends by itself nothing is durable that it was asked for, and everybody hears.
+        """If the thread ends by itself nothing is durable that it was asked for, and everybody
+        hears.
         """
 
         def end(asked: int, told: int) -> None:
@@ -243,9 +214,8 @@ class FsyncThreadTests(SynchronousTestCase):
             self.thread.stop()
 
     def test_no_thread(self) -> None:
-        """
-        Where no thread or no pipe can be had the call fails and leaves nothing open; a later call
-        has one.
+        """Where no thread or no pipe can be had the call fails and leaves nothing open; a later
+        call has one.
         """
 
         def start(thread: object) -> None:

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.lock}: one writer, also against a Java broker.
-"""
+"""Tests for L{rmqha.store.files.lock}: one writer, also against a Java broker."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ sys.stdin.read()
 
 
 class LockTests(LogTestCase):
-    """
-    Who may have a store.
-    """
+    """Who may have a store."""
 
     def setUp(self) -> None:
         self.path = self.folder() / "store" / "lock"
@@ -59,9 +55,7 @@ class LockTests(LogTestCase):
         self.addCleanup(self.lock.release)
 
     def other(self, program: str) -> tuple[str, subprocess.Popen[str]]:
-        """
-        Let another process try, and hold it while it runs.
-        """
+        """Let another process try, and hold it while it runs."""
         process = subprocess.Popen(
             [sys.executable, "-c", program, str(self.path)],
             stdin=subprocess.PIPE,
@@ -75,17 +69,13 @@ class LockTests(LogTestCase):
         return process.stdout.readline().strip(), process
 
     def end(self, process: subprocess.Popen[str]) -> None:
-        """
-        Let it go.
-        """
+        """Let it go."""
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
         process.wait()
 
     def test_free(self) -> None:
-        """
-        The file holds what a broker writes, and is locked until it is released.
-        """
+        """The file holds what a broker writes, and is locked until it is released."""
         self.assertFalse(is_locked(self.path))
         self.lock.take()
         self.assertEqual(self.path.read_bytes(), LOCK_TEXT)
@@ -95,32 +85,24 @@ class LockTests(LogTestCase):
         self.assertFalse(is_locked(self.path))
 
     def test_twice_in_one_process(self) -> None:
-        """
-        Two stores of one process conflict too.
-        """
+        """Two stores of one process conflict too."""
         self.lock.take()
         self.assertRaises(StoreLocked, StoreLock(self.path).take)
 
     def test_closing_another_descriptor(self) -> None:
-        """
-        Unlike a POSIX lock it is not lost when somebody reads the file.
-        """
+        """Unlike a POSIX lock it is not lost when somebody reads the file."""
         self.lock.take()
         self.path.read_bytes()
         self.assertEqual(self.other(JAVA)[0], "refused")
 
     def test_another_process(self) -> None:
-        """
-        A node of ours and a Java broker are both kept out.
-        """
+        """A node of ours and a Java broker are both kept out."""
         self.lock.take()
         for program in (OURS, JAVA):
             self.assertEqual(self.other(program)[0], "refused")
 
     def test_held_by_another_process(self) -> None:
-        """
-        A node of ours and a Java broker both keep us out, until they end.
-        """
+        """A node of ours and a Java broker both keep us out, until they end."""
         self.path.parent.mkdir()
         self.path.touch()
         for program in (OURS, JAVA):
@@ -133,9 +115,7 @@ class LockTests(LogTestCase):
             self.lock.release()
 
     def test_kept_over_fork(self) -> None:
-        """
-        It is still held when the process that took it has become a daemon.
-        """
+        """It is still held when the process that took it has become a daemon."""
         self.lock.take()
         child = os.fork()
         if child == 0:
@@ -144,9 +124,7 @@ class LockTests(LogTestCase):
         self.assertTrue(is_locked(self.path))
 
     def test_full_disk(self) -> None:
-        """
-        The lock holds even where the word in the file does not fit.
-        """
+        """The lock holds even where the word in the file does not fit."""
 
         def pwrite(*args: object) -> int:
             raise OSError(errno.ENOSPC, "full")
@@ -156,9 +134,7 @@ class LockTests(LogTestCase):
         self.assertTrue(is_locked(self.path))
 
     def test_no_locks_here(self) -> None:
-        """
-        A file system without locks is an error of its own.
-        """
+        """A file system without locks is an error of its own."""
 
         def fcntl_(*args: object) -> int:
             raise OSError(errno.ENOLCK, "no locks")

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.mapped}: names, allocation, zeroing, deletion.
-"""
+"""Tests for L{rmqha.store.files.mapped}: names, allocation, zeroing, deletion."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ SIZE = 1 << 16
 
 
 class LoadTests(LogTestCase):
-    """
-    What a folder may hold.
-    """
+    """What a folder may hold."""
 
     def made(self, *starts: int, size: int = SIZE) -> Path:
         folder = self.folder()
@@ -42,15 +38,11 @@ class LoadTests(LogTestCase):
         return folder
 
     def test_missing(self) -> None:
-        """
-        A folder that is not there is an empty log.
-        """
+        """A folder that is not there is an empty log."""
         self.assertEqual(LogFolder.load(self.folder() / "none", SIZE).files, [])
 
     def test_in_order(self) -> None:
-        """
-        Files are in the order of their offsets, wherever the first one starts.
-        """
+        """Files are in the order of their offsets, wherever the first one starts."""
         folder = LogFolder.load(self.made(3 * SIZE, SIZE, 2 * SIZE), SIZE)
         self.assertEqual([file.start for file in folder.files], [SIZE, 2 * SIZE, 3 * SIZE])
         self.assertEqual(folder.at(2 * SIZE - 1).start, SIZE)
@@ -60,9 +52,7 @@ class LoadTests(LogTestCase):
                 folder.at(outside)
 
     def test_strays(self) -> None:
-        """
-        Other names, folders too, are reported and not touched.
-        """
+        """Other names, folders too, are reported and not touched."""
         path = self.made(0)
         names = ["0", "00000000000000065536.bak", "lost+found", "٠" * 20]
         for name in names[:2] + names[3:]:
@@ -74,9 +64,7 @@ class LoadTests(LogTestCase):
         self.assertTrue(all((path / name).exists() for name in names))
 
     def test_wrong_size(self) -> None:
-        """
-        A file of another size is named with both sizes.
-        """
+        """A file of another size is named with both sizes."""
         path = self.made(0, SIZE)
         os.truncate(path / file_name(0), SIZE - 1)
         with self.assertRaises(FileSizeMismatch) as caught:
@@ -86,9 +74,7 @@ class LoadTests(LogTestCase):
         )
 
     def test_missing_between(self) -> None:
-        """
-        A file that is missing is named by what should be there.
-        """
+        """A file that is missing is named by what should be there."""
         path = self.made(0, 2 * SIZE)
         with self.assertRaises(BrokenSequence) as caught:
             LogFolder.load(path, SIZE)
@@ -98,9 +84,7 @@ class LoadTests(LogTestCase):
         )
 
     def test_empty_last(self) -> None:
-        """
-        A last file of no bytes is what a crash left of a roll; one in between is damage.
-        """
+        """A last file of no bytes is what a crash left of a roll; one in between is damage."""
         path = self.made(0)
         (path / file_name(SIZE)).touch()
         self.assertEqual(len(LogFolder.load(path, SIZE).files), 1)
@@ -111,9 +95,7 @@ class LoadTests(LogTestCase):
             LogFolder.load(path, SIZE)
 
     def test_unfinished(self) -> None:
-        """
-        A node does not start on an archive: it would leave out what is at its end.
-        """
+        """A node does not start on an archive: it would leave out what is at its end."""
         path = self.made(0, SIZE)
         for start in (SIZE, 0):
             (path / file_name(start)).rename(path / (file_name(start) + ".partial"))
@@ -125,9 +107,7 @@ class LoadTests(LogTestCase):
         self.assertIn("and 1 more is not finished: this is an archive", str(caught.exception))
 
     def test_archive(self) -> None:
-        """
-        Who receives one finds its unfinished files, and makes more of them.
-        """
+        """Who receives one finds its unfinished files, and makes more of them."""
         path = self.made(0, SIZE)
         (path / file_name(SIZE)).rename(path / (file_name(SIZE) + ".partial"))
         folder = LogFolder.load(path, SIZE, partial=True)
@@ -138,14 +118,10 @@ class LoadTests(LogTestCase):
 
 
 class CreateTests(LogTestCase):
-    """
-    New files.
-    """
+    """New files."""
 
     def test_full_size_at_once(self) -> None:
-        """
-        A new file has its size and is all zero.
-        """
+        """A new file has its size and is all zero."""
         folder = LogFolder(self.folder() / "a" / "commitlog", SIZE)
         file = folder.create_next(3 * SIZE + 5)
         self.assertEqual((file.start, file.end), (3 * SIZE, 4 * SIZE))
@@ -153,9 +129,7 @@ class CreateTests(LogTestCase):
         self.assertEqual(folder.create_next(0).start, 4 * SIZE)
 
     def test_no_room_leaves_nothing(self) -> None:
-        """
-        When the disk is full no empty file stays behind, and it works later.
-        """
+        """When the disk is full no empty file stays behind, and it works later."""
         folder = LogFolder(self.folder(), SIZE)
         real = os.ftruncate
         full = True
@@ -172,8 +146,7 @@ class CreateTests(LogTestCase):
         folder.create_next(0)
 
     def test_killed(self) -> None:
-        """
-        A kill at any moment leaves no file that a stock broker refuses for its size: it has that
+        """A kill at any moment leaves no file that a stock broker refuses for its size: it has that
         before it has a name.
         """
         folder = LogFolder(self.folder(), SIZE)
@@ -189,9 +162,7 @@ class CreateTests(LogTestCase):
         self.assertEqual((seen, file.path.stat().st_size), ([[]], SIZE))
 
     def test_name_first(self) -> None:
-        """
-        Where no file can be without a name it has one at once, but for one that gets no size.
-        """
+        """Where no file can be without a name it has one at once, but for one that gets no size."""
         folder = LogFolder(self.folder(), SIZE)
         self.addCleanup(folder.close)
         real, truncate = os.open, os.ftruncate
@@ -214,9 +185,8 @@ class CreateTests(LogTestCase):
         self.assertEqual(folder.create_next(0).path.stat().st_size, SIZE)
 
     def test_no_descriptor(self) -> None:
-        """
-        Without a descriptor, for the file or for its folder, nothing stays behind and nothing has
-        failed for good: it works later.
+        """Without a descriptor, for the file or for its folder, nothing stays behind and nothing
+        has failed for good: it works later.
         """
         folder = LogFolder(self.folder(), SIZE)
         real = os.open
@@ -234,9 +204,7 @@ class CreateTests(LogTestCase):
         folder.create_next(0)
 
     def test_name_not_durable(self) -> None:
-        """
-        A name that cannot be made durable is no file of the log.
-        """
+        """A name that cannot be made durable is no file of the log."""
         folder = LogFolder(self.folder(), SIZE)
         real = mapped.fsync_folder
         bad = True
@@ -254,9 +222,7 @@ class CreateTests(LogTestCase):
 
 
 class AllocateTests(LogTestCase):
-    """
-    Blocks behind what is stored through the map.
-    """
+    """Blocks behind what is stored through the map."""
 
     def setUp(self) -> None:
         self.disk = Disk().install(self)
@@ -264,43 +230,34 @@ class AllocateTests(LogTestCase):
         self.addCleanup(self.file.close)
 
     def test_only_what_is_missing(self) -> None:
-        """
-        Blocks are asked for once, and never beyond the file.
-        """
+        """Blocks are asked for once, and never beyond the file."""
         for upto in (100, 50, SIZE + 1, SIZE):
             self.file.allocate(upto)
         self.assertEqual(self.disk.asked, [4096, SIZE - 4096])
         self.assertEqual(self.file.allocated, SIZE)
 
     def test_whole_pages(self) -> None:
-        """
-        The whole page gets blocks: where they are smaller, one byte stored through a map would
+        """The whole page gets blocks: where they are smaller, one byte stored through a map would
         otherwise end the process on a full disk.
         """
         self.file.allocate(4097)
         self.assertEqual((self.file.allocated, self.disk.asked), (8192, [8192]))
 
     def test_prefault_spares_what_is_written(self) -> None:
-        """
-        Zeros go only where nothing was allocated before.
-        """
+        """Zeros go only where nothing was allocated before."""
         self.file.allocate(1000)
         self.file.view[:1000] = b"x" * 1000
         self.file.allocate(SIZE, prefault=True)
         self.assertEqual(self.file.path.read_bytes(), b"x" * 1000 + bytes(SIZE - 1000))
 
     def test_full(self) -> None:
-        """
-        Without room nothing is counted as allocated.
-        """
+        """Without room nothing is counted as allocated."""
         self.disk.full = True
         error = self.assertRaises(DiskFull, self.file.allocate, 500)
         self.assertEqual((error.wanted, self.file.allocated), (4096, 0))
 
     def test_not_after_close(self) -> None:
-        """
-        A thread that allocates ahead never writes into a file somebody else may have.
-        """
+        """A thread that allocates ahead never writes into a file somebody else may have."""
         held = Held()
         log = self.log(file_size=SIZE)
         log.allocator.in_thread, log.allocator.step = held, 100
@@ -312,9 +269,7 @@ class AllocateTests(LogTestCase):
         self.assertEqual(file.path.read_bytes(), b"y" * SIZE)
 
     def test_smaller_step(self) -> None:
-        """
-        When a whole step does not fit what is needed may.
-        """
+        """When a whole step does not fit what is needed may."""
         real = mapped.os.posix_fallocate
 
         def fallocate(fd: int, start: int, size: int) -> None:
@@ -327,9 +282,7 @@ class AllocateTests(LogTestCase):
         self.assertEqual(self.file.allocated, 4096)
 
     def test_ahead(self) -> None:
-        """
-        One thread at a time fills the window, again when half of it is used.
-        """
+        """One thread at a time fills the window, again when half of it is used."""
         held = Held()
         allocator = Allocator(held, window=3 * 4096, step=1024)
         allocator.ensure(self.file, 10)
@@ -344,9 +297,7 @@ class AllocateTests(LogTestCase):
         self.assertEqual(self.file.allocated, 6 * 4096)
 
     def test_ahead_fails_quietly_on_a_full_disk(self) -> None:
-        """
-        No room ahead is no error yet; anything else is logged, and asked for again.
-        """
+        """No room ahead is no error yet; anything else is logged, and asked for again."""
         held = Held()
         allocator = Allocator(held, window=3 * 4096, step=1024)
         allocator.ensure(self.file, 10)
@@ -364,9 +315,7 @@ class AllocateTests(LogTestCase):
 
 
 class ZeroTests(LogTestCase):
-    """
-    Zeroing touches what is not zero.
-    """
+    """Zeroing touches what is not zero."""
 
     @given(
         st.lists(st.tuples(st.integers(0, SIZE - 1), st.integers(1, 9000)), max_size=5),
@@ -374,9 +323,7 @@ class ZeroTests(LogTestCase):
         st.integers(0, SIZE),
     )
     def test_range(self, written: list[tuple[int, int]], low: int, high: int) -> None:
-        """
-        Just the range is zero afterwards, holes or not.
-        """
+        """Just the range is zero afterwards, holes or not."""
         low, high = sorted((low, high))
         path = self.folder() / "file"
         expected = bytearray(SIZE)
@@ -391,9 +338,7 @@ class ZeroTests(LogTestCase):
         self.assertEqual(path.read_bytes(), expected)
 
     def test_many_megabytes(self) -> None:
-        """
-        Pieces of a large file are put together rightly.
-        """
+        """Pieces of a large file are put together rightly."""
         size = (5 << 19) + 77
         path = self.folder() / "file"
         path.write_bytes(b"z" * size)
@@ -403,9 +348,7 @@ class ZeroTests(LogTestCase):
         self.assertEqual(path.read_bytes(), b"z" * 5 + bytes(size - 5))
 
     def test_file_system_without_holes(self) -> None:
-        """
-        Where nobody can tell holes from data all is looked at.
-        """
+        """Where nobody can tell holes from data all is looked at."""
         path = self.folder() / "file"
         path.write_bytes(b"z" * 100)
 
@@ -419,14 +362,10 @@ class ZeroTests(LogTestCase):
 
 
 class RemoveTests(LogTestCase):
-    """
-    Deleted files.
-    """
+    """Deleted files."""
 
     def test_views_live_on(self) -> None:
-        """
-        Whoever holds a view goes on reading; the mapping goes with the last one.
-        """
+        """Whoever holds a view goes on reading; the mapping goes with the last one."""
         file = MappedFile.create(self.folder(), 0, SIZE)
         file.allocate(10)
         file.view[:4] = b"abcd"
@@ -441,18 +380,14 @@ class RemoveTests(LogTestCase):
         self.assertIsNone(reference())
 
     def test_not_mapped(self) -> None:
-        """
-        A file nobody read has no mapping to wait for; deleting twice is no error.
-        """
+        """A file nobody read has no mapping to wait for; deleting twice is no error."""
         file = MappedFile.create(self.folder(), 0, SIZE)
         self.assertIsNone(file.map_ref())
         file.remove()
         file.remove()
 
     def test_behind(self) -> None:
-        """
-        Files behind an end go, last to first; the one that starts there stays.
-        """
+        """Files behind an end go, last to first; the one that starts there stays."""
         folder = LogFolder(self.folder(), SIZE)
         for _ in range(4):
             folder.create_next(0)

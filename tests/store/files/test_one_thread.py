@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.one_thread}.
-"""
+"""Tests for L{rmqha.store.files.one_thread}."""
 
 from __future__ import annotations
 
@@ -16,30 +14,22 @@ from rmqha.store.files.one_thread import OneThread
 
 
 class Here:
-    """
-    A reactor that is told everything where it is said.
-    """
+    """A reactor that is told everything where it is said."""
 
     def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
-        """
-        Call it now.
-        """
+        """Call it now."""
         function(*args)
 
 
 class OneThreadTests(SynchronousTestCase):
-    """
-    A thread of its own.
-    """
+    """A thread of its own."""
 
     def setUp(self) -> None:
         self.one = OneThread(Here(), "test")  # type: ignore[arg-type]
         self.addCleanup(self.one.stop)
 
     def test_results(self) -> None:
-        """
-        What a function returns or raises is told, and it ran elsewhere; a stop waits for it.
-        """
+        """What a function returns or raises is told, and it ran elsewhere; a stop waits for it."""
         where = self.one.call(get_ident)
         number = self.one.call(int, "12", base=8)
         wrong = self.one.call(int, "x")
@@ -49,9 +39,7 @@ class OneThreadTests(SynchronousTestCase):
         self.failureResultOf(wrong, ValueError)
 
     def test_one_after_the_other(self) -> None:
-        """
-        Nothing begins before what was asked for earlier has ended.
-        """
+        """Nothing begins before what was asked for earlier has ended."""
         go, seen = Event(), []
 
         def first() -> None:
@@ -67,15 +55,13 @@ class OneThreadTests(SynchronousTestCase):
         self.assertEqual(seen, ["first", "second"])
 
     def test_stop_without_work(self) -> None:
-        """
-        Where nothing was asked for there is nothing to end, and a stop is a stop twice.
-        """
+        """Where nothing was asked for there is nothing to end, and a stop is a stop twice."""
         self.one.stop()
         self.one.stop()
 
     def test_no_thread(self) -> None:
-        """
-        Where no thread can be had the call fails and a stop does not wait; a later call has one.
+        """Where no thread can be had the call fails and a stop does not wait; a later call has
+        one.
         """
 
         def start(thread: object) -> None:

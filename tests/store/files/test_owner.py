@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.store.files.owner}, and of the commands that work as a store's owner.
+"""Tests for L{rmqha.store.files.owner}, and of the commands that work as a store's owner.
 
 Only root can be somebody else; without it most are skipped.
 """
@@ -33,17 +32,13 @@ needs_root = skipUnless(os.geteuid() == 0, "only root can give files away")
 
 
 def give(root: Path, uid: int = NOBODY, gid: int = NOBODY) -> None:
-    """
-    Give a folder away, with all that is in it.
-    """
+    """Give a folder away, with all that is in it."""
     for path in (root, *root.rglob("*")):
         os.chown(path, uid, gid)
 
 
 def foreign(root: Path, uid: int = NOBODY, gid: int = NOBODY) -> list[str]:
-    """
-    What in a folder is not somebody's.
-    """
+    """What in a folder is not somebody's."""
     found = [path for path in (root, *root.rglob("*")) if path.exists()]
     return [
         str(path.relative_to(root))
@@ -54,9 +49,7 @@ def foreign(root: Path, uid: int = NOBODY, gid: int = NOBODY) -> list[str]:
 
 @contextmanager
 def as_user() -> Iterator[None]:
-    """
-    Be the owner, and nobody else: root's right to read is gone too.
-    """
+    """Be the owner, and nobody else: root's right to read is gone too."""
     codecs.lookup("utf-8-sig")  # or it is read when that is not allowed any more
     os.seteuid(NOBODY)
     try:
@@ -67,23 +60,17 @@ def as_user() -> Iterator[None]:
 
 @needs_root
 class OwnerTests(PromotionTestCase, CommandTestCase):
-    """
-    A store of nobody's, and root.
-    """
+    """A store of nobody's, and root."""
 
     def setUp(self) -> None:
-        """
-        Give it away, in a folder that everybody can reach.
-        """
+        """Give it away, in a folder that everybody can reach."""
         super().setUp()
         self.root.parent.chmod(0o755)
         give(self.root)
         self.addCleanup(self.assertEqual, (0, 0), (os.geteuid(), os.getegid()))
 
     def test_as_owner(self) -> None:
-        """
-        What is made belongs to the owner at once, and we are root again in the end.
-        """
+        """What is made belongs to the owner at once, and we are root again in the end."""
         groups = os.getgroups()
         secret = self.folder() / "of-root"
         secret.write_text("x", encoding="ascii")
@@ -100,8 +87,8 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         self.assertEqual(os.geteuid(), 0)
 
     def test_promote(self) -> None:
-        """
-        At no step of a promotion by root is there anything in the store that is not its owner's.
+        """At no step of a promotion by root is there anything in the store that is not its
+        owner's.
         """
         self.tear()
         (self.root / "abort").write_text("1", encoding="ascii")
@@ -120,9 +107,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         self.assertEqual(foreign(self.root), [])
 
     def test_commands(self) -> None:
-        """
-        Both commands leave a store that its owner can open.
-        """
+        """Both commands leave a store that its owner can open."""
         for command in ("rebuild", "promote"):
             self.succeed(command, self.root)
             self.assertEqual(foreign(self.root), [], command)
@@ -130,9 +115,8 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
             self.close_store(self.opened(self.root, settings=SIZES))
 
     def test_node(self) -> None:
-        """
-        A node of the owner's names the file that root made, whatever it is, and the next start is
-        for a person; one of root's warns that it makes such files.
+        """A node of the owner's names the file that root made, whatever it is, and the next start
+        is for a person; one of root's warns that it makes such files.
         """
         for name in ("lock", "commitlog", "commitlog/" + "0" * 20):
             os.chown(self.root / name, 0, 0)
@@ -158,9 +142,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         )
 
     def test_foreign_file(self) -> None:
-        """
-        What the owner cannot write is named before anything is changed.
-        """
+        """What the owner cannot write is named before anything is changed."""
         for name in ("lock", "commitlog", "consumequeue/TopicA/0/" + "0" * 20):
             os.chown(self.root / name, 0, 0)
             before = {path: path.stat().st_mtime_ns for path in self.root.rglob("*")}
@@ -177,8 +159,8 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
             give(self.root)
 
     def test_mount_point(self) -> None:
-        """
-        The root's own folder, which is what a volume is mounted on, does not make the store root's.
+        """The root's own folder, which is what a volume is mounted on, does not make the store
+        root's.
         """
         os.chown(self.root, 0, 0)
         self.root.chmod(0o777)
@@ -187,9 +169,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         self.assertEqual(foreign(self.root), ["."])
 
     def test_another_user(self) -> None:
-        """
-        Whoever is neither root nor the owner is told whom the store belongs to.
-        """
+        """Whoever is neither root nor the owner is told whom the store belongs to."""
         give(self.root, 12345)
         os.seteuid(NOBODY)
         try:
@@ -202,9 +182,7 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
         self.assertEqual(foreign(self.root, 12345), [])
 
     def test_not_permitted(self) -> None:
-        """
-        So is a root that may not become somebody else, as in some containers.
-        """
+        """So is a root that may not become somebody else, as in some containers."""
 
         def refuse(uid: int) -> None:
             raise PermissionError(1, "Operation not permitted")
@@ -216,14 +194,10 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
 
 
 class OwnStoreTests(PromotionTestCase):
-    """
-    A store of our own.
-    """
+    """A store of our own."""
 
     def test_own(self) -> None:
-        """
-        Nothing is different, whoever we are.
-        """
+        """Nothing is different, whoever we are."""
         uid, gid = os.geteuid(), os.getegid()
         with as_owner(self.root, self.root / "commitlog"):
             self.assertEqual((os.geteuid(), os.getegid()), (uid, gid))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.files.uncached}: reading without a trace in the page cache.
-"""
+"""Tests for L{rmqha.store.files.uncached}: reading without a trace in the page cache."""
 
 from __future__ import annotations
 
@@ -19,14 +17,10 @@ SIZE = PAGES * PAGE
 
 
 class UncachedTests(LogTestCase):
-    """
-    A file of 64 pages, of which some are in the page cache.
-    """
+    """A file of 64 pages, of which some are in the page cache."""
 
     def setUp(self) -> None:
-        """
-        Write it; C{folder} has patched C{fsync}, so it is synced here.
-        """
+        """Write it; C{folder} has patched C{fsync}, so it is synced here."""
         self.data = random.Random(5).randbytes(SIZE)
         self.path = self.folder() / "file"
         self.path.write_bytes(self.data)
@@ -34,8 +28,7 @@ class UncachedTests(LogTestCase):
             os.fdatasync(file.fileno())
 
     def cached(self, *pages: int) -> bytes:
-        """
-        Leave only some pages in the cache.
+        """Leave only some pages in the cache.
 
         @return: Which are, as L{resident} says.
         """
@@ -47,23 +40,17 @@ class UncachedTests(LogTestCase):
         return self.pages()
 
     def pages(self) -> bytes:
-        """
-        Which are in the cache now.
-        """
+        """Which are in the cache now."""
         with open(self.path, "rb") as file:
             return bytes(each & 1 for each in resident(file.fileno(), 0, SIZE))
 
     def read(self, file: UncachedFile, start: int, size: int) -> bytes:
-        """
-        Read into pages of memory.
-        """
+        """Read into pages of memory."""
         room = memoryview(mmap.mmap(-1, size))
         return bytes(room[: file.read(room, start)])
 
     def assert_left_alone(self, path: Path, *, direct: bool) -> None:
-        """
-        The bytes come, and the cache is as it was.
-        """
+        """The bytes come, and the cache is as it was."""
         before = self.cached(3, 4, 20)
         if before.count(1) != 3:
             self.skipTest("the file system keeps all of it in memory")
@@ -74,21 +61,15 @@ class UncachedTests(LogTestCase):
         self.assertEqual(self.pages(), before)
 
     def test_direct(self) -> None:
-        """
-        Past the cache.
-        """
+        """Past the cache."""
         self.assert_left_alone(self.path, direct=True)
 
     def test_buffered(self) -> None:
-        """
-        Through the cache, where the file system knows no other way.
-        """
+        """Through the cache, where the file system knows no other way."""
         self.assert_left_alone(self.path, direct=False)
 
     def test_refused(self) -> None:
-        """
-        Where C{O_DIRECT} is refused at the opening, or at the first read, it goes without.
-        """
+        """Where C{O_DIRECT} is refused at the opening, or at the first read, it goes without."""
         real_open, real_preadv = os.open, os.preadv
 
         def opening(path: str, flags: int, *more: int) -> int:
@@ -116,9 +97,7 @@ class UncachedTests(LogTestCase):
         file.close()
 
     def test_end(self) -> None:
-        """
-        A file that ends within the room gives what it has, either way.
-        """
+        """A file that ends within the room gives what it has, either way."""
         os.truncate(self.path, SIZE - 1000)
         for direct in (True, False):
             file = UncachedFile(self.path, direct=direct)
@@ -128,9 +107,7 @@ class UncachedTests(LogTestCase):
             file.close()
 
     def test_dirty(self) -> None:
-        """
-        What was written and is not on the disk yet is read too.
-        """
+        """What was written and is not on the disk yet is read too."""
         with open(self.path, "r+b") as file:
             file.seek(5 * PAGE + 7)
             file.write(b"new")
@@ -139,8 +116,6 @@ class UncachedTests(LogTestCase):
         reader.close()
 
     def test_error(self) -> None:
-        """
-        Other errors are the caller's.
-        """
+        """Other errors are the caller's."""
         with self.assertRaises(FileNotFoundError):
             UncachedFile(self.path.with_name("none"))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.arrival} and L{rmqha.store.log.expiry}: what came back is kept.
-"""
+"""Tests for L{rmqha.store.log.arrival} and L{rmqha.store.log.expiry}: what came back is kept."""
 
 from __future__ import annotations
 
@@ -23,8 +21,7 @@ ALL = [0, 1, 2, 3, 4, 5]
 
 
 class BackupTestCase(RetentionTestCase):
-    """
-    Tests with a store of a year ago, at an hour of C{deleteWhen}.
+    """Tests with a store of a year ago, at an hour of C{deleteWhen}.
 
     @ivar backup: Its folder; no node has it open.
     """
@@ -37,91 +34,67 @@ class BackupTestCase(RetentionTestCase):
         self.now, self.hour = BEGIN + YEAR, 4
 
     def copied(self) -> Path:
-        """
-        What C{cp -a} makes of the backup.
-        """
+        """What C{cp -a} makes of the backup."""
         copy = self.folder() / "copy"
         shutil.copytree(self.backup, copy)
         return copy
 
     def left(self, root: Path) -> list[int]:
-        """
-        The log files that are left half a minute after a start.
-        """
+        """The log files that are left half a minute after a start."""
         return self.after(self.at(root), 0)
 
     def after(self, store: Store, hours: float) -> list[int]:
-        """
-        Those that are left so many hours later.
-        """
+        """Those that are left so many hours later."""
         self.now += hours * HOUR
         self.pass_time(30)
         return self.starts(store)
 
 
 class ArrivalTests(BackupTestCase):
-    """
-    How long it is kept.
-    """
+    """How long it is kept."""
 
     def test_copy(self) -> None:
-        """
-        A copy of a store is kept for C{fileReservedTime} from its first start on.
-        """
+        """A copy of a store is kept for C{fileReservedTime} from its first start on."""
         store = self.at(self.copied())
         self.assertEqual(self.after(store, 0), ALL)
         self.assertEqual(self.after(store, 71), ALL)
         self.assertEqual(self.after(store, 2), [5])
 
     def test_above_the_ratio(self) -> None:
-        """
-        A disk that is fuller than C{diskMaxUsedSpaceRatio} takes no file of it sooner.
-        """
+        """A disk that is fuller than C{diskMaxUsedSpaceRatio} takes no file of it sooner."""
         self.hour, self.use = 12, 0.8
         self.assertEqual(self.left(self.copied()), ALL)
 
     def test_above_the_other_ratio(self) -> None:
-        """
-        One that is fuller than C{diskSpaceCleanForciblyRatio} does, as it takes any.
-        """
+        """One that is fuller than C{diskSpaceCleanForciblyRatio} does, as it takes any."""
         self.hour, self.use = 12, 0.88
         self.assertEqual(self.left(self.copied()), [5])
 
     def test_same_place(self) -> None:
-        """
-        A store that only was stopped for a year has expired, also under another name.
-        """
+        """A store that only was stopped for a year has expired, also under another name."""
         moved = self.backup.rename(self.backup.with_name("moved"))
         self.assertEqual(self.left(moved), [5])
 
     def test_restart(self) -> None:
-        """
-        The time runs on over restarts: it is that of the first one.
-        """
+        """The time runs on over restarts: it is that of the first one."""
         store = self.at(self.copied())
         self.now += 73 * HOUR
         self.assertEqual(self.after(self.reopened_later(store), 0), [5])
 
     def reopened_later(self, store: Store) -> Store:
-        """
-        The same store after a restart.
-        """
+        """The same store after a restart."""
         self.close_store(store)
         return self.at(store.settings.root)
 
     def test_restored_in_place(self) -> None:
-        """
-        A backup that takes the place of a store that was deleted is kept too.
-        """
+        """A backup that takes the place of a store that was deleted is kept too."""
         copy = self.copied()
         shutil.rmtree(self.backup)
         shutil.copytree(copy, self.backup)
         self.assertEqual(self.left(self.backup), ALL)
 
     def test_log_alone(self) -> None:
-        """
-        So is a log that a stock broker left, or that was copied into another store.
-        """
+        """So is a log that a stock broker left, or that was copied into another store."""
         copy = self.copied()
         shutil.rmtree(self.backup / "commitlog")
         shutil.copytree(copy / "commitlog", self.backup / "commitlog")
@@ -130,9 +103,7 @@ class ArrivalTests(BackupTestCase):
         self.assertEqual(self.left(copy), ALL)
 
     def test_tour(self) -> None:
-        """
-        A stock store of long ago, as the README unpacks one, is all there at any hour.
-        """
+        """A stock store of long ago, as the README unpacks one, is all there at any hour."""
         for self.hour in (4, 13):
             self.now = time.time()
             store = self.opened(
@@ -147,17 +118,13 @@ class ArrivalTests(BackupTestCase):
             self.assertGreater(len(files), 1)
 
     def test_promoted(self) -> None:
-        """
-        What was promoted is kept from that moment on, wherever it lies.
-        """
+        """What was promoted is kept from that moment on, wherever it lies."""
         self.now = time.time()
         promote(StoreSettings(root=self.backup, **SIZES))
         self.assertEqual(self.left(self.backup), ALL)
 
     def test_clock_was_ahead(self) -> None:
-        """
-        A moment in the future counts as the present one.
-        """
+        """A moment in the future counts as the present one."""
         self.now += 100 * YEAR
         store = self.at(self.copied())
         self.now = BEGIN + YEAR
@@ -166,27 +133,19 @@ class ArrivalTests(BackupTestCase):
 
 
 class ExpiryTests(BackupTestCase):
-    """
-    What is said before it goes.
-    """
+    """What is said before it goes."""
 
     def told(self, **settings: Any) -> str:
-        """
-        Of a copy that is not open.
-        """
+        """Of a copy that is not open."""
         self.copy = self.copied()
         return expiry.of_store(StoreSettings(root=self.copy, **SIZES, **settings), self.now)
 
     def shown(self, moment: float) -> str:
-        """
-        A moment as people are told of it.
-        """
+        """A moment as people are told of it."""
         return time.strftime("%H:%M on %Y-%m-%d", time.localtime(moment))
 
     def test_kept(self) -> None:
-        """
-        How many files are old, how long they are kept, and when they go.
-        """
+        """How many files are old, how long they are kept, and when they go."""
         text = self.told()
         kept = self.now + 72 * HOUR
         self.assertIn("5 of 6 log files are older than fileReservedTime=72; they came here", text)
@@ -196,18 +155,14 @@ class ExpiryTests(BackupTestCase):
         self.assertIn(day, (f"{before} (deleteWhen)", f"{after} (deleteWhen)"))
 
     def test_at_a_start(self) -> None:
-        """
-        A start logs the same.
-        """
+        """A start logs the same."""
         text = self.told()
         with capturedLogs() as events:
             self.at(self.copy)
         self.assertIn(text, [event.get("text") for event in events])
 
     def test_expired(self) -> None:
-        """
-        What is not kept goes at the next such hour, or at once.
-        """
+        """What is not kept goes at the next such hour, or at once."""
         settings = StoreSettings(root=self.backup, **SIZES)
         self.assertRegex(
             expiry.of_store(settings, self.now),
@@ -219,9 +174,7 @@ class ExpiryTests(BackupTestCase):
             self.assertIn(said, text)
 
     def test_some(self) -> None:
-        """
-        Only the oldest files may be old; if none is, nothing is said.
-        """
+        """Only the oldest files may be old; if none is, nothing is said."""
         self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
         self.assertIn("3 of 6 log files", self.told())
         self.now = BEGIN + 70 * HOUR

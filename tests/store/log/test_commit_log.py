@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.commit_log}: both doors, the ends of files, and what goes wrong.
-"""
+"""Tests for L{rmqha.store.log.commit_log}: both doors, the ends of files, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -34,20 +32,14 @@ from tests.support.open_files import open_files
 
 
 class ReadTests(LogTestCase):
-    """
-    The reading face.
-    """
+    """The reading face."""
 
     def test_interface(self) -> None:
-        """
-        It is what readers of logs expect.
-        """
+        """It is what readers of logs expect."""
         self.assertIsInstance(self.log(), LogReader)
 
     def test_bounds(self) -> None:
-        """
-        Reads are cut at the file's end and the log's, and refused outside.
-        """
+        """Reads are cut at the file's end and the log's, and refused outside."""
         log = self.filled(1500, 1500, 1500)
         self.assertEqual((log.min_offset, log.end), (0, FILE_SIZE + 1500))
         self.assertEqual(len(log.read(FILE_SIZE - 10, 100)), 10)
@@ -59,22 +51,16 @@ class ReadTests(LogTestCase):
                 log.read(outside, 1)
 
     def test_empty(self) -> None:
-        """
-        An empty log has nothing to read and begins where it ends.
-        """
+        """An empty log has nothing to read and begins where it ends."""
         log = self.log()
         self.assertEqual((log.min_offset, bytes(log.read(0, 10))), (0, b""))
 
 
 class PutTests(LogTestCase):
-    """
-    A master's door.
-    """
+    """A master's door."""
 
     def test_places(self) -> None:
-        """
-        Offsets, queue offset and time are filled in, and listeners told once a put.
-        """
+        """Offsets, queue offset and time are filled in, and listeners told once a put."""
         log, told = self.log(), []
         log.appended.append(lambda: told.append(log.end))
         self.assertEqual(log.put([encoded(300)], [7], STORED), 0)
@@ -87,9 +73,7 @@ class PutTests(LogTestCase):
         self.assertEqual((log.confirmed, log.last_record, log.flushed), (750, 500, 0))
 
     def test_ends_of_files(self) -> None:
-        """
-        A record that leaves 8 bytes or more stays; one that would leave less moves on.
-        """
+        """A record that leaves 8 bytes or more stays; one that would leave less moves on."""
         for left in range(20):
             log = self.filled(1000, 1000)
             size = FILE_SIZE - 2000 - left
@@ -105,18 +89,14 @@ class PutTests(LogTestCase):
             self.assertEqual(log.file_end(start), 2 * FILE_SIZE)
 
     def test_batch_moves_as_a_whole(self) -> None:
-        """
-        The records of a batch stay together in one file.
-        """
+        """The records of a batch stay together in one file."""
         log = self.filled(2000)
         start = log.put([encoded(1000), encoded(1000), encoded(90 + 50)], [1, 2, 3], STORED)
         self.assertEqual((start, log.end), (FILE_SIZE, FILE_SIZE + 2140))
         self.assertEqual(log.last_record, FILE_SIZE + 2000)
 
     def test_never_fits(self) -> None:
-        """
-        What no file can hold is refused before anything happens, alone or as a batch.
-        """
+        """What no file can hold is refused before anything happens, alone or as a batch."""
         log = self.filled(300)
         before = files_of(log.folder.path)
         self.assertRaises(MessageIllegal, log.put, [encoded(FILE_SIZE - 7)], [1], STORED)
@@ -126,9 +106,7 @@ class PutTests(LogTestCase):
         self.assertEqual(log.end, 2 * FILE_SIZE - 8)
 
     def test_listener_fails(self) -> None:
-        """
-        A listener that fails does not fail the write, nor keep it from the others.
-        """
+        """A listener that fails does not fail the write, nor keep it from the others."""
         log, told = self.log(), []
 
         def broken() -> None:
@@ -141,17 +119,13 @@ class PutTests(LogTestCase):
 
 
 class FullDiskTests(LogTestCase):
-    """
-    No room: nothing changes, and it goes on when there is some.
-    """
+    """No room: nothing changes, and it goes on when there is some."""
 
     def setUp(self) -> None:
         self.disk = Disk().install(self)
 
     def no_room(self, log: CommitLog, call: Callable[..., object], *arguments: object) -> None:
-        """
-        Make one call on a full disk.
-        """
+        """Make one call on a full disk."""
         before = log.end, log.confirmed, content(log), files_of(log.folder.path)
         self.disk.full = True
         self.assertRaises(DiskFull, call, *arguments)
@@ -161,17 +135,13 @@ class FullDiskTests(LogTestCase):
         self.disk.full = False
 
     def small_steps(self, log: CommitLog) -> CommitLog:
-        """
-        Make blocks run out soon.
-        """
+        """Make blocks run out soon."""
         log.allocator.step = 16
         log.folder.files[0].allocated = log.end - log.folder.files[0].start
         return log
 
     def test_first(self) -> None:
-        """
-        The very first write.
-        """
+        """The very first write."""
         log = self.log()
         log.folder.path.mkdir(exist_ok=True)
         self.no_room(log, log.put, [encoded(300)], [0], STORED)
@@ -179,18 +149,14 @@ class FullDiskTests(LogTestCase):
         self.assertEqual(log.put([encoded(300)], [0], STORED), 0)
 
     def test_put(self) -> None:
-        """
-        A write into a file whose blocks end.
-        """
+        """A write into a file whose blocks end."""
         log = self.small_steps(self.filled(300))
         self.no_room(log, log.put, [encoded(300)], [1], STORED)
         self.assertTrue(log.has_room(300))
         self.assertEqual(log.put([encoded(300)], [1], STORED), 300)
 
     def test_roll(self) -> None:
-        """
-        A write that needs the next file: no blank is left that nothing follows.
-        """
+        """A write that needs the next file: no blank is left that nothing follows."""
         log = self.filled(2000, 1000)
         self.no_room(log, log.put, [encoded(1500)], [2], STORED)
         self.assertEqual(len(log.folder.files), 1)
@@ -202,9 +168,7 @@ class FullDiskTests(LogTestCase):
         self.assertEqual(len(log.folder.files), 2)
 
     def test_next_file_without_room(self) -> None:
-        """
-        The next file is there, its blocks are not.
-        """
+        """The next file is there, its blocks are not."""
         log = self.filled(2000, 1000)
         log.allocator.step = 16
         self.assertTrue(log.has_room(1100))
@@ -213,9 +177,7 @@ class FullDiskTests(LogTestCase):
         self.assertEqual(log.put([encoded(1200)], [2], STORED), FILE_SIZE)
 
     def test_roll_not_durable(self) -> None:
-        """
-        A next file whose name does not get to the disk is an fsync that failed.
-        """
+        """A next file whose name does not get to the disk is an fsync that failed."""
         log = self.filled(2000, 1000)
         real = mapped.fsync_folder
 
@@ -229,9 +191,7 @@ class FullDiskTests(LogTestCase):
         self.assertEqual(log.put([encoded(1500)], [2], STORED), FILE_SIZE)
 
     def test_append_frame(self) -> None:
-        """
-        A frame whose second half has no room leaves no byte of its first.
-        """
+        """A frame whose second half has no room leaves no byte of its first."""
         source = self.filled(2000, 1000, 1500)
         log = self.log()
         append_frame(log, 0, content(source, 0, 2500))
@@ -243,14 +203,10 @@ class FullDiskTests(LogTestCase):
 
 
 class FrameTests(LogTestCase):
-    """
-    A slave's door.
-    """
+    """A slave's door."""
 
     def test_not_where_the_log_ends(self) -> None:
-        """
-        Only what continues the log is taken.
-        """
+        """Only what continues the log is taken."""
         log = self.log()
         append_frame(log, 0, b"x" * 100)
         for offset in (0, 99, 101, -1):
@@ -264,9 +220,7 @@ class FrameTests(LogTestCase):
         st.booleans(),
     )
     def test_any_chunking(self, sizes: list[int], cuts: list[int], each: bool) -> None:
-        """
-        Frames of any size give the bytes that puts gave, and the same confirmed end.
-        """
+        """Frames of any size give the bytes that puts gave, and the same confirmed end."""
         source = self.filled(*(max(size, 150) for size in sizes))
         data, log = content(source), self.log()
         position, turn = 0, 0
@@ -287,9 +241,7 @@ class FrameTests(LogTestCase):
         self.assertEqual(files_of(log.folder.path), files_of(source.folder.path))
 
     def test_in_pieces(self) -> None:
-        """
-        Bytes of a frame are log when all of it is there, not before.
-        """
+        """Bytes of a frame are log when all of it is there, not before."""
         log = self.log()
         room = log.reserve(0, 300)
         room[:] = b"a" * 300
@@ -302,9 +254,7 @@ class FrameTests(LogTestCase):
         self.assertEqual((log.end, content(log)), (300, b"a" * 200 + b"b" * 100))
 
     def test_closed(self) -> None:
-        """
-        A log that was closed keeps no file open, however much room a frame had been given.
-        """
+        """A log that was closed keeps no file open, however much room a frame had been given."""
         log = self.log()
         log.reserve(0, 300)[:] = bytes(300)
         log.staged(300)
@@ -316,9 +266,7 @@ class FrameTests(LogTestCase):
         self.assertEqual(content(log), bytes(300))
 
     def test_reserve_ends_with_the_file(self) -> None:
-        """
-        Room is cut at a file's end; the next file is made when it is asked for.
-        """
+        """Room is cut at a file's end; the next file is made when it is asked for."""
         log = self.log()
         self.assertEqual(len(log.reserve(0, FILE_SIZE + 5)), FILE_SIZE)
         log.staged(FILE_SIZE)
@@ -329,9 +277,7 @@ class FrameTests(LogTestCase):
         self.assertEqual(log.end, FILE_SIZE + 5)
 
     def test_discard(self) -> None:
-        """
-        What was staged, or only reserved and written to, leaves zeros and no file.
-        """
+        """What was staged, or only reserved and written to, leaves zeros and no file."""
         source = self.filled(2000, 1000, 1500, 1500, 1500)
         data, log = content(source), self.log()
         append_frame(log, 0, data[:2100])
@@ -349,9 +295,7 @@ class FrameTests(LogTestCase):
         self.assertEqual(content(log), data)
 
     def test_begin(self) -> None:
-        """
-        An empty log may start at any multiple of the file size, as often as one likes.
-        """
+        """An empty log may start at any multiple of the file size, as often as one likes."""
         log = self.log()
         self.assertRaises(StartNotAligned, log.begin, FILE_SIZE + 1)
         log.begin(FILE_SIZE)
@@ -366,35 +310,27 @@ class FrameTests(LogTestCase):
 
 
 class VerifyTests(LogTestCase):
-    """
-    From accepted to confirmed.
-    """
+    """From accepted to confirmed."""
 
     def setUp(self) -> None:
         self.source = self.filled(300, 400, 500, file_size=1 << 16)
         self.data = bytearray(content(self.source))
 
     def received(self, data: bytes | bytearray, file_size: int = 1 << 16) -> CommitLog:
-        """
-        A log that was given these bytes as one frame.
-        """
+        """A log that was given these bytes as one frame."""
         log = self.log(file_size=file_size)
         append_frame(log, 0, bytes(data))
         return log
 
     def test_incomplete(self) -> None:
-        """
-        A record that has not arrived whole is waited for.
-        """
+        """A record that has not arrived whole is waited for."""
         for size, confirmed in ((0, 0), (299, 0), (300, 300), (301, 300), (699, 300), (705, 700)):
             log = self.received(self.data[:size])
             log.verify()
             self.assertEqual((log.end, log.confirmed), (size, confirmed))
 
     def test_bad_record(self) -> None:
-        """
-        A bad record stops right before it, and says what is wrong with it.
-        """
+        """A bad record stops right before it, and says what is wrong with it."""
         for place, reason in ((304, Fault.MAGIC), (328, Fault.OFFSET), (400, Fault.CRC)):
             data = bytearray(self.data)
             data[place] ^= 1
@@ -405,9 +341,7 @@ class VerifyTests(LogTestCase):
             self.assertRaises(RecordFault, log.verify)
 
     def test_both_ways_agree(self) -> None:
-        """
-        The ways for few records and for many find the same fault at the same place.
-        """
+        """The ways for few records and for many find the same fault at the same place."""
         many = self.filled(*[1000] * 200, file_size=1 << 20)
         data = bytearray(content(many))
         data[150_500] ^= 1
@@ -429,8 +363,8 @@ class VerifyTests(LogTestCase):
     def test_compiled_says_the_same(
         self, sizes: list[int], cut: int, damage: int, bit: int
     ) -> None:
-        """
-        A few records are judged alike with the compiled pass and without it, whole, cut or damaged.
+        """A few records are judged alike with the compiled pass and without it, whole, cut or
+        damaged.
         """
         data = bytearray(content(self.filled(*sizes, file_size=1 << 16)))
         if 0 <= damage < len(data):
@@ -448,9 +382,7 @@ class VerifyTests(LogTestCase):
         self.assertEqual(found[0], found[1])
 
     def verdict(self, log: CommitLog) -> tuple[int, str] | None:
-        """
-        What is said of the first record that is not valid, and where.
-        """
+        """What is said of the first record that is not valid, and where."""
         try:
             log.verify()
         except RecordFault as error:
@@ -458,9 +390,7 @@ class VerifyTests(LogTestCase):
         return None
 
     def test_in_steps(self) -> None:
-        """
-        A limited check does about so much, and a record larger than that at once.
-        """
+        """A limited check does about so much, and a record larger than that at once."""
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         log = self.received(content(many), 1 << 20)
         log.verify(30_500)
@@ -471,9 +401,7 @@ class VerifyTests(LogTestCase):
             self.assertGreater(log.confirmed, before)
 
     def test_remembered_blocks(self) -> None:
-        """
-        Dispatch is given each block once, and never an empty one.
-        """
+        """Dispatch is given each block once, and never an empty one."""
         self.patch(commit_log, "SCALAR_BYTES", 0)
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
@@ -493,9 +421,7 @@ class VerifyTests(LogTestCase):
         self.assertIsNone(log.verified_block(0, 1))
 
     def test_remembered_blocks_are_joined(self) -> None:
-        """
-        Blocks that follow each other come as one, up to the size asked for.
-        """
+        """Blocks that follow each other come as one, up to the size asked for."""
         self.patch(commit_log, "SCALAR_BYTES", 0)
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
@@ -512,9 +438,7 @@ class VerifyTests(LogTestCase):
         self.assertEqual((rest.base, rest.end), (75_000, 100_000))
 
     def test_other_file_size(self) -> None:
-        """
-        A master whose files are larger or smaller than ours is recognized.
-        """
+        """A master whose files are larger or smaller than ours is recognized."""
         larger = self.filled(*[1000] * 5, file_size=2 * FILE_SIZE)
         log = self.received(content(larger), FILE_SIZE)
         error = self.assertRaises(RecordCrossesFile, log.verify)
@@ -525,9 +449,7 @@ class VerifyTests(LogTestCase):
         self.assertEqual((error.offset, error.size), (4000, 96))
 
     def test_rewind(self) -> None:
-        """
-        What is not confirmed is dropped without a trace, and no flush counts for it.
-        """
+        """What is not confirmed is dropped without a trace, and no flush counts for it."""
         data = bytearray(self.data)
         data[400] ^= 1
         log = self.received(data)
@@ -541,9 +463,7 @@ class VerifyTests(LogTestCase):
         self.assertEqual(content(log), bytes(self.data))
 
     def test_rewind_over_a_file(self) -> None:
-        """
-        A file that only has bytes nobody confirmed goes with them.
-        """
+        """A file that only has bytes nobody confirmed goes with them."""
         source = self.filled(2000, 1000, 1500)
         data = bytearray(content(source))
         data[2100] ^= 1
@@ -557,14 +477,10 @@ class VerifyTests(LogTestCase):
 
 
 class FirstFileTests(LogTestCase):
-    """
-    Letting the oldest file go.
-    """
+    """Letting the oldest file go."""
 
     def test_never_the_last(self) -> None:
-        """
-        The oldest file leaves the log, and readers of it may finish.
-        """
+        """The oldest file leaves the log, and readers of it may finish."""
         log = self.filled(2000, 1500, 1500)
         view = log.read(0, 100)
         file = log.drop_first()
@@ -575,9 +491,7 @@ class FirstFileTests(LogTestCase):
         self.assertRaises(ValueError, log.drop_first)
 
     def test_listeners_may_leave(self) -> None:
-        """
-        A listener may take itself off while it is told.
-        """
+        """A listener may take itself off while it is told."""
         log, told = self.filled(300), []
 
         def once() -> None:

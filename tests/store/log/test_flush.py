@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.flush}: what is on the disk, and who waits for it.
-"""
+"""Tests for L{rmqha.store.log.flush}: what is on the disk, and who waits for it."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, en
 
 @define
 class Syncs:
-    """
-    Notes which files were synced, by their inode, and fails when told to.
-    """
+    """Notes which files were synced, by their inode, and fails when told to."""
 
     files: list[int] = field(factory=list)
     broken: bool = False
@@ -36,9 +32,7 @@ class Syncs:
 
 
 class FlusherTestCase(LogTestCase):
-    """
-    Tests with a log, a thread and a disk under control.
-    """
+    """Tests with a log, a thread and a disk under control."""
 
     flush_disk = FlushDisk.SYNC_FLUSH
 
@@ -55,8 +49,7 @@ class FlusherTestCase(LogTestCase):
         )
 
     def put(self, size: int = 1000) -> int:
-        """
-        Append a record.
+        """Append a record.
 
         @return: Where it ends.
         """
@@ -65,14 +58,10 @@ class FlusherTestCase(LogTestCase):
 
 
 class GroupCommitTests(FlusherTestCase):
-    """
-    Writes that wait.
-    """
+    """Writes that wait."""
 
     def test_answered_in_groups(self) -> None:
-        """
-        Writes that arrive during a pass share the next one, in order.
-        """
+        """Writes that arrive during a pass share the next one, in order."""
         answered: list[int] = []
 
         def write() -> None:
@@ -91,8 +80,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_answered_first(self) -> None:
-        """
-        A write that waits is answered before others hear that it is on the disk: what they do
+        """A write that waits is answered before others hear that it is on the disk: what they do
         then, such as sending it to replicas, does not make its answer late.
         """
         told: list[str] = []
@@ -102,8 +90,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(told, ["the writer", "others"])
 
     def test_no_thread(self) -> None:
-        """
-        While no thread can be had writes wait, and no descriptor is kept; with one they are
+        """While no thread can be had writes wait, and no descriptor is kept; with one they are
         answered.
         """
 
@@ -125,9 +112,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_already_there(self) -> None:
-        """
-        What is on the disk is waited for by nobody.
-        """
+        """What is on the disk is waited for by nobody."""
         done = self.flusher.wait(self.put())
         self.thread.work()
         self.assertTrue(self.successResultOf(done))
@@ -135,9 +120,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.thread.calls, [])
 
     def test_timeout(self) -> None:
-        """
-        A write is answered when its own time is over, not the time of others.
-        """
+        """A write is answered when its own time is over, not the time of others."""
         first = self.flusher.wait(self.put())
         self.clock.advance(3.0)
         second = self.flusher.wait(self.put())
@@ -150,9 +133,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cancel(self) -> None:
-        """
-        A write that is cancelled is forgotten; the others are not.
-        """
+        """A write that is cancelled is forgotten; the others are not."""
         first, second = (self.flusher.wait(self.put()) for _ in range(2))
         first.cancel()
         self.failureResultOf(first)
@@ -166,9 +147,7 @@ class GroupCommitTests(FlusherTestCase):
         self.thread.work()
 
     def test_write_from_an_answer(self) -> None:
-        """
-        Whoever is answered may write again at once.
-        """
+        """Whoever is answered may write again at once."""
         done = self.flusher.wait(self.put()).addCallback(lambda _: self.flusher.wait(self.put()))
         self.thread.work()
         self.assertNoResult(done)
@@ -176,9 +155,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertTrue(self.successResultOf(done))
 
     def test_all_files_of_a_roll(self) -> None:
-        """
-        A pass over a boundary syncs the old file and the new one.
-        """
+        """A pass over a boundary syncs the old file and the new one."""
         done = self.flusher.wait(self.put(3000))
         self.thread.work()
         self.put(3000)
@@ -190,9 +167,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.log_.flushed, 2 * FILE_SIZE + 3000)
 
     def test_file_deleted_meanwhile(self) -> None:
-        """
-        A pass has descriptors of its own: a file may go, and its number be given away.
-        """
+        """A pass has descriptors of its own: a file may go, and its number be given away."""
         self.put(3000)
         done = self.flusher.wait(self.put(3000))
         before = len(os.listdir("/proc/self/fd"))
@@ -205,9 +180,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertLess(len(os.listdir("/proc/self/fd")), before)
 
     def test_rewound_meanwhile(self) -> None:
-        """
-        A pass that began before the end moved back says nothing about what is there now.
-        """
+        """A pass that began before the end moved back says nothing about what is there now."""
         append_frame(self.log_, 0, b"x" * 1000)
         self.flusher.nudge()
         self.log_.rewind()
@@ -222,8 +195,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual(self.log_.flushed, 700)
 
     def test_nothing_left_meanwhile(self) -> None:
-        """
-        Nobody waits for bytes that were dropped while they were flushed, in whatever way no file
+        """Nobody waits for bytes that were dropped while they were flushed, in whatever way no file
         at all is made durable.
         """
 
@@ -241,14 +213,10 @@ class GroupCommitTests(FlusherTestCase):
 
 
 class FailureTests(FlusherTestCase):
-    """
-    An fsync that fails is final.
-    """
+    """An fsync that fails is final."""
 
     def test_final(self) -> None:
-        """
-        Those who wait fail, so do all who come, and nothing is ever tried again.
-        """
+        """Those who wait fail, so do all who come, and nothing is ever tried again."""
         wait, flush = self.flusher.wait(self.put()), self.flusher.flush()
         later = self.flusher.wait(self.put())
         self.syncs.broken = True
@@ -267,9 +235,7 @@ class FailureTests(FlusherTestCase):
         self.successResultOf(self.flusher.stop())
 
     def test_any_error(self) -> None:
-        """
-        A flush that ends on something else than an fsync's answer is as final.
-        """
+        """A flush that ends on something else than an fsync's answer is as final."""
 
         def broken(fd: int) -> Any:
             raise ValueError("what?")
@@ -281,9 +247,8 @@ class FailureTests(FlusherTestCase):
         self.assertEqual(len(self.failures), 1)
 
     def test_no_descriptor(self) -> None:
-        """
-        While there is no descriptor nothing was fsynced and nothing has failed: the pass is tried
-        again, with what is there then, and no descriptor is left behind.
+        """While there is no descriptor nothing was fsynced and nothing has failed: the pass is
+        tried again, with what is there then, and no descriptor is left behind.
         """
         real, left = os.dup, 0
 
@@ -304,9 +269,7 @@ class FailureTests(FlusherTestCase):
         self.assertIsNone(self.flusher.failure)
 
     def test_no_descriptor_for_the_second_file(self) -> None:
-        """
-        What was opened for a pass that cannot begin is closed.
-        """
+        """What was opened for a pass that cannot begin is closed."""
         while len(self.log_.folder.files) < 2:
             self.put(1000)
         before, real, calls = len(os.listdir("/proc/self/fd")), os.dup, []
@@ -325,9 +288,7 @@ class FailureTests(FlusherTestCase):
         self.assertTrue(self.successResultOf(waiting))
 
     def test_descriptor_that_cannot_be_had(self) -> None:
-        """
-        Any other error there is final.
-        """
+        """Any other error there is final."""
         self.put()
 
         def dup(fd: int) -> int:
@@ -339,14 +300,10 @@ class FailureTests(FlusherTestCase):
 
 
 class StopTests(FlusherTestCase):
-    """
-    The end.
-    """
+    """The end."""
 
     def test_flushes_what_there_is(self) -> None:
-        """
-        A stop waits for a running pass and flushes what came after it.
-        """
+        """A stop waits for a running pass and flushes what came after it."""
         first = self.flusher.wait(self.put())
         second = self.flusher.wait(self.put())
         done = self.flusher.stop()
@@ -358,9 +315,7 @@ class StopTests(FlusherTestCase):
         self.assertEqual((self.log_.flushed, self.clock.getDelayedCalls()), (2000, []))
 
     def test_nothing_is_left_waiting(self) -> None:
-        """
-        A write that waits for more than there is gets an answer too.
-        """
+        """A write that waits for more than there is gets an answer too."""
         self.put()
         wait = self.flusher.wait(5000)
         done = self.flusher.stop()
@@ -369,9 +324,7 @@ class StopTests(FlusherTestCase):
         self.failureResultOf(wait, NotWritable)
 
     def test_failing(self) -> None:
-        """
-        A last flush that fails ends the stop, and who waits for the stop is told.
-        """
+        """A last flush that fails ends the stop, and who waits for the stop is told."""
         wait = self.flusher.wait(self.put())
         done = self.flusher.stop()
         self.syncs.broken = True
@@ -381,9 +334,7 @@ class StopTests(FlusherTestCase):
 
 
 class TimerTests(FlusherTestCase):
-    """
-    ASYNC_FLUSH: by the clock.
-    """
+    """ASYNC_FLUSH: by the clock."""
 
     flush_disk = FlushDisk.ASYNC_FLUSH
 
@@ -392,9 +343,7 @@ class TimerTests(FlusherTestCase):
         self.flusher.start()
 
     def test_enough_pages(self) -> None:
-        """
-        Four pages are flushed with the next tick, less only every ten seconds.
-        """
+        """Four pages are flushed with the next tick, less only every ten seconds."""
         self.put(1000)
         for _ in range(19):
             self.clock.advance(0.5)
@@ -409,9 +358,7 @@ class TimerTests(FlusherTestCase):
         self.assertEqual(self.log_.flushed, self.log_.end)
 
     def test_no_second_pass_beside_the_first(self) -> None:
-        """
-        A slow disk gets one pass at a time.
-        """
+        """A slow disk gets one pass at a time."""
         for _ in range(6):
             self.put(3000)
             self.clock.advance(0.5)
@@ -424,9 +371,7 @@ class TimerTests(FlusherTestCase):
         self.assertEqual(len(content(self.log_)), self.log_.end)
 
     def test_after_a_failure(self) -> None:
-        """
-        The clock asks no more once an fsync failed.
-        """
+        """The clock asks no more once an fsync failed."""
         self.put()
         self.syncs.broken = True
         self.flusher.nudge()
@@ -434,9 +379,7 @@ class TimerTests(FlusherTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_listener_fails(self) -> None:
-        """
-        A listener that fails does not stop the flushing.
-        """
+        """A listener that fails does not stop the flushing."""
 
         def broken() -> None:
             raise RuntimeError("no")
@@ -450,9 +393,7 @@ class TimerTests(FlusherTestCase):
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
 
     def test_goes_on_after_an_error(self) -> None:
-        """
-        A look at the log that fails is not the last: the next one flushes.
-        """
+        """A look at the log that fails is not the last: the next one flushes."""
         patched = self.patch(Flusher, "_begin", lambda flusher: 1 / 0)
         for _ in range(6):
             self.put(3000)

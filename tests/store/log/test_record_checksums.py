@@ -1,6 +1,4 @@
-"""
-The checksums of whole records, kept beside the log.
-"""
+"""The checksums of whole records, kept beside the log."""
 
 from __future__ import annotations
 
@@ -31,15 +29,12 @@ SIZES = {"file_size": FILE_SIZE}
 
 
 class EntryTests(SynchronousTestCase):
-    """
-    One entry.
-    """
+    """One entry."""
 
     @given(st.integers(0, 1 << 40), st.binary(max_size=200), st.integers(0, ENTRY_SIZE * 8 - 1))
     def test_checks_itself(self, offset: int, record: bytes, bit: int) -> None:
-        """
-        An entry says where its record is and what its CRC is; with any bit changed it is none, and
-        neither are zeros.
+        """An entry says where its record is and what its CRC is; with any bit changed it is none,
+        and neither are zeros.
         """
         made = bytearray(render_entries(offset, [0], [crc32(record)]))
         low, _, sound = parse_entries(bytes(made) + bytes(ENTRY_SIZE) + b"torn")
@@ -49,24 +44,18 @@ class EntryTests(SynchronousTestCase):
 
 
 class KeptTests(LogTestCase):
-    """
-    A store that keeps them as it dispatches.
-    """
+    """A store that keeps them as it dispatches."""
 
     def setUp(self) -> None:
         self.store = self.open_at(self.folder() / "store")
         self.root = self.store.settings.root
 
     def open_at(self, root: Path) -> Store:
-        """
-        A store of small files.
-        """
+        """A store of small files."""
         return self.opened(root, settings=SIZES)
 
     def put(self, count: int, store: Store | None = None) -> None:
-        """
-        Store messages, and dispatch them.
-        """
+        """Store messages, and dispatch them."""
         store = self.store if store is None else store
         for _ in range(count):
             store.put(message(300))
@@ -74,17 +63,13 @@ class KeptTests(LogTestCase):
             pass
 
     def starts(self) -> list[int]:
-        """
-        Where the records are.
-        """
+        """Where the records are."""
         log = self.store.log
         found: list[Array] = [block.start for _, block in scan(log, log.min_offset, log.end)]
         return [int(start) for each in found for start in each]
 
     def known(self, start: int) -> bool:
-        """
-        Whether something is kept of a record, and it is right.
-        """
+        """Whether something is kept of a record, and it is right."""
         log = self.store.log
         kept = KeptChecksums(self.root, log.file_size)
         crc = kept.of(start)
@@ -95,22 +80,17 @@ class KeptTests(LogTestCase):
         return crc is not None
 
     def path(self, number: int = 0) -> Path:
-        """
-        A file of checksums.
-        """
+        """A file of checksums."""
         size = self.store.log.file_size
         return self.root / "rmqha" / "checksums" / f"{number * size:020d}"
 
     def found(self) -> list[int]:
-        """
-        Where a check of the log's files finds something.
-        """
+        """Where a check of the log's files finds something."""
         check = LogCheck(RawLog.open(self.root, self.store.log.file_size))
         return [finding.offset for finding in check.findings()]
 
     def test_every_record(self) -> None:
-        """
-        Each record has one, in one file for each of the log's, whether it was read alone, in a
+        """Each record has one, in one file for each of the log's, whether it was read alone, in a
         run or in a block.
         """
         self.put(1)
@@ -122,8 +102,8 @@ class KeptTests(LogTestCase):
         self.assertEqual(kept, len(starts) * ENTRY_SIZE)
 
     def test_properties(self) -> None:
-        """
-        A bit that turns over in the properties of a record, where no CRC of it looks, is found.
+        """A bit that turns over in the properties of a record, where no CRC of it looks, is
+        found.
         """
         self.put(10)
         starts = self.starts()
@@ -132,9 +112,7 @@ class KeptTests(LogTestCase):
         self.assertEqual(self.found(), [starts[3]])
 
     def test_after_a_restart(self) -> None:
-        """
-        A start goes on where they end, and keeps none twice.
-        """
+        """A start goes on where they end, and keeps none twice."""
         self.put(5)
         self.store = self.reopened(self.store, settings=SIZES)
         self.put(1)
@@ -142,9 +120,8 @@ class KeptTests(LogTestCase):
         self.assertTrue(all(self.known(start) for start in self.starts()))
 
     def test_killed_before_they_were_written(self) -> None:
-        """
-        What a crash has taken of them is torn off, and made again by dispatch or the scrubber; what
-        was kept says of damage that happened meanwhile that it is damage.
+        """What a crash has taken of them is torn off, and made again by dispatch or the scrubber;
+        what was kept says of damage that happened meanwhile that it is damage.
         """
         self.put(6)
         root = self.crash(self.store)
@@ -158,9 +135,7 @@ class KeptTests(LogTestCase):
         self.assertEqual(self.found(), [self.starts()[2]])
 
     def test_cut(self) -> None:
-        """
-        What was cut off is forgotten with the log: other records come there.
-        """
+        """What was cut off is forgotten with the log: other records come there."""
         self.put(6)
         root = self.crash(self.store)
         start = self.starts()[4]
@@ -173,8 +148,8 @@ class KeptTests(LogTestCase):
         self.assertTrue(self.known(start))
 
     def test_another_log(self) -> None:
-        """
-        Where the log's end is another than they speak of all go: another broker had the store.
+        """Where the log's end is another than they speak of all go: another broker had the
+        store.
         """
         self.put(6)
         root = self.crash(self.store)
@@ -184,8 +159,8 @@ class KeptTests(LogTestCase):
         self.assertEqual(self.found(), [])
 
     def test_disk_full(self) -> None:
-        """
-        Without room for them dispatch goes on, and says so once; an entry is written whole or not.
+        """Without room for them dispatch goes on, and says so once; an entry is written whole or
+        not.
         """
         self.put(1)
         checksums = self.store.dispatcher.checksums
@@ -204,8 +179,8 @@ class KeptTests(LogTestCase):
         self.assertEqual([self.known(start) for start in self.starts()], [True, False, False, True])
 
     def test_written_anew(self) -> None:
-        """
-        Of a record that has got other bytes nothing is kept any more; of its neighbours still.
+        """Of a record that has got other bytes nothing is kept any more; of its neighbours
+        still.
         """
         self.put(3)
         starts = self.starts()
@@ -213,9 +188,7 @@ class KeptTests(LogTestCase):
         self.assertEqual([self.known(start) for start in starts], [True, False, True])
 
     def test_deleted_with_the_log(self) -> None:
-        """
-        They go with the file of the log that they speak of.
-        """
+        """They go with the file of the log that they speak of."""
         self.put(40)
         self.assertTrue(self.path().exists())
         self.store.trimmer.follow(self.store.log.file_size)
@@ -223,9 +196,7 @@ class KeptTests(LogTestCase):
         self.assertTrue(self.path(1).exists())
 
     def test_made_anew(self) -> None:
-        """
-        A rebuild takes the log as it is: what was damaged before is not found after it.
-        """
+        """A rebuild takes the log as it is: what was damaged before is not found after it."""
         self.put(4)
         flip(log_file(self.root, 0), self.starts()[2] - 3)
         self.assertEqual(len(self.found()), 1)
@@ -234,9 +205,7 @@ class KeptTests(LogTestCase):
 
 
 class PlainTests(KeptTests):
-    """
-    The same without compiled code.
-    """
+    """The same without compiled code."""
 
     def setUp(self) -> None:
         super().setUp()

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.recovery}: where a log ends, why, and what that means.
-"""
+"""Tests for L{rmqha.store.log.recovery}: where a log ends, why, and what that means."""
 
 from __future__ import annotations
 
@@ -44,32 +42,24 @@ HEAD = struct.Struct(">ii")
 
 
 class EndTestCase(LogTestCase):
-    """
-    Tests that damage a log's files and look where it ends.
-    """
+    """Tests that damage a log's files and look where it ends."""
 
     def setUp(self) -> None:
         self.path = self.folder()
 
     def write(self, *sizes: int, file_size: int = SIZE) -> CommitLog:
-        """
-        Fill the folder with records.
-        """
+        """Fill the folder with records."""
         return self.filled(*sizes, file_size=file_size, folder=self.path)
 
     def overwrite(self, offset: int, data: bytes, file_size: int = SIZE) -> None:
-        """
-        Change bytes on the disk, and free what lies behind the file's end.
-        """
+        """Change bytes on the disk, and free what lies behind the file's end."""
         start = offset - offset % file_size
         with open(self.path / file_name(start), "rb+") as file:
             file.seek(offset - start)
             file.write(data)
 
     def found(self, file_size: int = SIZE, nul_from: int = 0) -> Recovery:
-        """
-        Recover the whole log.
-        """
+        """Recover the whole log."""
         folder = LogFolder.load(self.path, file_size)
         self.addCleanup(folder.close)
         return recover(folder, 0, nul_is_torn_from=nul_from)
@@ -77,23 +67,17 @@ class EndTestCase(LogTestCase):
     def assert_end(
         self, end: int, reason: Fault | None, *, file_size: int = SIZE, nul_from: int = 0
     ) -> Recovery:
-        """
-        The log ends there, for that reason, and that is no damage.
-        """
+        """The log ends there, for that reason, and that is no damage."""
         found = self.found(file_size, nul_from)
         self.assertEqual((found.end, found.reason, found.corrupt), (end, reason, None))
         return found
 
 
 class TornTests(EndTestCase):
-    """
-    The last write was cut by a crash.
-    """
+    """The last write was cut by a crash."""
 
     def torn_everywhere(self, before: int, record: bytearray, reasons: set[Fault]) -> None:
-        """
-        Tear a record at each byte: what had arrived is there, the rest is zero.
-        """
+        """Tear a record at each byte: what had arrived is there, the rest is zero."""
         log = self.write(before) if before else self.write()
         place(record, queue_offset=1, offset=before, store_timestamp=STORED)
         if not before:
@@ -112,9 +96,7 @@ class TornTests(EndTestCase):
         self.assert_end(before + len(record), Fault.NOTHING)
 
     def test_every_byte(self) -> None:
-        """
-        A record of 300 bytes torn anywhere ends the log before it, at a page's edge too.
-        """
+        """A record of 300 bytes torn anywhere ends the log before it, at a page's edge too."""
         # A tear in the body shows as a topic of no length.
         reasons = {
             Fault.NOTHING,
@@ -129,16 +111,12 @@ class TornTests(EndTestCase):
             self.torn_everywhere(before, encoded(300), reasons)
 
     def test_without_properties(self) -> None:
-        """
-        Without properties it is the topic that shows the tear.
-        """
+        """Without properties it is the topic that shows the tear."""
         reasons = {Fault.NOTHING, Fault.MAGIC, Fault.OFFSET, Fault.TOPIC}
         self.torn_everywhere(1000, encoded(300, properties=b""), reasons)
 
     def test_lost_pages(self) -> None:
-        """
-        A page that never got to the disk, the ones around it did, ends the log as well.
-        """
+        """A page that never got to the disk, the ones around it did, ends the log as well."""
         record = encoded(20_000)
         self.write(1000)
         place(record, queue_offset=1, offset=1000, store_timestamp=STORED)
@@ -150,8 +128,7 @@ class TornTests(EndTestCase):
             self.assert_end(1000, Fault.NOTHING if page == 0 else Fault.CRC)
 
     def test_nul_ends_properties_of_stock_records(self) -> None:
-        """
-        A stock master's record may end in NUL; what rmqha or a master upstream wrote
+        """A stock master's record may end in NUL; what rmqha or a master upstream wrote
         cannot, nor one that is not the last.
         """
         odd = encoded(200, properties=b"K\x01v\0")
@@ -168,9 +145,7 @@ class TornTests(EndTestCase):
             self.assert_end(650, Fault.NOTHING, nul_from=0)
 
     def test_nul_before_a_blank(self) -> None:
-        """
-        What a blank follows was written whole.
-        """
+        """What a blank follows was written whole."""
         log = self.write(3000, file_size=FILE_SIZE)
         log.put([encoded(1000, properties=b"K\x01v\0")], [1], STORED)
         log.put([encoded(200)], [2], STORED)
@@ -180,9 +155,7 @@ class TornTests(EndTestCase):
     @settings(max_examples=tries(40))
     @given(st.lists(st.integers(150, 2000), min_size=1, max_size=12), st.data())
     def test_any_log_any_tear(self, sizes: list[int], data: st.DataObject) -> None:
-        """
-        Whatever is zeroed at the end, the log ends at the last whole record.
-        """
+        """Whatever is zeroed at the end, the log ends at the last whole record."""
         self.path = self.folder()
         log = self.write(*sizes, file_size=FILE_SIZE)
         starts, position = [0], 0
@@ -211,9 +184,7 @@ class TornTests(EndTestCase):
 
 
 class BadEndTests(EndTestCase):
-    """
-    A bad header behind the last good record: each has its own reason.
-    """
+    """A bad header behind the last good record: each has its own reason."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -222,33 +193,25 @@ class BadEndTests(EndTestCase):
         place(self.record, queue_offset=2, offset=700, store_timestamp=STORED)
 
     def assert_bad(self, data: bytes | bytearray, reason: Fault) -> None:
-        """
-        With these bytes behind it the log ends at 700.
-        """
+        """With these bytes behind it the log ends at 700."""
         self.overwrite(700, bytes(data))
         found = self.assert_end(700, reason)
         self.assertEqual((found.records, found.last_record), (2, 300))
         self.overwrite(700, bytes(len(data)))
 
     def head(self, size: int, magic: int = MAGIC_V1) -> bytearray:
-        """
-        The record with another header.
-        """
+        """The record with another header."""
         data = bytearray(self.record)
         HEAD.pack_into(data, 0, size, magic)
         return data
 
     def test_whole(self) -> None:
-        """
-        Nothing is wrong with the record itself.
-        """
+        """Nothing is wrong with the record itself."""
         self.overwrite(700, bytes(self.record))
         self.assert_end(1200, Fault.NOTHING)
 
     def test_sizes(self) -> None:
-        """
-        0, 1, less than any record, negative, more than the file, more than is left.
-        """
+        """0, 1, less than any record, negative, more than the file, more than is left."""
         for size in (0, 1, 90, -1, -(1 << 31), SIZE + 1, (1 << 31) - 1):
             self.assert_bad(self.head(size), Fault.SIZE)
         self.assert_bad(self.head(SIZE - 699), Fault.FILE_END)
@@ -256,32 +219,24 @@ class BadEndTests(EndTestCase):
         self.assert_bad(self.head(501), Fault.LENGTHS)
 
     def test_magic(self) -> None:
-        """
-        A magic of nobody, also with size 0, and size without magic.
-        """
+        """A magic of nobody, also with size 0, and size without magic."""
         self.assert_bad(self.head(500, 0x1234), Fault.MAGIC)
         self.assert_bad(self.head(0, 0x1234), Fault.MAGIC)
         self.assert_bad(self.head(500, 0), Fault.MAGIC)
 
     def test_nothing(self) -> None:
-        """
-        Zeros are no record and no fault of anybody.
-        """
+        """Zeros are no record and no fault of anybody."""
         self.assert_end(700, Fault.NOTHING)
 
     def test_crc(self) -> None:
-        """
-        A flipped bit in the body or in the stored CRC.
-        """
+        """A flipped bit in the body or in the stored CRC."""
         for place_ in (8, 11, 95, 300):
             data = bytearray(self.record)
             data[place_] ^= 0x10
             self.assert_bad(data, Fault.CRC)
 
     def test_crc_of_zero(self) -> None:
-        """
-        A CRC of 0 is a value like any other: right for the body whose CRC it is.
-        """
+        """A CRC of 0 is a value like any other: right for the body whose CRC it is."""
         self.assert_bad(self.record[:8] + bytes(4) + self.record[12:], Fault.CRC)
         data = encoded(OVERHEAD + 104, body=_with_crc(0, b"b" * 100))
         self.assertEqual(data[8:12], bytes(4))
@@ -290,16 +245,12 @@ class BadEndTests(EndTestCase):
         self.assert_end(700 + len(data), Fault.NOTHING)
 
     def test_offset_of_another_place(self) -> None:
-        """
-        A whole record that says it is elsewhere: a recycled file, a copied chunk.
-        """
+        """A whole record that says it is elsewhere: a recycled file, a copied chunk."""
         place(self.record, queue_offset=2, offset=701, store_timestamp=STORED)
         self.assert_bad(self.record, Fault.OFFSET)
 
     def test_chunk_copied(self) -> None:
-        """
-        16 KiB copied from elsewhere in the file, on a record's start, are not log.
-        """
+        """16 KiB copied from elsewhere in the file, on a record's start, are not log."""
         self.path = self.folder()
         log = self.write(*[1024] * 20)
         data = content(log)
@@ -307,18 +258,14 @@ class BadEndTests(EndTestCase):
         self.assert_end(20 * 1024, Fault.OFFSET)
 
     def test_blank_of_wrong_size(self) -> None:
-        """
-        A blank reaches just to the file's end.
-        """
+        """A blank reaches just to the file's end."""
         for size in (8, SIZE - 701, SIZE - 699, 0, -8):
             self.assert_bad(
                 HEAD.pack(size, int.from_bytes(blank(8)[4:], "big", signed=True)), Fault.SIZE
             )
 
     def test_topic(self) -> None:
-        """
-        A topic of no bytes, or of bytes that are no text.
-        """
+        """A topic of no bytes, or of bytes that are no text."""
         at = 700 + 88 + 500 - OVERHEAD
         self.overwrite(700, bytes(self.record))
         self.overwrite(at + 1, b"\xff")
@@ -328,9 +275,7 @@ class BadEndTests(EndTestCase):
 
 
 def _with_crc(wanted: int, head: bytes) -> bytes:
-    """
-    Four more bytes, found by meeting in the middle, that give a CRC-32.
-    """
+    """Four more bytes, found by meeting in the middle, that give a CRC-32."""
     table = [zlib.crc32(bytes([i ^ 0xFF])) ^ 0xFF000000 for i in range(256)]
     by_top = {row >> 24: i for i, row in enumerate(table)}
     state = wanted ^ 0xFFFFFFFF
@@ -347,14 +292,10 @@ def _with_crc(wanted: int, head: bytes) -> bytes:
 
 
 class FileEndTests(EndTestCase):
-    """
-    Where files meet.
-    """
+    """Where files meet."""
 
     def test_blanks(self) -> None:
-        """
-        A blank of any legal size is log when a file follows, and not when none does.
-        """
+        """A blank of any legal size is log when a file follows, and not when none does."""
         for left in (8, 9, 16, 500):
             self.path = self.folder()
             log = self.write(FILE_SIZE - left, file_size=FILE_SIZE)
@@ -366,9 +307,7 @@ class FileEndTests(EndTestCase):
             self.assert_end(FILE_SIZE, Fault.NOTHING, file_size=FILE_SIZE)
 
     def test_less_than_a_blank(self) -> None:
-        """
-        A record that leaves 7 bytes or none is one of a broker with larger files.
-        """
+        """A record that leaves 7 bytes or none is one of a broker with larger files."""
         for left in (0, 1, 7):
             self.path = self.folder()
             log = self.write(200, file_size=FILE_SIZE)
@@ -381,25 +320,19 @@ class FileEndTests(EndTestCase):
             self.assert_end(end, reason, file_size=FILE_SIZE)
 
     def test_header_split_by_the_end(self) -> None:
-        """
-        A header that does not fit the file is none.
-        """
+        """A header that does not fit the file is none."""
         self.write(FILE_SIZE - 9, file_size=FILE_SIZE)
         self.overwrite(FILE_SIZE - 9, bytes(encoded(300)[:9]), FILE_SIZE)
         self.assert_end(FILE_SIZE - 9, Fault.FILE_END, file_size=FILE_SIZE)
 
     def test_file_of_one_blank(self) -> None:
-        """
-        A last file that is nothing but a blank ends where it starts.
-        """
+        """A last file that is nothing but a blank ends where it starts."""
         self.write(3000, 2000, file_size=FILE_SIZE)
         self.overwrite(FILE_SIZE, blank(FILE_SIZE) + bytes(2000), FILE_SIZE)
         self.assert_end(FILE_SIZE, None, file_size=FILE_SIZE)
 
     def test_torn_blank(self) -> None:
-        """
-        A blank whose header is torn is not there.
-        """
+        """A blank whose header is torn is not there."""
         self.write(3000, 2000, file_size=FILE_SIZE)
         self.overwrite(FILE_SIZE, bytes(2000), FILE_SIZE)
         for arrived in range(1, 8):
@@ -408,9 +341,7 @@ class FileEndTests(EndTestCase):
             self.assertEqual((found.end, found.corrupt), (3000, None))
 
     def test_empty(self) -> None:
-        """
-        No files, or one of zeros, is an empty log.
-        """
+        """No files, or one of zeros, is an empty log."""
         found = self.found()
         self.assertEqual((found.end, found.last_record, found.reason), (0, -1, None))
         LogFolder.load(self.path, SIZE).create_next(3 * SIZE)
@@ -419,14 +350,10 @@ class FileEndTests(EndTestCase):
 
 
 class DamageTests(EndTestCase):
-    """
-    What is behind the bad place decides.
-    """
+    """What is behind the bad place decides."""
 
     def assert_damage(self, at: int, reason: Fault, following: int, file_size: int = SIZE) -> None:
-        """
-        It is damage at a place, with a valid record behind it.
-        """
+        """It is damage at a place, with a valid record behind it."""
         found = self.found(file_size)
         assert isinstance(found.corrupt, LogCorrupt)
         damage = found.corrupt
@@ -437,9 +364,7 @@ class DamageTests(EndTestCase):
         self.assertEqual(damage.path, str(self.path / file_name(at - at % file_size)))
 
     def test_each_field(self) -> None:
-        """
-        A flipped bit in any checked field of a record with one behind it.
-        """
+        """A flipped bit in any checked field of a record with one behind it."""
         for at, reason in (
             (300, Fault.FILE_END),
             (303, Fault.LENGTHS),
@@ -460,26 +385,20 @@ class DamageTests(EndTestCase):
                 self.assertEqual(damaged.reason, reason)
 
     def test_zeroed_page(self) -> None:
-        """
-        A zeroed page with records behind it is damage, though it looks like the end.
-        """
+        """A zeroed page with records behind it is damage, though it looks like the end."""
         self.write(*[1000] * 20)
         self.overwrite(4096, bytes(4096))
         self.assert_damage(4000, Fault.TOPIC, 9000)
 
     def test_in_an_earlier_file(self) -> None:
-        """
-        The valid record may be files away.
-        """
+        """The valid record may be files away."""
         self.write(3000, 3000, 3000, 3000, file_size=FILE_SIZE)
         self.overwrite(100, b"?", FILE_SIZE)
         self.overwrite(FILE_SIZE, bytes(FILE_SIZE), FILE_SIZE)
         self.assert_damage(0, Fault.CRC, 2 * FILE_SIZE, FILE_SIZE)
 
     def test_record_inside_a_body(self) -> None:
-        """
-        A message about messages does not make a torn tail damage.
-        """
+        """A message about messages does not make a torn tail damage."""
         inner = encoded(300)
         place(inner, queue_offset=0, offset=0, store_timestamp=STORED)
         outer = encoded(OVERHEAD + 900, body=bytes(inner) * 3)
@@ -489,17 +408,13 @@ class DamageTests(EndTestCase):
         self.assert_end(200, Fault.PROPERTIES)
 
     def test_tail_is_measured(self) -> None:
-        """
-        It is known how far bytes go that would be cut.
-        """
+        """It is known how far bytes go that would be cut."""
         log = self.write(3000, 3000, 2000, file_size=FILE_SIZE)
         self.overwrite(100, b"?", FILE_SIZE)
         self.assertEqual(self.found(FILE_SIZE).tail, log.end)
 
     def test_found_across_pieces(self) -> None:
-        """
-        A magic that lies across two pieces of the search is seen, forwards and backwards.
-        """
+        """A magic that lies across two pieces of the search is seen, forwards and backwards."""
         size = 4 * PIECE
         for start in (PIECE - 7, PIECE - 5, PIECE - 4, PIECE, 2 * PIECE - 6):
             self.path = self.folder()
@@ -515,9 +430,8 @@ class DamageTests(EndTestCase):
             self.assertEqual(last_record_of(file), start)
 
     def test_no_map(self) -> None:
-        """
-        Files are looked at without a map of them: one of a full tmpfs would end the process where
-        it has a hole.
+        """Files are looked at without a map of them: one of a full tmpfs would end the process
+        where it has a hole.
         """
         self.write(1000, 500, 3000, file_size=FILE_SIZE).folder.close()
         folder = LogFolder.load(self.path, FILE_SIZE)
@@ -528,9 +442,7 @@ class DamageTests(EndTestCase):
         self.assertEqual([file.map_ref() for file in folder.files], [None, None])
 
     def test_last_record(self) -> None:
-        """
-        The last record of a file is found behind a blank, and not inside a body.
-        """
+        """The last record of a file is found behind a blank, and not inside a body."""
         inner = encoded(300)
         place(inner, queue_offset=0, offset=0, store_timestamp=STORED)
         log = self.write(1000, 500, 3000, file_size=FILE_SIZE)
@@ -540,30 +452,24 @@ class DamageTests(EndTestCase):
 
 
 class FirstFileTests(EndTestCase):
-    """
-    Where checking starts.
-    """
+    """Where checking starts."""
 
     def test_clean(self) -> None:
-        """
-        After a clean stop the last three files are checked.
-        """
+        """After a clean stop the last three files are checked."""
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
         self.assertEqual(first_file(folder, crashed=False, safe_time=0), 2)
         self.assertEqual(first_file(LogFolder(self.folder(), 1), crashed=False, safe_time=0), 0)
 
     def test_crashed(self) -> None:
-        """
-        After a crash it is the newest file whose first record is surely flushed.
-        """
+        """After a crash it is the newest file whose first record is surely flushed."""
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
         folder.create_next(0)
         for safe, row in ((0, 0), (STORED - 1, 0), (STORED + 2, 2), (STORED + 9, 4)):
             self.assertEqual(first_file(folder, crashed=True, safe_time=safe), row)
 
     def test_clock_was_set_back(self) -> None:
-        """
-        A file that was not on the disk at the last checkpoint is not believed for its early time.
+        """A file that was not on the disk at the last checkpoint is not believed for its early
+        time.
         """
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
         for durable, row in ((0, 4), (1, 0), (2 * FILE_SIZE, 2), (9 * FILE_SIZE, 4)):
@@ -571,9 +477,7 @@ class FirstFileTests(EndTestCase):
             self.assertEqual(found, row)
 
     def test_earlier_files_are_believed(self) -> None:
-        """
-        Damage before that is for C{verify} to find, not for every start.
-        """
+        """Damage before that is for C{verify} to find, not for every start."""
         log = self.write(*[3000] * 5, file_size=FILE_SIZE)
         self.overwrite(100, b"?", FILE_SIZE)
         found = recover(log.folder, 2)
@@ -581,23 +485,17 @@ class FirstFileTests(EndTestCase):
         self.assertEqual((found.records, found.corrupt), (3, None))
 
     def test_progress(self) -> None:
-        """
-        Whoever wants to know hears of every byte checked.
-        """
+        """Whoever wants to know hears of every byte checked."""
         log, told = self.write(*[3000] * 5, file_size=FILE_SIZE), []
         recover(log.folder, 0, progress=told.append)
         self.assertEqual(sum(told), log.end)
 
 
 class CutTests(EndTestCase):
-    """
-    Leaving nothing behind an end.
-    """
+    """Leaving nothing behind an end."""
 
     def test_stale_tail_stays_away(self) -> None:
-        """
-        A record of equal size written over the first one cut does not bring back the rest.
-        """
+        """A record of equal size written over the first one cut does not bring back the rest."""
         log = self.write(*[300] * 5)
         old = content(log)
         log.folder.close()
@@ -610,9 +508,7 @@ class CutTests(EndTestCase):
         self.assert_end(600, Fault.NOTHING)
 
     def test_files(self) -> None:
-        """
-        Later files go, the one that starts just at the end stays and is zeroed.
-        """
+        """Later files go, the one that starts just at the end stays and is zeroed."""
         for end, left in ((0, 1), (100, 1), (FILE_SIZE, 2), (FILE_SIZE + 1, 2), (3 * FILE_SIZE, 4)):
             self.path = self.folder()
             log = self.write(*[3000] * 4, file_size=FILE_SIZE)
@@ -624,7 +520,5 @@ class CutTests(EndTestCase):
             self.assertEqual(files_of(self.path), before[:end].ljust(left * FILE_SIZE, b"\0"))
 
     def test_nothing_there(self) -> None:
-        """
-        An empty log is cut already.
-        """
+        """An empty log is cut already."""
         cut(LogFolder(Path("/nowhere/at/all"), SIZE), 0)

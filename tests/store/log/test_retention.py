@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.retention}: which files go, when, and who can keep them.
-"""
+"""Tests for L{rmqha.store.log.retention}: which files go, when, and who can keep them."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "ind
 
 
 class RetentionTestCase(LogTestCase, DerivedTestCase):
-    """
-    Tests with a store whose files, of seven records each, are an hour apart.
-    """
+    """Tests with a store whose files, of seven records each, are an hour apart."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -39,9 +35,7 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         self.held: int | None = None
 
     def made(self, files: int = 6, settings: dict[str, Any] | None = None, **more: Any) -> Store:
-        """
-        A store that ends in the middle of its last file.
-        """
+        """A store that ends in the middle of its last file."""
         store = self.at(self.folder() / "store", settings, **more)
         for number in range(files):
             for _ in range(7 if number < files - 1 else 3):
@@ -52,9 +46,7 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         return store
 
     def at(self, root: Path, settings: dict[str, Any] | None = None, **more: Any) -> Store:
-        """
-        The store in a folder, open.
-        """
+        """The store in a folder, open."""
         return self.opened(
             root,
             clock=self.clock,
@@ -67,23 +59,17 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         )
 
     def finish(self, store: Store) -> None:
-        """
-        Dispatch and flush everything.
-        """
+        """Dispatch and flush everything."""
         store.dispatcher.run(1.0)
         self.successResultOf(store.flusher.flush())
 
     def pass_time(self, seconds: float = 12.0) -> None:
-        """
-        Let the clock go, in small steps.
-        """
+        """Let the clock go, in small steps."""
         for _ in range(int(seconds * 10)):
             self.clock.advance(0.1)
 
     def starts(self, store: Store) -> list[int]:
-        """
-        The numbers of the files left, by the log and by the folder.
-        """
+        """The numbers of the files left, by the log and by the folder."""
         numbers = [file.start // FILE_SIZE for file in store.log.folder.files]
         names = sorted(path.name for path in store.settings.commitlog.iterdir())
         self.assertEqual(names, [file_name(number * FILE_SIZE) for number in numbers])
@@ -92,14 +78,10 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
 
 
 class AgeTests(RetentionTestCase):
-    """
-    By age, at the set hour.
-    """
+    """By age, at the set hour."""
 
     def test_at_the_hour(self) -> None:
-        """
-        Files older than they need be go during C{deleteWhen}, and not at other hours.
-        """
+        """Files older than they need be go during C{deleteWhen}, and not at other hours."""
         store = self.made()
         self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
         self.pass_time()
@@ -112,9 +94,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [4, 5])
 
     def test_on_demand(self) -> None:
-        """
-        Who asks for it has old files deleted at another hour too, that once.
-        """
+        """Who asks for it has old files deleted at another hour too, that once."""
         store = self.made()
         self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
         store.retention.demand()
@@ -126,9 +106,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [3, 4, 5])
 
     def test_never_the_last(self) -> None:
-        """
-        The last file stays whatever its age.
-        """
+        """The last file stays whatever its age."""
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time(60)
@@ -137,9 +115,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual((status["deletedFiles"], status["deletedBytes"]), (5, 5 * FILE_SIZE))
 
     def test_queues_and_index_follow(self) -> None:
-        """
-        What is left of queues and index is what a log that begins there gives.
-        """
+        """What is left of queues and index is what a log that begins there gives."""
         store = self.made()
         self.now, self.hour = BEGIN + 72 * HOUR + 2.5 * HOUR, 4
         self.pass_time()
@@ -153,9 +129,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(store.put(message(580)).queue_offset, 38)
 
     def test_batches_and_pauses(self) -> None:
-        """
-        A run deletes so many files, with a pause after each.
-        """
+        """A run deletes so many files, with a pause after each."""
         store = self.made(8, {"delete_batch": 3, "delete_files_interval": 1.0})
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time(10.5)
@@ -168,9 +142,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store)[0], 6)
 
     def test_not_what_is_not_flushed(self) -> None:
-        """
-        Files go only when they are flushed, checked and dispatched.
-        """
+        """Files go only when they are flushed, checked and dispatched."""
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
         log = store.log
@@ -189,8 +161,7 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [4, 5])
 
     def test_clock_was_ahead(self) -> None:
-        """
-        A file whose last record is of a moment when the clock was ten years ahead goes when the
+        """A file whose last record is of a moment when the clock was ten years ahead goes when the
         others do, and so do those behind it.
         """
         store = self.at(self.folder() / "store")
@@ -208,14 +179,10 @@ class AgeTests(RetentionTestCase):
 
 
 class LastStoredTests(RetentionTestCase):
-    """
-    How old a file is.
-    """
+    """How old a file is."""
 
     def test_by_its_last_record(self) -> None:
-        """
-        Copies are as old as their records, whatever the file system says.
-        """
+        """Copies are as old as their records, whatever the file system says."""
         store = self.made(3)
         first, second, _ = store.log.folder.files
         for file in (first, second):
@@ -225,8 +192,7 @@ class LastStoredTests(RetentionTestCase):
         )
 
     def test_clock_was_wrong(self) -> None:
-        """
-        What came later than now tells nothing: the first record does, else the file's own time,
+        """What came later than now tells nothing: the first record does, else the file's own time,
         and it is never younger than this moment.
         """
         self.now += 1000 * HOUR
@@ -238,17 +204,13 @@ class LastStoredTests(RetentionTestCase):
         self.assertEqual(last_stored(file, now), now)
 
     def test_far_from_the_end(self) -> None:
-        """
-        One record and many megabytes of blank: its time, though it is not searched for.
-        """
+        """One record and many megabytes of blank: its time, though it is not searched for."""
         self.patch(retention, "last_record_of", lambda file: None)
         log = self.filled(3000, 3000)
         self.assertEqual(last_stored(log.folder.files[0], BEGIN), BEGIN)
 
     def test_no_record(self) -> None:
-        """
-        Without a record it is the file's own time.
-        """
+        """Without a record it is the file's own time."""
         file = MappedFile.create(self.folder(), 0, FILE_SIZE)
         os.utime(file.path, (5, 5))
         self.assertEqual(last_stored(file, 9.0), 5.0)
@@ -257,14 +219,10 @@ class LastStoredTests(RetentionTestCase):
 
 
 class DiskTests(RetentionTestCase):
-    """
-    By space.
-    """
+    """By space."""
 
     def test_old_files_at_any_hour(self) -> None:
-        """
-        Above C{diskMaxUsedSpaceRatio}, or when nobody knows, age alone decides.
-        """
+        """Above C{diskMaxUsedSpaceRatio}, or when nobody knows, age alone decides."""
         for use in (0.76, -1.0):
             self.now = BEGIN
             store = self.made()
@@ -278,9 +236,7 @@ class DiskTests(RetentionTestCase):
             self.close_store(store)
 
     def test_forcibly(self) -> None:
-        """
-        Above C{diskSpaceCleanForciblyRatio} age does not matter, but only while it is.
-        """
+        """Above C{diskSpaceCleanForciblyRatio} age does not matter, but only while it is."""
         store = self.made(settings={"delete_files_interval": 5.0})
         self.use = 0.85
         self.pass_time()
@@ -296,9 +252,7 @@ class DiskTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [5])
 
     def test_forcibly_forbidden(self) -> None:
-        """
-        C{cleanFileForciblyEnable=false} leaves young files whatever happens.
-        """
+        """C{cleanFileForciblyEnable=false} leaves young files whatever happens."""
         store = self.made(settings={"clean_forcibly": False})
         self.use = 0.99
         self.pass_time(30.0)
@@ -306,9 +260,7 @@ class DiskTests(RetentionTestCase):
         self.assertEqual(store.state, "read-only")
 
     def test_writes_refused(self) -> None:
-        """
-        Above C{diskSpaceWarningLevelRatio} the store is read-only, and comes back.
-        """
+        """Above C{diskSpaceWarningLevelRatio} the store is read-only, and comes back."""
         store = self.made(settings={"clean_forcibly": False})
         self.use = 0.9
         self.pass_time()
@@ -322,17 +274,13 @@ class DiskTests(RetentionTestCase):
         store.put(message(580))
 
     def test_real_disk(self) -> None:
-        """
-        The use of a real disk is a share; of no disk, unknown.
-        """
+        """The use of a real disk is a share; of no disk, unknown."""
         self.assertTrue(0 < disk_use(self.folder()) <= 1)
         self.assertEqual(disk_use(Path("/nowhere/at/all")), -1.0)
         self.assertIn(local_hour(BEGIN), range(24))
 
     def test_counted_as_stock(self) -> None:
-        """
-        Whole percent, rounded up, without what is root's.
-        """
+        """Whole percent, rounded up, without what is root's."""
 
         class Found:
             f_blocks, f_bfree, f_bavail = 1000, 300, 200
@@ -342,14 +290,10 @@ class DiskTests(RetentionTestCase):
 
 
 class ReplicaTests(RetentionTestCase):
-    """
-    Replicas that are behind.
-    """
+    """Replicas that are behind."""
 
     def test_hold_files_back(self) -> None:
-        """
-        A file a replica needs stays, and what is older goes.
-        """
+        """A file a replica needs stays, and what is older goes."""
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.held = 2 * FILE_SIZE + 5
@@ -366,8 +310,7 @@ class ReplicaTests(RetentionTestCase):
         self.assertEqual(store.retention.lost_bytes, 0)
 
     def test_only_so_far(self) -> None:
-        """
-        When the disk is as full as C{diskSpaceCleanForciblyRatio} the replica loses, and
+        """When the disk is as full as C{diskSpaceCleanForciblyRatio} the replica loses, and
         how much is counted and told.
         """
         store = self.made()
@@ -381,9 +324,7 @@ class ReplicaTests(RetentionTestCase):
         self.assertEqual(self.starts(store)[0], left)
 
     def test_only_so_far_by_age(self) -> None:
-        """
-        That holds as well where young files are never deleted.
-        """
+        """That holds as well where young files are never deleted."""
         store = self.made(settings={"clean_forcibly": False})
         self.now = BEGIN + 72 * HOUR + 1.5 * HOUR
         self.held, self.use = 0, 0.86
@@ -393,14 +334,10 @@ class ReplicaTests(RetentionTestCase):
 
 
 class StopTests(RetentionTestCase):
-    """
-    Files being deleted while a node stops, or in somebody's hands.
-    """
+    """Files being deleted while a node stops, or in somebody's hands."""
 
     def test_waits_for_a_file(self) -> None:
-        """
-        A stop ends when the file under way is gone, and deletes no more.
-        """
+        """A stop ends when the file under way is gone, and deletes no more."""
         thread = Held()
         store = self.made()
         store.retention.in_thread = thread
@@ -420,8 +357,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(thread.calls, [])
 
     def test_looks_in_a_thread(self) -> None:
-        """
-        How old a file is a thread finds out, once for each file; a stop waits for it, and what
+        """How old a file is a thread finds out, once for each file; a stop waits for it, and what
         it cannot read is looked at again in the next run.
         """
         thread = Held()
@@ -463,8 +399,8 @@ class StopTests(RetentionTestCase):
         self.assertEqual(self.starts(store)[0], 1)
 
     def test_cannot_be_deleted(self) -> None:
-        """
-        A file that cannot be deleted is told, as are its checksums, and no other goes before it.
+        """A file that cannot be deleted is told, as are its checksums, and no other goes before
+        it.
         """
         store = self.made()
         self.pass_time(2.0)  # the first flush of queues and index
@@ -485,9 +421,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [5])
 
     def test_looking_fails(self) -> None:
-        """
-        Queues that cannot follow keep no file, and one look that fails is not the last.
-        """
+        """Queues that cannot follow keep no file, and one look that fails is not the last."""
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
 
@@ -512,9 +446,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [6])
 
     def test_deleted_and_held(self) -> None:
-        """
-        Bytes of a deleted file that somebody still reads are shown until he is done.
-        """
+        """Bytes of a deleted file that somebody still reads are shown until he is done."""
         store = self.made()
         view = store.log.read(0, 100)
         self.now, self.hour = BEGIN + 365 * DAY, 4

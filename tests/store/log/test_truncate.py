@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.truncate}, and for the openings that finish a cut.
-"""
+"""Tests for L{rmqha.store.log.truncate}, and for the openings that finish a cut."""
 
 from __future__ import annotations
 
@@ -31,24 +29,18 @@ CALLS = ("fsync", "fdatasync", "unlink", "rename", "replace", "pwrite", "link", 
 
 
 class Killed(BaseException):
-    """
-    Nobody catches this to go on.
-    """
+    """Nobody catches this to go on."""
 
 
 @define
 class Mortal:
-    """
-    Counts calls and dies at one; nothing works after that.
-    """
+    """Counts calls and dies at one; nothing works after that."""
 
     number: int
     count: int = 0
 
     def wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """
-        A function that is counted.
-        """
+        """A function that is counted."""
 
         def call(*args: Any, **more: Any) -> Any:
             self.count += 1
@@ -60,13 +52,10 @@ class Mortal:
 
 
 class CutTestCase(LogTestCase, DerivedTestCase):
-    """
-    Tests with a store of several small files.
-    """
+    """Tests with a store of several small files."""
 
     def made(self, count: int = 30) -> tuple[Path, list[int], bytes]:
-        """
-        A store that was stopped cleanly.
+        """A store that was stopped cleanly.
 
         @return: Its folder, where its records start, and its log.
         """
@@ -78,9 +67,7 @@ class CutTestCase(LogTestCase, DerivedTestCase):
         return root, starts, data
 
     def cutting(self, at: int) -> Callable[[StoreSettings], None]:
-        """
-        What a slave does before it opens a store whose tail is not its master's.
-        """
+        """What a slave does before it opens a store whose tail is not its master's."""
 
         def before(settings: StoreSettings) -> None:
             folder = LogFolder.load(settings.commitlog, settings.file_size)
@@ -91,9 +78,7 @@ class CutTestCase(LogTestCase, DerivedTestCase):
         return before
 
     def assert_sound(self, store: Store, data: bytes) -> None:
-        """
-        A store holds just these bytes of log, and queues and index follow from them.
-        """
+        """A store holds just these bytes of log, and queues and index follow from them."""
         self.assertEqual((store.state, content(store.log)), ("", data))
         files = files_of(store.settings.commitlog)
         self.assertEqual(files[len(data) :].strip(b"\0"), b"")
@@ -103,14 +88,10 @@ class CutTestCase(LogTestCase, DerivedTestCase):
 
 
 class QuarantineTests(CutTestCase):
-    """
-    What is cut is kept.
-    """
+    """What is cut is kept."""
 
     def test_bytes_and_name(self) -> None:
-        """
-        The file holds just the bytes, over file ends, and tells where they were.
-        """
+        """The file holds just the bytes, over file ends, and tells where they were."""
         log = self.filled(3000, 3000, 3000)
         root = self.folder()
         path = truncate.quarantine(root, log.folder, 1000, log.end)
@@ -120,9 +101,7 @@ class QuarantineTests(CutTestCase):
         self.assertEqual(again.name, f"{1000:020d}-{log.end:020d}.2.log")
 
     def test_no_room(self) -> None:
-        """
-        Without room for it nothing is cut, and no half of it stays.
-        """
+        """Without room for it nothing is cut, and no half of it stays."""
         log, root = self.filled(3000), self.folder()
 
         def fsync(fd: int) -> None:
@@ -135,9 +114,7 @@ class QuarantineTests(CutTestCase):
         self.assertIsNone(pending(root))
 
     def test_no_room_for_its_folder(self) -> None:
-        """
-        Nor without room for the folder.
-        """
+        """Nor without room for the folder."""
         log, root = self.filled(3000), self.folder()
 
         def mkdir(path: Path, **how: Any) -> None:
@@ -147,9 +124,7 @@ class QuarantineTests(CutTestCase):
         self.assertRaises(DiskFull, intend, root, log.folder, 0, 3000)
 
     def test_aside(self) -> None:
-        """
-        One whole log is put aside, not two.
-        """
+        """One whole log is put aside, not two."""
         log = self.filled(3000, folder=self.folder() / "commitlog")
         path = log.folder.path
         data = files_of(path)
@@ -160,14 +135,10 @@ class QuarantineTests(CutTestCase):
 
 
 class IntentTests(CutTestCase):
-    """
-    A decided cut.
-    """
+    """A decided cut."""
 
     def test_steps(self) -> None:
-        """
-        The tail is kept before the cut is certain.
-        """
+        """The tail is kept before the cut is certain."""
         log, root, steps = self.filled(3000), self.folder(), []
         intent = intend(root, log.folder, 1000, 3000, steps.append)
         self.assertEqual(steps, ["quarantined", "intended"])
@@ -179,9 +150,7 @@ class IntentTests(CutTestCase):
         truncate.finish(self.folder(), steps.append)
 
     def test_older_one_never_comes_back(self) -> None:
-        """
-        Wherever a finish is killed, the intent before this one is not taken for it.
-        """
+        """Wherever a finish is killed, the intent before this one is not taken for it."""
         log = self.filled(3000)
         for killed_at in range(6):
             root = self.folder()
@@ -199,14 +168,10 @@ class IntentTests(CutTestCase):
 
 
 class BelievedTests(CutTestCase):
-    """
-    An intent is obeyed only when it speaks of this log.
-    """
+    """An intent is obeyed only when it speaks of this log."""
 
     def decided(self) -> tuple[Path, int, bytes]:
-        """
-        A store whose log is to be cut at its eleventh record.
-        """
+        """A store whose log is to be cut at its eleventh record."""
         root, starts, data = self.made()
         folder = LogFolder.load(root / "commitlog", 4096)
         intend(root, folder, starts[10], len(data))
@@ -214,9 +179,7 @@ class BelievedTests(CutTestCase):
         return root, starts[10], data
 
     def assert_not_believed(self, root: Path, data: bytes, reason: str) -> None:
-        """
-        A master refuses and touches nothing; a slave, and C{--repair}, keep the log as it is.
-        """
+        """A master refuses and touches nothing; a slave, and C{--repair}, keep the log as it is."""
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         refused = self.service(root, settings=SIZES)
         refused.startService()
@@ -237,9 +200,7 @@ class BelievedTests(CutTestCase):
             self.close_store(store)
 
     def test_flipped_digit(self) -> None:
-        """
-        Another offset than was decided has another checksum.
-        """
+        """Another offset than was decided has another checksum."""
         root, at, data = self.decided()
         path = root / "rmqha" / "truncate.json"
         text = path.read_text()
@@ -247,17 +208,14 @@ class BelievedTests(CutTestCase):
         self.assert_not_believed(root, data, "its checksum is")
 
     def test_not_a_table(self) -> None:
-        """
-        Nor is a file believed that is none of ours.
-        """
+        """Nor is a file believed that is none of ours."""
         root, _, data = self.decided()
         for text in ("garbage", "[1]", '{"at": 500, "end": 900, "quarantine": "x"}'):
             (root / "rmqha" / "truncate.json").write_text(text)
             self.assert_not_believed(root, data, "truncate.json")
 
     def test_restored(self) -> None:
-        """
-        An intent that was carried out, and came back with a backup, cuts nothing of what was
+        """An intent that was carried out, and came back with a backup, cuts nothing of what was
         written since.
         """
         root, at, data = self.decided()
@@ -273,9 +231,7 @@ class BelievedTests(CutTestCase):
         self.assertGreater(len(data), at)
 
     def test_longer(self) -> None:
-        """
-        Nor does it cut a log that has what it was to cut, and more.
-        """
+        """Nor does it cut a log that has what it was to cut, and more."""
         root, starts, data = self.made()
         folder = LogFolder.load(root / "commitlog", 4096)
         intend(root, folder, starts[10], starts[20])
@@ -283,9 +239,7 @@ class BelievedTests(CutTestCase):
         self.assert_not_believed(root, data, f"the log goes on to byte {len(data)}")
 
     def test_another_log(self) -> None:
-        """
-        Nor one whose bytes before the cut are others.
-        """
+        """Nor one whose bytes before the cut are others."""
         root, at, data = self.decided()
         file = root / "commitlog" / file_name(at - at % 4096)
         raw = bytearray(file.read_bytes())
@@ -298,9 +252,7 @@ class BelievedTests(CutTestCase):
         self.assertGreater(len(data), at)
 
     def test_shorter(self) -> None:
-        """
-        Nor one that ends before the cut.
-        """
+        """Nor one that ends before the cut."""
         root, at, _ = self.decided()
         for path in (root / "commitlog").iterdir():
             path.unlink()
@@ -309,9 +261,7 @@ class BelievedTests(CutTestCase):
         self.assertIn(f"it cuts at byte {at}, the log's files hold [0, 0)", str(error))
 
     def test_without_its_copy(self) -> None:
-        """
-        What has no copy in quarantine is not cut.
-        """
+        """What has no copy in quarantine is not cut."""
         for change, reason in (
             (lambda path: path.unlink(), "is missing"),
             (lambda path: path.write_bytes(b"short"), "has 5 bytes"),
@@ -322,9 +272,7 @@ class BelievedTests(CutTestCase):
             self.assert_not_believed(root, data, reason)
 
     def test_half_done(self) -> None:
-        """
-        However much of the cut is zero already, it is believed, and ends.
-        """
+        """However much of the cut is zero already, it is believed, and ends."""
         root, at, data = self.decided()
         file = root / "commitlog" / file_name(at - at % 4096)
         raw = bytearray(file.read_bytes())
@@ -336,13 +284,10 @@ class BelievedTests(CutTestCase):
 
 @slow
 class KilledTests(CutTestCase):
-    """
-    A crash at every step, and at every call that changes the disk.
-    """
+    """A crash at every step, and at every call that changes the disk."""
 
     def killed_at(self, number: int, root: Path, **how: Any) -> bool:
-        """
-        Open a store and die at one call.
+        """Open a store and die at one call.
 
         @return: Whether it died; if not, all was done before.
         """
@@ -366,8 +311,7 @@ class KilledTests(CutTestCase):
         return True
 
     def test_repair_of_a_slave(self) -> None:
-        """
-        However far it came, the next start ends the cut or has not begun it; the tail
+        """However far it came, the next start ends the cut or has not begun it; the tail
         is kept, and never comes back.
         """
         root, self.starts, data = self.made()
@@ -394,9 +338,7 @@ class KilledTests(CutTestCase):
         self.assertGreater(number, 20)
 
     def test_each_named_step(self) -> None:
-        """
-        The steps that are told of come in this order, and dying in any is made good.
-        """
+        """The steps that are told of come in this order, and dying in any is made good."""
         root, self.starts, data = self.made()
         at, steps = self.starts[17], []
         store = self.opened(
@@ -423,16 +365,13 @@ class KilledTests(CutTestCase):
             self.assert_sound(self.opened(copy, settings=SIZES, master=False), data[:at])
 
     def copy(self, root: Path) -> Path:
-        """
-        A copy of a store.
-        """
+        """A copy of a store."""
         copy = self.folder() / "store"
         shutil.copytree(root, copy)
         return copy
 
     def test_power_cut_in_a_cut(self) -> None:
-        """
-        A log of which later files are gone and the tail is not zeroed yet, or the other
+        """A log of which later files are gone and the tail is not zeroed yet, or the other
         way round, is cut to the same bytes.
         """
         root, self.starts, data = self.made()
@@ -446,25 +385,19 @@ class KilledTests(CutTestCase):
             self.assert_sound(self.opened(copy, settings=SIZES, master=False), data[:at])
 
     def without_later_files(self, path: Path, at: int) -> None:
-        """
-        Only the files behind the cut are gone.
-        """
+        """Only the files behind the cut are gone."""
         for file in sorted(path.iterdir()):
             if int(file.name) > at:
                 file.unlink()
 
     def without_tail(self, path: Path, at: int) -> None:
-        """
-        Only the rest of the file is zero.
-        """
+        """Only the rest of the file is zero."""
         with open(path / file_name(at - at % 4096), "rb+") as file:
             file.seek(at % 4096)
             file.write(bytes(4096 - at % 4096))
 
     def test_intent_behind_the_end(self) -> None:
-        """
-        An intent that is done already, or speaks of more than there is, cuts nothing.
-        """
+        """An intent that is done already, or speaks of more than there is, cuts nothing."""
         root, self.starts, data = self.made()
         folder = LogFolder.load(root / "commitlog", 4096)
         intend(root, folder, len(data), len(data))
@@ -473,14 +406,10 @@ class KilledTests(CutTestCase):
 
 
 class DamageTests(CutTestCase):
-    """
-    A log with a hole in it.
-    """
+    """A log with a hole in it."""
 
     def damaged(self) -> tuple[Path, int, bytes]:
-        """
-        A store with one flipped bit in its third file from the end.
-        """
+        """A store with one flipped bit in its third file from the end."""
         root, starts, data = self.made()
         at = starts[-10]
         with open(root / "commitlog" / file_name(at - at % 4096), "rb+") as file:
@@ -491,9 +420,7 @@ class DamageTests(CutTestCase):
         return root, at, data
 
     def test_master_refuses(self) -> None:
-        """
-        A master does not start, and touches nothing.
-        """
+        """A master does not start, and touches nothing."""
         root, at, _ = self.damaged()
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         for _ in range(2):
@@ -508,9 +435,7 @@ class DamageTests(CutTestCase):
         self.assertEqual(before, after)
 
     def test_repair(self) -> None:
-        """
-        With C{--repair}, and on a slave, what follows is kept aside and cut.
-        """
+        """With C{--repair}, and on a slave, what follows is kept aside and cut."""
         for how in ({"master": True, "repair": True}, {"master": False, "repair": True}):
             root, at, data = self.damaged()
             steps: list[str] = []
@@ -524,9 +449,7 @@ class DamageTests(CutTestCase):
             self.assert_sound(again, data[:at])
 
     def test_repair_killed(self) -> None:
-        """
-        A repair that dies is decided once its intent is there.
-        """
+        """A repair that dies is decided once its intent is there."""
         root, at, data = self.damaged()
         for wanted in ("quarantined", "intended", "cut", "derived", "done"):
             copy = self.folder() / "store"

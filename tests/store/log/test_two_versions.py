@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.log.two_versions}: whose version of a record is right.
-"""
+"""Tests for L{rmqha.store.log.two_versions}: whose version of a record is right."""
 
 from __future__ import annotations
 
@@ -13,22 +11,17 @@ SIZE = 300
 
 
 class TwoVersionsTestCase(LogTestCase):
-    """
-    A log of two files with records of 300 bytes, 13 in the first, and a master's copy of it.
-    """
+    """A log of two files with records of 300 bytes, 13 in the first, and a master's copy of it."""
 
     def setUp(self) -> None:
-        """
-        Write it.
-        """
+        """Write it."""
         self.root = self.folder() / "store"
         (self.root / "commitlog").mkdir(parents=True)
         self.ours = self.filled(*[SIZE] * 20, folder=self.root / "commitlog")
         self.theirs = bytearray(self.ours.folder.files[0].view)
 
     def harm(self, data: bytearray | memoryview, record: int, place: int, value: int = 0xEE) -> int:
-        """
-        Change a byte of a record.
+        """Change a byte of a record.
 
         @return: Where.
         """
@@ -36,23 +29,17 @@ class TwoVersionsTestCase(LogTestCase):
         return record * SIZE + place
 
     def told(self, start: int, size: int = FILE_SIZE) -> str:
-        """
-        The verdict on what both have from a record on.
-        """
+        """The verdict on what both have from a record on."""
         ours = self.ours.read(start, size)
         theirs = self.theirs[start : start + len(ours)]
         return judge_versions(ours, theirs, start, FILE_SIZE, FILE_SIZE).told()
 
 
 class VerdictTests(TwoVersionsTestCase):
-    """
-    What is said of a difference.
-    """
+    """What is said of a difference."""
 
     def test_body(self) -> None:
-        """
-        A bit of a body is on the side that its checksum says.
-        """
+        """A bit of a body is on the side that its checksum says."""
         self.harm(self.ours.folder.files[0].view, 4, 100)
         self.assertEqual(
             self.told(4 * SIZE),
@@ -63,9 +50,7 @@ class VerdictTests(TwoVersionsTestCase):
         self.assertEqual(self.told(4 * SIZE), "8 of 9 records decode on both sides, 1 only on ours")
 
     def test_properties(self) -> None:
-        """
-        A bit of the properties is on nobody's.
-        """
+        """A bit of the properties is on nobody's."""
         self.harm(self.theirs, 4, SIZE - 2, 1)
         self.assertEqual(
             self.told(4 * SIZE),
@@ -74,9 +59,7 @@ class VerdictTests(TwoVersionsTestCase):
         )
 
     def test_whole_crc(self) -> None:
-        """
-        Where each record has a CRC of all of it, that of the properties too.
-        """
+        """Where each record has a CRC of all of it, that of the properties too."""
         log = self.log(self.folder() / "other")
         for number in range(3):
             log.put([encoded(SIZE, properties=PROPERTIES + bytes(20))], [number], STORED)
@@ -89,9 +72,7 @@ class VerdictTests(TwoVersionsTestCase):
         self.assertEqual(found.told(), "2 of 3 records decode on both sides, 1 only on ours")
 
     def test_sizes_and_holes(self) -> None:
-        """
-        Where the chain breaks on one side, it is followed on the other.
-        """
+        """Where the chain breaks on one side, it is followed on the other."""
         for place, value in ((3, 0xFF), (0, 0x7F), (1, 1), (4, 1), (35, 1)):
             self.setUp()
             self.harm(self.theirs, 2, place, value)
@@ -105,18 +86,14 @@ class VerdictTests(TwoVersionsTestCase):
         )
 
     def test_two_histories(self) -> None:
-        """
-        Two logs that each went on by themselves are both right.
-        """
+        """Two logs that each went on by themselves are both right."""
         other = self.filled(*[SIZE] * 2, *[200] * 8)
         self.theirs[: 9 * SIZE] = other.read(0, 9 * SIZE).tobytes().ljust(9 * SIZE, b"\0")
         self.assertIn(" only on ours, ", self.told(2 * SIZE, 5 * SIZE))
         self.assertIn(" only on the master's", self.told(2 * SIZE, 5 * SIZE))
 
     def test_both_bad(self) -> None:
-        """
-        A record may be bad on both sides, and too little may be at hand to say.
-        """
+        """A record may be bad on both sides, and too little may be at hand to say."""
         self.harm(self.theirs, 4, 100)
         self.harm(self.ours.folder.files[0].view, 4, 120)
         self.assertEqual(
@@ -128,21 +105,15 @@ class VerdictTests(TwoVersionsTestCase):
 
 
 class KeptTests(TwoVersionsTestCase):
-    """
-    What is kept of a difference.
-    """
+    """What is kept of a difference."""
 
     def kept(self) -> dict[str, bytes]:
-        """
-        The files of the quarantine.
-        """
+        """The files of the quarantine."""
         folder = self.root / "rmqha" / "quarantine"
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
     def test_both(self) -> None:
-        """
-        Both versions of the record, each once, and readable by the offline tools.
-        """
+        """Both versions of the record, each once, and readable by the offline tools."""
         at = self.harm(self.theirs, 4, 100)
         for _ in range(2):
             found, where = keep_versions(self.root, self.ours, at, bytes(self.theirs[at:2000]))
@@ -163,9 +134,7 @@ class KeptTests(TwoVersionsTestCase):
             raw.close()
 
     def test_another_version(self) -> None:
-        """
-        Another version of the same record is kept beside the first.
-        """
+        """Another version of the same record is kept beside the first."""
         at = self.harm(self.theirs, 4, 100)
         keep_versions(self.root, self.ours, at, bytes(self.theirs[at:2000]))
         self.harm(self.theirs, 4, 100, 3)
@@ -176,9 +145,7 @@ class KeptTests(TwoVersionsTestCase):
         )
 
     def test_far_into_a_file(self) -> None:
-        """
-        The record's start is found in any file, at any of its bytes.
-        """
+        """The record's start is found in any file, at any of its bytes."""
         for at in (0, 299, 300, 3899, FILE_SIZE, FILE_SIZE + 301):
             theirs = bytearray(self.ours.read(at, 800))
             theirs[0] ^= 1
@@ -187,9 +154,7 @@ class KeptTests(TwoVersionsTestCase):
             self.assertEqual(found.start, at - inside + inside // SIZE * SIZE, at)
 
     def test_blank(self) -> None:
-        """
-        A difference in the blank that ends a file is told too.
-        """
+        """A difference in the blank that ends a file is told too."""
         found, where = keep_versions(self.root, self.ours, 13 * SIZE + 6, b"\1" + bytes(100))
         self.assertEqual(found.start, 13 * SIZE)
         self.assertIn("kept", where)

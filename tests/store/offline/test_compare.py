@@ -1,6 +1,4 @@
-"""
-Where two logs part, and what each has beyond.
-"""
+"""Where two logs part, and what each has beyond."""
 
 from __future__ import annotations
 
@@ -29,27 +27,19 @@ class Diverging(SynchronousTestCase):
         self.rows = [row for row in rows if "blank" not in row]
 
     def part(self) -> tuple[OfflineLog, OfflineLog]:
-        """
-        Both logs.
-        """
+        """Both logs."""
         return OfflineLog(self.first), OfflineLog(self.second)
 
     def raws(self) -> tuple[RawLog, RawLog]:
-        """
-        Both logs, as they lie on disk.
-        """
+        """Both logs, as they lie on disk."""
         return RawLog.open(self.first), RawLog.open(self.second)
 
     def topics(self, first: int) -> dict[str, int]:
-        """
-        How many records each topic has from a record on.
-        """
+        """How many records each topic has from a record on."""
         return dict(Counter(row["topic"] for row in self.rows[first:]))
 
     def test_equal(self) -> None:
-        """
-        Copies do not part.
-        """
+        """Copies do not part."""
         found = parting(*self.raws())
         end = OfflineLog(self.first).end
         self.assertIsNone(found.difference)
@@ -58,9 +48,7 @@ class Diverging(SynchronousTestCase):
         self.assertEqual((found.first.bytes, found.first.records), (0, 0))
 
     def test_prefix(self) -> None:
-        """
-        A log that is behind is no other log: what it lacks is counted.
-        """
+        """A log that is behind is no other log: what it lacks is counted."""
         at = self.rows[700]["physicalOffset"]
         folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
         cut(folder, at)
@@ -72,9 +60,7 @@ class Diverging(SynchronousTestCase):
         self.assertEqual(found.second.records, 0)
 
     def test_changed_byte(self) -> None:
-        """
-        One other byte is found; the record it belongs to is the first not shared.
-        """
+        """One other byte is found; the record it belongs to is the first not shared."""
         for number in (0, 1, 333, len(self.rows) - 1):
             row = self.rows[number]
             place = row["physicalOffset"] + row["size"] - 1  # no CRC there
@@ -93,8 +79,7 @@ class Diverging(SynchronousTestCase):
             damage.flip(damage.log_file(self.second, file), inside)
 
     def test_damaged_byte(self) -> None:
-        """
-        A byte that a CRC covers is a difference too, wherever it lies; the side that is
+        """A byte that a CRC covers is a difference too, wherever it lies; the side that is
         damaged is known by its bad place, or by what stands behind its end.
         """
         for number in (0, 333, len(self.rows) - 1):
@@ -114,9 +99,7 @@ class Diverging(SynchronousTestCase):
             damage.flip(damage.log_file(self.second, file), inside)
 
     def test_another_tail(self) -> None:
-        """
-        Each side's own records are counted for themselves.
-        """
+        """Each side's own records are counted for themselves."""
         at = self.rows[-5]["physicalOffset"]
         folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
         cut(folder, at)
@@ -130,18 +113,14 @@ class Diverging(SynchronousTestCase):
         self.assertEqual(found.first.records, 5)
 
     def test_later_start(self) -> None:
-        """
-        Only what both still hold is compared.
-        """
+        """Only what both still hold is compared."""
         damage.log_file(self.second, 0).unlink()
         found = parting(*self.raws())
         self.assertEqual(found.start, damage.SIZE)
         self.assertIsNone(found.difference)
 
     def test_nothing_in_common(self) -> None:
-        """
-        Logs that do not touch cannot be compared.
-        """
+        """Logs that do not touch cannot be compared."""
         for number in range(1, 11):
             (self.first / damage.name(number)).unlink()
         for number in range(3):
@@ -149,9 +128,7 @@ class Diverging(SynchronousTestCase):
         self.assertRaises(ValueError, parting, *self.raws())
 
     def test_gap(self) -> None:
-        """
-        Bytes of a missing file are passed over.
-        """
+        """Bytes of a missing file are passed over."""
         first, second = self.part()
         (self.second / damage.name(2)).unlink()
         gapped = OfflineLog.of(OfflineLog(self.second, end=0).raw, second.end)
@@ -168,9 +145,7 @@ class Diverging(SynchronousTestCase):
         )
 
     def test_record_start(self) -> None:
-        """
-        Every byte belongs to the record, or the blank, that begins at or before it.
-        """
+        """Every byte belongs to the record, or the blank, that begins at or before it."""
         log = OfflineLog(self.first)
         row = self.rows[12]
         for place in (0, 1, row["size"] - 1):
@@ -186,9 +161,7 @@ class Diverging(SynchronousTestCase):
         self.assertEqual(record_start(log, log.end), log.end)
 
     def test_quarantine_side(self) -> None:
-        """
-        Logs of folders alone are compared as well.
-        """
+        """Logs of folders alone are compared as well."""
         alone = Path(self.mktemp())
         shutil.copytree(self.second / "commitlog", alone)
         self.assertIsNone(parting(RawLog.open(self.first), RawLog.open(alone)).difference)

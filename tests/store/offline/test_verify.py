@@ -1,6 +1,4 @@
-"""
-Every harm is named with its path and its reason, and nothing else is.
-"""
+"""Every harm is named with its path and its reason, and nothing else is."""
 
 from __future__ import annotations
 
@@ -27,35 +25,27 @@ CLEAN = ("store", "ipv6")
 
 
 def check(path: Path) -> tuple[LogCheck, list[Finding]]:
-    """
-    Check a log: what was seen, and what is wrong.
-    """
+    """Check a log: what was seen, and what is wrong."""
     made = LogCheck(RawLog.open(path))
     return made, list(made.findings())
 
 
 def deep(store: Path) -> list[Finding]:
-    """
-    Compare what is derived with the log.
-    """
+    """Compare what is derived with the log."""
     made, found = check(store)
     settings = offline_settings(store, store / "commitlog", made.raw.file_size)
     return found + list(derived_findings(made.log(), settings))
 
 
 def first_records(version: str, name: str) -> list[dict[str, int]]:
-    """
-    The whole records of a store, from its truth file.
-    """
+    """The whole records of a store, from its truth file."""
     rows = golden.jsonl(version, golden.truth(name, "expected.jsonl"))
     return [row for row in rows if "blank" not in row and "torn" not in row]
 
 
 class GoldenStores(SynchronousTestCase):
     def test_clean(self) -> None:
-        """
-        A store that a stock broker closed has no fault, derived files included.
-        """
+        """A store that a stock broker closed has no fault, derived files included."""
         for version in golden.VERSIONS:
             for name in CLEAN:
                 store = golden.store(version, name)
@@ -65,9 +55,7 @@ class GoldenStores(SynchronousTestCase):
                 self.assertEqual(made.records, len(first_records(version, name)))
 
     def test_no_damage_anywhere(self) -> None:
-        """
-        The log of a killed broker has no fault; a torn tail is a note with its reason.
-        """
+        """The log of a killed broker has no fault; a torn tail is a note with its reason."""
         torn = {
             "slave-killed": "torn tail",
             "slave-torn-lengths": "lengths do not add up, 97 bytes",
@@ -82,9 +70,7 @@ class GoldenStores(SynchronousTestCase):
             self.assertIn(wanted or "", "".join(made.notes))
 
     def test_progress(self) -> None:
-        """
-        It ends at all of the bytes.
-        """
+        """It ends at all of the bytes."""
         told: list[tuple[int, int]] = []
         made = LogCheck(
             RawLog.open(golden.store(VERSION)), lambda done, total: told.append((done, total))
@@ -94,9 +80,7 @@ class GoldenStores(SynchronousTestCase):
         self.assertEqual(told, sorted(told))
 
     def test_running_notes(self) -> None:
-        """
-        A store that was not closed is said to be so.
-        """
+        """A store that was not closed is said to be so."""
         self.assertEqual(list(running_notes(golden.store(VERSION))), [])
         notes = list(running_notes(golden.store(VERSION, "killed")))
         self.assertIn("not stopped cleanly", notes[0])
@@ -114,9 +98,7 @@ class TornTails(SynchronousTestCase):
         self.path = damage.log_file(self.store, 0)
 
     def test_every_cut(self) -> None:
-        """
-        A last record cut at any byte is a torn tail: named, no fault, dropped whole.
-        """
+        """A last record cut at any byte is a torn tail: named, no fault, dropped whole."""
         whole = self.path.read_bytes()
         for kept in range(self.size):
             torn = bytearray(whole)
@@ -135,9 +117,7 @@ class TornTails(SynchronousTestCase):
             )
 
     def test_begun_at_clean_stop(self) -> None:
-        """
-        A slave may be stopped in the middle of a record.
-        """
+        """A slave may be stopped in the middle of a record."""
         (self.store / "abort").unlink()
         (self.store / "checkpoint").unlink()
         Checkpoint().save(self.store / "checkpoint")
@@ -147,9 +127,7 @@ class TornTails(SynchronousTestCase):
         self.assertIn("torn tail", made.notes[0])
 
     def test_garbage_after_clean_stop(self) -> None:
-        """
-        After a clean stop nothing but zeros may stand behind the log.
-        """
+        """After a clean stop nothing but zeros may stand behind the log."""
         (self.store / "abort").unlink()
         damage.overwrite(self.path, self.last + self.size + 1, b"x" * 500)
         _, found = check(self.store)
@@ -158,17 +136,13 @@ class TornTails(SynchronousTestCase):
         self.assertIn("501 bytes behind the log's end", found[0].reason)
 
     def test_cut_at_a_record(self) -> None:
-        """
-        A last file that ends just behind a record was cut: there is always a blank.
-        """
+        """A last file that ends just behind a record was cut: there is always a blank."""
         os.truncate(self.path, self.last + self.size)
         _, found = check(self.store)
         self.assertIn("ends without a blank", found[0].reason)
 
     def test_crosses_the_end(self) -> None:
-        """
-        A record that does not fit its file is never a torn one.
-        """
+        """A record that does not fit its file is never a torn one."""
         os.truncate(self.path, self.last + self.size - 1)
         _, found = check(self.store)
         self.assertEqual(found[0].offset, self.last)
@@ -177,9 +151,7 @@ class TornTails(SynchronousTestCase):
 
 class BadHeaders(SynchronousTestCase):
     def test_reasons(self) -> None:
-        """
-        Each bad header at a log's end is named, and the end is the last whole record's.
-        """
+        """Each bad header at a log's end is named, and the end is the last whole record's."""
         rows = first_records(VERSION, "ipv6")
         last, size = rows[-1]["physicalOffset"], rows[-1]["size"]
         body = last + 88 + 24
@@ -216,9 +188,7 @@ class Damage(SynchronousTestCase):
         self.rows = first_records(VERSION, "store")
 
     def test_bit_flips(self) -> None:
-        """
-        One flipped bit in a body is found, its record named, and the next one too.
-        """
+        """One flipped bit in a body is found, its record named, and the next one too."""
         rows = [row for row in self.rows if row["bodyLength"]]
         for number in range(0, len(rows) - 1, 97):
             row = rows[number]
@@ -234,9 +204,7 @@ class Damage(SynchronousTestCase):
             damage.flip(path, place, number % 8)
 
     def test_many_flips(self) -> None:
-        """
-        All bad records are found, each on its own, and the rest of the log is counted.
-        """
+        """All bad records are found, each on its own, and the rest of the log is counted."""
         rows = [row for row in self.rows if row["bodyLength"]][3::50]
         for row in rows:
             ip6 = 12 * bin(row["sysFlag"] >> 4 & 3).count("1")
@@ -251,9 +219,7 @@ class Damage(SynchronousTestCase):
         self.assertLess(made.log().end, made.end)
 
     def test_full_of_magics(self) -> None:
-        """
-        The next valid record is found in a file full of what looks like one.
-        """
+        """The next valid record is found in a file full of what looks like one."""
         path = damage.log_file(self.store, 3)
         row = next(row for row in self.rows if row["physicalOffset"] > 3 * damage.SIZE + 90_000)
         inside = row["physicalOffset"] - 3 * damage.SIZE
@@ -265,9 +231,7 @@ class Damage(SynchronousTestCase):
             self.assertIn(f"next valid record is at byte {row['physicalOffset']}", str(found[0]))
 
     def test_copied_chunk(self) -> None:
-        """
-        A chunk of a file copied over another place is found by the stored offsets.
-        """
+        """A chunk of a file copied over another place is found by the stored offsets."""
         store = golden.store(VERSION, "killed")
         path = damage.log_file(store, 2)
         damage.copy_chunk(path, 16 << 10, 128 << 10)
@@ -280,9 +244,7 @@ class Damage(SynchronousTestCase):
             self.assertIn("next valid record", finding.reason)
 
     def test_harms(self) -> None:
-        """
-        Each harm to a log's files is told with its exact path and reason.
-        """
+        """Each harm to a log's files is told with its exact path and reason."""
         for harm in damage.HARMS:
             for version in golden.VERSIONS:
                 store = golden.store(version)
@@ -299,9 +261,7 @@ class Damage(SynchronousTestCase):
                 self.assertTrue(named, (harm.name, told))
 
     def test_unreadable(self) -> None:
-        """
-        A read that fails is a finding too, once for each file.
-        """
+        """A read that fails is a finding too, once for each file."""
         raw = RawLog.open(self.store)
         real = os.preadv
 
@@ -317,9 +277,7 @@ class Damage(SynchronousTestCase):
         self.assertEqual([finding.path for finding in failed], [path])
 
     def test_written_meanwhile(self) -> None:
-        """
-        A place that a running node fills while it is looked at is no fault.
-        """
+        """A place that a running node fills while it is looked at is no fault."""
         path = damage.log_file(self.store, 0)
         row = self.rows[5]
         whole = path.read_bytes()
@@ -346,9 +304,7 @@ class Damage(SynchronousTestCase):
         )
 
     def test_quarantine(self) -> None:
-        """
-        A quarantine file is a log as well, whatever it begins with.
-        """
+        """A quarantine file is a log as well, whatever it begins with."""
         folder = LogFolder.load(self.store / "commitlog", damage.SIZE)
         row = self.rows[40]
         end = self.rows[400]["physicalOffset"]
@@ -367,9 +323,7 @@ class DerivedFiles(SynchronousTestCase):
         self.queue = self.store / "consumequeue" / "GoldenBulk" / "0"
 
     def only(self, path: Path, reason: str) -> Finding:
-        """
-        The one finding there must be.
-        """
+        """The one finding there must be."""
         found = deep(self.store)
         self.assertEqual(len(found), 1, [str(finding) for finding in found])
         self.assertEqual(found[0].path, str(path))
@@ -377,43 +331,33 @@ class DerivedFiles(SynchronousTestCase):
         return found[0]
 
     def test_unit(self) -> None:
-        """
-        One wrong unit is named by its queue offset.
-        """
+        """One wrong unit is named by its queue offset."""
         files = sorted(self.queue.iterdir())
         damage.flip(files[0], 20 * 7 + 19)
         self.assertEqual(self.only(self.queue, "the log says").offset, 7)
 
     def test_missing_queue(self) -> None:
-        """
-        A queue that is not there lacks all of its units.
-        """
+        """A queue that is not there lacks all of its units."""
         shutil.rmtree(self.queue)
         found = deep(self.store)
         self.assertEqual({finding.path for finding in found}, {str(self.queue)})
         self.assertTrue(all("missing" in finding.reason for finding in found))
 
     def test_cut_queue_file(self) -> None:
-        """
-        A queue file of another size is named itself.
-        """
+        """A queue file of another size is named itself."""
         path = sorted(self.queue.iterdir())[0]
         os.truncate(path, 400)
         found = deep(self.store)
         self.assertIn(Finding(str(path), 0, "400 bytes, expected 6000"), found)
 
     def test_extra_files(self) -> None:
-        """
-        What does not belong there is named.
-        """
+        """What does not belong there is named."""
         extra = self.queue / "x"
         extra.touch()
         self.only(extra, "not a consume queue file")
 
     def test_index_entry(self) -> None:
-        """
-        One wrong entry of the index is found.
-        """
+        """One wrong entry of the index is found."""
         path = sorted((self.store / "index").iterdir())[0]
         damage.flip(path, 40 + 800 + 20 * 5)
         found = deep(self.store)
@@ -421,16 +365,12 @@ class DerivedFiles(SynchronousTestCase):
         self.assertTrue(all(str(self.store / "index") in finding.path for finding in found))
 
     def test_no_index(self) -> None:
-        """
-        An index that is gone is one finding, not one for each record.
-        """
+        """An index that is gone is one finding, not one for each record."""
         shutil.rmtree(self.store / "index")
         self.only(self.store / "index", "no index file, but the record at byte 0 has keys")
 
     def test_unreadable(self) -> None:
-        """
-        A derived file nobody can open is named.
-        """
+        """A derived file nobody can open is named."""
         path = sorted(self.queue.iterdir())[0]
         path.chmod(0)
         damage.deny(self, path)  # root reads everything
@@ -439,9 +379,7 @@ class DerivedFiles(SynchronousTestCase):
 
 class NoStore(SynchronousTestCase):
     def test_empty_log(self) -> None:
-        """
-        A store whose log was never begun is in order.
-        """
+        """A store whose log was never begun is in order."""
         folder = Path(self.mktemp())
         folder.mkdir()
         (folder / "lock").touch()

@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.store.published.publish} and L{rmqha.store.published.split_index}, and for the
+"""Tests for L{rmqha.store.published.publish} and L{rmqha.store.published.split_index}, and for the
 formats they write.
 """
 
@@ -33,14 +32,10 @@ NOW = 1_800_000_000_000
 
 
 class PublishTestCase(LogTestCase):
-    """
-    Tests with a store whose clock is ours.
-    """
+    """Tests with a store whose clock is ours."""
 
     def made(self, root: Path | None = None, **more: Any) -> Store:
-        """
-        An open store that publishes.
-        """
+        """An open store that publishes."""
         self.clock = Clock()
         return self.opened(
             root if root is not None else self.folder() / "store",
@@ -53,49 +48,35 @@ class PublishTestCase(LogTestCase):
         )
 
     def filled_store(self, *sizes: int, **more: Any) -> Store:
-        """
-        One with records.
-        """
+        """One with records."""
         store = self.made(**more)
         for size in sizes:
             store.put(message(size))
         return store
 
     def pass_time(self, intervals: int = 1) -> None:
-        """
-        Let some intervals pass.
-        """
+        """Let some intervals pass."""
         for _ in range(intervals):
             self.clock.advance(INTERVAL)
 
     def flush(self, store: Store) -> None:
-        """
-        Make all of a log durable.
-        """
+        """Make all of a log durable."""
         self.successResultOf(store.flusher.flush())
 
     def point(self, store: Store) -> Point:
-        """
-        What is published.
-        """
+        """What is published."""
         return parse_point((store.settings.root / "rmqha" / "published.json").read_bytes())
 
     def spans(self, store: Store) -> list[Span]:
-        """
-        The split index.
-        """
+        """The split index."""
         return split_index.load(store.settings.root)
 
 
 class PointTests(PublishTestCase):
-    """
-    How far the log may be read.
-    """
+    """How far the log may be read."""
 
     def test_only_what_the_disk_has(self) -> None:
-        """
-        The point follows the disk, not memory, within an interval.
-        """
+        """The point follows the disk, not memory, within an interval."""
         store = self.filled_store(500, 500)
         self.pass_time()
         self.assertEqual((self.point(store).confirm, self.point(store).durable), (0, 0))
@@ -107,9 +88,7 @@ class PointTests(PublishTestCase):
         self.assertFalse(self.point(store).closed)
 
     def test_nothing_happens_while_nothing_changes(self) -> None:
-        """
-        Once all is published no timer runs and nothing is written.
-        """
+        """Once all is published no timer runs and nothing is written."""
         store = self.filled_store(500)
         self.flush(store)
         self.pass_time(3)
@@ -119,9 +98,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(self.point(store), before)
 
     def test_ends_of_records(self) -> None:
-        """
-        Disks and replicas may stop inside a record; the point never does.
-        """
+        """Disks and replicas may stop inside a record; the point never does."""
         store = self.filled_store(500)
         self.pass_time()
         store.put(message(500))
@@ -133,8 +110,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(self.point(store).confirm, 1000)
 
     def test_replicas(self) -> None:
-        """
-        Where writes wait for replicas the point waits too, and a replica that leaves does
+        """Where writes wait for replicas the point waits too, and a replica that leaves does
         not take it back.
         """
         acked = [-1]
@@ -156,9 +132,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(self.point(store).broker_name, "broker-a")
 
     def test_clean_stop(self) -> None:
-        """
-        A clean stop publishes the end and says so; the next start takes that back.
-        """
+        """A clean stop publishes the end and says so; the next start takes that back."""
         store = self.filled_store(500, 500)
         self.close_store(store)
         point = self.point(store)
@@ -168,9 +142,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(self.point(again), evolve(point, closed=False, tail=None, time=NOW + 100))
 
     def test_never_on_the_reactor(self) -> None:
-        """
-        Files are written in a thread, one at a time; a stop waits for it.
-        """
+        """Files are written in a thread, one at a time; a stop waits for it."""
         thread = Held()
         store = self.filled_store(500)
         self.flush(store)
@@ -183,9 +155,7 @@ class PointTests(PublishTestCase):
         self.successResultOf(stopped)
 
     def test_no_room(self) -> None:
-        """
-        A file that cannot be written is tried again later, and the status tells why.
-        """
+        """A file that cannot be written is tried again later, and the status tells why."""
         store = self.filled_store(500)
         self.flush(store)
 
@@ -202,9 +172,7 @@ class PointTests(PublishTestCase):
         self.assertEqual(store.publisher.status()["trouble"], "")
 
     def test_status(self) -> None:
-        """
-        The status tells how far the point is behind, in bytes and seconds.
-        """
+        """The status tells how far the point is behind, in bytes and seconds."""
         store = self.filled_store(500)
         self.pass_time(3)
         status = store.publisher.status()
@@ -216,9 +184,7 @@ class PointTests(PublishTestCase):
         self.assertEqual((status["behindBytes"], status["behindSeconds"]), (0, 0.0))
 
     def test_a_log_far_ahead(self) -> None:
-        """
-        However long replicas stay away, only so many places are remembered.
-        """
+        """However long replicas stay away, only so many places are remembered."""
         self.patch(publish, "MOST_REMEMBERED", 8)
         acked = [-1]
         store = self.made(acknowledged=lambda: acked[0])
@@ -233,14 +199,10 @@ class PointTests(PublishTestCase):
 
 
 class CutTests(PublishTestCase):
-    """
-    The log goes back.
-    """
+    """The log goes back."""
 
     def closed(self, count: int) -> Path:
-        """
-        A store that was stopped cleanly with records of 500 bytes.
-        """
+        """A store that was stopped cleanly with records of 500 bytes."""
         store = self.filled_store(*[500] * count)
         self.flush(store)
         self.pass_time(20)
@@ -248,9 +210,7 @@ class CutTests(PublishTestCase):
         return store.settings.root
 
     def cutting(self, at: int, end: int) -> Any:
-        """
-        What a slave does before it opens a store whose tail is not its master's.
-        """
+        """What a slave does before it opens a store whose tail is not its master's."""
 
         def before(settings: StoreSettings) -> None:
             folder = LogFolder.load(settings.commitlog, settings.file_size)
@@ -260,9 +220,7 @@ class CutTests(PublishTestCase):
         return before
 
     def test_truncation(self) -> None:
-        """
-        A cut is told with its time before the log is cut.
-        """
+        """A cut is told with its time before the log is cut."""
         root = self.closed(6)
         seen = []
 
@@ -285,9 +243,7 @@ class CutTests(PublishTestCase):
         self.assertEqual(self.point(store).confirm, 2000)
 
     def test_what_nobody_saw(self) -> None:
-        """
-        A cut above the point is nobody's business.
-        """
+        """A cut above the point is nobody's business."""
         root = self.closed(4)
         publish.lower(root, 2000, lambda: NOW)
         point = publish.load(root)
@@ -295,9 +251,7 @@ class CutTests(PublishTestCase):
         self.assertEqual((point.cuts, point.closed), ((), True))
 
     def test_twice(self) -> None:
-        """
-        A cut that is repeated after a crash is told once.
-        """
+        """A cut that is repeated after a crash is told once."""
         root = self.closed(4)
         for _ in range(2):
             publish.lower(root, 1000, lambda: NOW)
@@ -306,9 +260,7 @@ class CutTests(PublishTestCase):
         self.assertEqual([cut.at for cut in point.cuts], [1000])
 
     def test_anew(self) -> None:
-        """
-        A new copy is another generation, and says that it is no mere cut.
-        """
+        """A new copy is another generation, and says that it is no mere cut."""
         root = self.closed(4)
         before = publish.load(root)
         publish.begin_anew(root, NOW)
@@ -320,9 +272,7 @@ class CutTests(PublishTestCase):
         self.assertEqual(split_index.load(root), [])
 
     def test_shortened_by_others(self) -> None:
-        """
-        A log that is shorter than was published was cut by somebody.
-        """
+        """A log that is shorter than was published was cut by somebody."""
         root = self.closed(6)
         (file,) = (root / "commitlog").iterdir()
         with open(file, "r+b") as log:
@@ -334,9 +284,7 @@ class CutTests(PublishTestCase):
         self.assertEqual(self.point(store).confirm, 1000)
 
     def test_another_log(self) -> None:
-        """
-        A log with other bytes below what a clean stop published is another one.
-        """
+        """A log with other bytes below what a clean stop published is another one."""
         root = self.closed(6)
         other = self.closed(6)
         shutil.rmtree(root / "commitlog")
@@ -354,9 +302,7 @@ class CutTests(PublishTestCase):
         self.assertNotEqual(point.generation, before.generation)
 
     def test_unreadable(self) -> None:
-        """
-        A point that cannot be read is none; the node writes a new one.
-        """
+        """A point that cannot be read is none; the node writes a new one."""
         root = self.closed(2)
         publish.path_of(root).write_bytes(b"")
         self.assertIsNone(publish.load(root))
@@ -366,20 +312,14 @@ class CutTests(PublishTestCase):
 
 
 class SplitTests(PublishTestCase):
-    """
-    Where records begin.
-    """
+    """Where records begin."""
 
     def setUp(self) -> None:
-        """
-        Spans of a few records.
-        """
+        """Spans of a few records."""
         self.patch(split_spans, "SPAN", 1200)
 
     def test_spans(self) -> None:
-        """
-        Spans end at records, at file ends too, and know what they hold.
-        """
+        """Spans end at records, at file ends too, and know what they hold."""
         store = self.filled_store(*[500] * 11)
         self.flush(store)
         self.pass_time(9)
@@ -399,17 +339,13 @@ class SplitTests(PublishTestCase):
         self.assertEqual(store.publisher.status()["splitsTo"], FILE_SIZE + 1500)
 
     def test_only_what_the_disk_has(self) -> None:
-        """
-        No span reaches above the durable point.
-        """
+        """No span reaches above the durable point."""
         store = self.filled_store(*[500] * 11)
         self.pass_time(9)
         self.assertEqual(self.spans(store), [])
 
     def test_goes_on(self) -> None:
-        """
-        A start goes on behind the last span, and a cut forgets those above it.
-        """
+        """A start goes on behind the last span, and a cut forgets those above it."""
         store = self.filled_store(*[500] * 7)
         self.flush(store)
         self.pass_time(9)
@@ -427,9 +363,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual(self.spans(store), before[:1])
 
     def test_of_another_log(self) -> None:
-        """
-        An index whose end is no place in the log is made again.
-        """
+        """An index whose end is no place in the log is made again."""
         store = self.filled_store(*[500] * 7)
         self.flush(store)
         self.pass_time(9)
@@ -441,9 +375,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual(self.spans(again), good)
 
     def test_no_room(self) -> None:
-        """
-        A span that could not be written whole is written again, at its place.
-        """
+        """A span that could not be written whole is written again, at its place."""
         store = self.filled_store(*[500] * 11)
         self.flush(store)
         real = os.pwrite
@@ -457,9 +389,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual([span.end for span in self.spans(store)], [1500, 3000, 4096, 5596])
 
     def test_deleted_files(self) -> None:
-        """
-        A start forgets the spans of files that are gone, once they are the greater part.
-        """
+        """A start forgets the spans of files that are gone, once they are the greater part."""
         store = self.filled_store(*[500] * 30)
         self.flush(store)
         self.pass_time(20)
@@ -474,9 +404,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual(self.spans(again)[0].start, again.log.min_offset)
 
     def test_rests(self) -> None:
-        """
-        A long walk lets others run in between.
-        """
+        """A long walk lets others run in between."""
         rests = []
         self.patch(split_index, "STEP", 700)
         self.patch(split_index, "sleep", rests.append)
@@ -487,9 +415,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual([span.end for span in self.spans(store)], [2500])
 
     def test_long_records(self) -> None:
-        """
-        A record longer than what is walked at once is one more try away.
-        """
+        """A record longer than what is walked at once is one more try away."""
         self.patch(publish, "PIECE", 64)
         self.patch(publish, "FAST_PIECE", 64)
         store = self.filled_store(*[500] * 3)
@@ -499,9 +425,7 @@ class SplitTests(PublishTestCase):
         self.assertEqual([span.end for span in self.spans(store)], [1500])
 
     def test_a_great_log(self) -> None:
-        """
-        In a log that is long already the index begins at its last file.
-        """
+        """In a log that is long already the index begins at its last file."""
         store = self.filled_store(*[500] * 11)
         self.close_store(store)
         split_index.path_of(store.settings.root).unlink(missing_ok=True)
@@ -513,14 +437,10 @@ class SplitTests(PublishTestCase):
 
 
 class FormatTests(SynchronousTestCase):
-    """
-    What others read.
-    """
+    """What others read."""
 
     def test_point(self) -> None:
-        """
-        A point is read as it was written.
-        """
+        """A point is read as it was written."""
         point = Point(
             confirm=5,
             durable=7,
@@ -539,9 +459,7 @@ class FormatTests(SynchronousTestCase):
         self.assertEqual(parse_point(json.dumps(older).encode()), evolve(point, cluster=""))
 
     def test_no_point(self) -> None:
-        """
-        What is none is refused, whatever it is.
-        """
+        """What is none is refused, whatever it is."""
         good = published.render_point(
             Point(confirm=5, durable=7, min_offset=1, broker_name="", generation="")
         )
@@ -560,9 +478,7 @@ class FormatTests(SynchronousTestCase):
 
     @given(st.lists(st.tuples(st.integers(1, 1 << 40), st.integers(0, 1 << 20)), max_size=6))
     def test_spans(self, lengths: list[tuple[int, int]]) -> None:
-        """
-        Spans are read back, and up to the first that is damaged, cut or out of place.
-        """
+        """Spans are read back, and up to the first that is damaged, cut or out of place."""
         spans: list[Span] = []
         for length, count in lengths:
             last = spans[-1] if spans else Span(0, 0, 0, 0, 0, 0)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.published.readers}.
-"""
+"""Tests for L{rmqha.store.published.readers}."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ SIZE = golden.LOG_FILE_SIZE
 
 
 class LookTests(SynchronousTestCase):
-    """
-    Who reads, and how far behind that is.
-    """
+    """Who reads, and how far behind that is."""
 
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
@@ -31,32 +27,24 @@ class LookTests(SynchronousTestCase):
         self.folder = self.store / OWN_FOLDER / READERS
 
     def tell(self, name: str, offset: int, ago: float = 0.0) -> None:
-        """
-        Write a position, as a stream does.
-        """
+        """Write a position, as a stream does."""
         self.folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"offset": offset, "time": self.now - round(ago * 1000)})
         (self.folder / f"{name}.json").write_text(text)
 
     def look(self) -> list[dict[str, Any]]:
-        """
-        Look.
-        """
+        """Look."""
         return look(self.store, self.store / "commitlog", SIZE, self.end, self.now)
 
     def test_nobody(self) -> None:
-        """
-        Without the folder nobody reads; nor if it is a file.
-        """
+        """Without the folder nobody reads; nor if it is a file."""
         self.assertEqual([], self.look())
         self.folder.parent.mkdir(exist_ok=True)
         self.folder.write_text("")
         self.assertEqual([], self.look())
 
     def test_states(self) -> None:
-        """
-        A reader is at the end, behind, silent for too long, or where the log is not.
-        """
+        """A reader is at the end, behind, silent for too long, or where the log is not."""
         record = self.records[400]
         behind = (self.now - record["storeTimestamp"]) / 1000
         self.tell("a", self.end, 1000.0)
@@ -78,9 +66,7 @@ class LookTests(SynchronousTestCase):
         self.assertEqual([1000.0, 2.0, SILENCE + 1, 0.0], [r["silentSeconds"] for r in self.look()])
 
     def test_between_files(self) -> None:
-        """
-        Where a file has only its blank left, or ends, the next file's record is waited for.
-        """
+        """Where a file has only its blank left, or ends, the next file's record is waited for."""
         row = next(i for i, each in enumerate(self.records) if each["physicalOffset"] == SIZE)
         last = self.records[row - 1]
         wanted = (self.now - self.records[row]["storeTimestamp"]) / 1000
@@ -89,9 +75,7 @@ class LookTests(SynchronousTestCase):
             self.assertEqual(wanted, self.look()[0]["behindSeconds"])
 
     def test_deleted(self) -> None:
-        """
-        If what a reader waits for is deleted, it is behind since it told its position.
-        """
+        """If what a reader waits for is deleted, it is behind since it told its position."""
         self.tell("a", 0, 7.0)
         for file in sorted((self.store / "commitlog").iterdir())[:2]:
             file.unlink()
@@ -101,9 +85,7 @@ class LookTests(SynchronousTestCase):
         self.assertEqual(8.0, self.look()[0]["behindSeconds"])
 
     def test_bad_files(self) -> None:
-        """
-        A file that is no position is named; what is no reader's file is passed over.
-        """
+        """A file that is no position is named; what is no reader's file is passed over."""
         self.folder.mkdir(parents=True)
         for number, raw in enumerate(
             (
@@ -128,17 +110,13 @@ class LookTests(SynchronousTestCase):
             self.assertIn("unreadable", row["state"])
 
     def test_many(self) -> None:
-        """
-        There is a limit to what is looked at.
-        """
+        """There is a limit to what is looked at."""
         for number in range(MOST + 5):
             self.tell(f"r{number}", self.end)
         self.assertEqual(MOST, len(self.look()))
 
     def test_clock_behind(self) -> None:
-        """
-        No time is below 0, whoever's clock is wrong.
-        """
+        """No time is below 0, whoever's clock is wrong."""
         self.now = 1
         self.tell("a", 0, -100.0)
         (row,) = self.look()

@@ -1,6 +1,4 @@
-"""
-Golden stores that are harmed, and whole ones beside them.
-"""
+"""Golden stores that are harmed, and whole ones beside them."""
 
 from __future__ import annotations
 
@@ -24,15 +22,11 @@ SIZE = golden.LOG_FILE_SIZE
 
 
 class Dead(Exception):
-    """
-    The process ended here.
-    """
+    """The process ended here."""
 
 
 class RepairCase(SynchronousTestCase):
-    """
-    A store and a replica of it, equal at first.
-    """
+    """A store and a replica of it, equal at first."""
 
     def setUp(self) -> None:
         self.patch(os, "fsync", lambda fd: None)
@@ -40,15 +34,11 @@ class RepairCase(SynchronousTestCase):
         self.before = self.log_of(self.store)
 
     def log_of(self, store: Path) -> dict[str, bytes]:
-        """
-        All files of a log.
-        """
+        """All files of a log."""
         return {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
 
     def assert_whole(self) -> None:
-        """
-        The log is what it was, and nothing of the repair is left but what was kept.
-        """
+        """The log is what it was, and nothing of the repair is left but what was kept."""
         found = self.log_of(self.store)
         self.assertEqual(sorted(found), sorted(self.before))
         for name, data in self.before.items():
@@ -58,9 +48,7 @@ class RepairCase(SynchronousTestCase):
         self.assertLessEqual(left, {"quarantine"})
 
     def stopped(self, step: Step = lambda name: None) -> StoppedStore:
-        """
-        The store as C{rmqha repair} sees it.
-        """
+        """The store as C{rmqha repair} sees it."""
         return StoppedStore(settings=settings(self.store), step=step)
 
     def repaired(
@@ -69,9 +57,7 @@ class RepairCase(SynchronousTestCase):
         step: Step = lambda name: None,
         replica: Path | None = None,
     ) -> RepairReport:
-        """
-        Repair all that is damaged, as the command does.
-        """
+        """Repair all that is damaged, as the command does."""
         stopped = self.stopped(step)
         try:
             stopped.finish_begun()
@@ -85,8 +71,6 @@ class RepairCase(SynchronousTestCase):
         return report
 
     def quarantined(self) -> dict[str, bytes]:
-        """
-        What was kept, by file name.
-        """
+        """What was kept, by file name."""
         folder = self.store / "rmqha" / "quarantine"
         return {path.name: path.read_bytes() for path in folder.iterdir()}

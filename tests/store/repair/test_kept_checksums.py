@@ -1,6 +1,4 @@
-"""
-A repair that knows what a record was: its checksum was kept beside the log.
-"""
+"""A repair that knows what a record was: its checksum was kept beside the log."""
 
 from __future__ import annotations
 
@@ -16,32 +14,26 @@ BODY, PROPERTY, OTHER = START + 90, START + LENGTH - 4, START + LENGTH - 6
 
 
 class KeptTests(RepairCase):
-    """
-    A store with checksums, one record of which is harmed on either side.
-    """
+    """A store with checksums, one record of which is harmed on either side."""
 
     def setUp(self) -> None:
         super().setUp()
         remake(self.store, RawLog.open(self.store))
 
     def harm(self, ours: tuple[int, ...], theirs: tuple[int, ...] = ()) -> None:
-        """
-        Flip a bit of some bytes.
-        """
+        """Flip a bit of some bytes."""
         for store, places in ((self.store, ours), (self.replica, theirs)):
             for place in places:
                 damage.flip(store / damage.name(10), place)
 
     def assert_right(self) -> None:
-        """
-        The log is what it was, and a check of it finds nothing.
-        """
+        """The log is what it was, and a check of it finds nothing."""
         self.assertTrue(self.log_of(self.store) == self.before)
         self.assertEqual([*LogCheck(RawLog.open(self.store)).findings()], [])
 
     def test_properties(self) -> None:
-        """
-        Damage that no CRC of the record covers is found and had, where the replica's is right.
+        """Damage that no CRC of the record covers is found and had, where the replica's is
+        right.
         """
         self.harm((PROPERTY,))
         report = self.repaired()
@@ -49,17 +41,13 @@ class KeptTests(RepairCase):
         self.assert_right()
 
     def test_body_and_properties(self) -> None:
-        """
-        A record that is damaged inside and outside its body is had as a whole.
-        """
+        """A record that is damaged inside and outside its body is had as a whole."""
         self.harm((BODY, PROPERTY))
         self.assertEqual(self.repaired().differs, ())
         self.assert_right()
 
     def test_replica_is_wrong(self) -> None:
-        """
-        Properties of ours that are right stay, and it is said that they are.
-        """
+        """Properties of ours that are right stay, and it is said that they are."""
         self.harm((BODY,), (PROPERTY,))
         (other,) = self.repaired().differs
         self.assertEqual(other.start, 10 * SIZE + PROPERTY)
@@ -67,9 +55,7 @@ class KeptTests(RepairCase):
         self.assert_right()
 
     def test_both_are_wrong(self) -> None:
-        """
-        Where neither side has what was written nothing is written.
-        """
+        """Where neither side has what was written nothing is written."""
         self.harm((PROPERTY,), (OTHER,))
         harmed = self.log_of(self.store)
         report = self.repaired()
@@ -79,9 +65,7 @@ class KeptTests(RepairCase):
         self.assertEqual(len([*LogCheck(RawLog.open(self.store)).findings()]), 1)
 
     def test_checksum_is_wrong(self) -> None:
-        """
-        Where both sides agree it is the checksum that does not: it is forgotten.
-        """
+        """Where both sides agree it is the checksum that does not: it is forgotten."""
         self.harm((PROPERTY,), (PROPERTY,))
         self.assertEqual(self.repaired().differs, ())
         self.assertEqual([*LogCheck(RawLog.open(self.store)).findings()], [])

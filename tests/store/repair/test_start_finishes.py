@@ -1,6 +1,4 @@
-"""
-A node that starts on a store whose repair was interrupted.
-"""
+"""A node that starts on a store whose repair was interrupted."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from tests.support.logs import LogTestCase
 
 
 class StartTests(LogTestCase, RepairCase):
-    """
-    Opening a store.
-    """
+    """Opening a store."""
 
     def setUp(self) -> None:
         RepairCase.setUp(self)
@@ -27,9 +23,7 @@ class StartTests(LogTestCase, RepairCase):
         damage.overwrite(self.store / damage.name(10), 300, bytes(1000))
 
     def interrupted(self, wanted: str) -> None:
-        """
-        A repair that died at a step.
-        """
+        """A repair that died at a step."""
 
         def step(name: str) -> None:
             if name == wanted:
@@ -39,9 +33,7 @@ class StartTests(LogTestCase, RepairCase):
             self.repaired(step=step)
 
     def test_finished(self) -> None:
-        """
-        The start writes what is left, holds all queues against the log, and serves.
-        """
+        """The start writes what is left, holds all queues against the log, and serves."""
         for step in ("intended", "written", "synced"):
             with self.subTest(step):
                 self.setUp()
@@ -57,9 +49,7 @@ class StartTests(LogTestCase, RepairCase):
                 self.assertEqual(queue_files(self.store), self.queues)
 
     def test_not_begun(self) -> None:
-        """
-        One that was not certain yet changes nothing: the start says what it always said.
-        """
+        """One that was not certain yet changes nothing: the start says what it always said."""
         self.interrupted("quarantined")
         service = self.service(self.store)
         service.startService()

@@ -1,6 +1,4 @@
-"""
-Repairing a stopped store from a replica's.
-"""
+"""Repairing a stopped store from a replica's."""
 
 from __future__ import annotations
 
@@ -57,9 +55,7 @@ UNREADABLE = "unreadable"
 
 class HarmTests(RepairCase):
     def test_every_harm(self) -> None:
-        """
-        Whatever is damaged or missing comes back, byte for byte, and the check finds nothing.
-        """
+        """Whatever is damaged or missing comes back, byte for byte, and the check finds nothing."""
         for harm in damage.HARMS:
             if harm.name in (*BY_HAND, UNREADABLE):
                 continue
@@ -76,9 +72,7 @@ class HarmTests(RepairCase):
                 self.assertEqual(list(check.findings()), [])
 
     def test_what_no_bytes_mend(self) -> None:
-        """
-        What is wrong with names and sizes besides is left, and told.
-        """
+        """What is wrong with names and sizes besides is left, and told."""
         for harm in damage.HARMS:
             if harm.name in BY_HAND[:3]:
                 self.setUp()
@@ -88,18 +82,14 @@ class HarmTests(RepairCase):
                 self.assertIn(harm.reason.split(",")[0], left.reason)
 
     def test_no_log(self) -> None:
-        """
-        Where nothing is left there is nothing to compare with.
-        """
+        """Where nothing is left there is nothing to compare with."""
         shutil.rmtree(self.store / "commitlog")
         with self.assertRaises(Refused) as caught:
             self.repaired()
         self.assertIn("an empty slave copies all of it", str(caught.exception))
 
     def test_several_ranges(self) -> None:
-        """
-        A hole in one file, a missing file, and one flipped bit, in one go.
-        """
+        """A hole in one file, a missing file, and one flipped bit, in one go."""
         damage.overwrite(self.store / damage.name(1), 1000, NOISE)
         (self.store / damage.name(4)).unlink()
         damage.flip(self.store / damage.name(7), 5000)
@@ -109,9 +99,8 @@ class HarmTests(RepairCase):
         self.assertEqual(len(self.quarantined()), 2, "the missing file has nothing to keep")
 
     def test_begins_in_properties(self) -> None:
-        """
-        Damage that begins in the properties of a record, which no checksum covers: that record is
-        had as well.
+        """Damage that begins in the properties of a record, which no checksum covers: that record
+        is had as well.
         """
         path = self.store / damage.name(3)
         base = int(path.name)
@@ -129,8 +118,8 @@ class HarmTests(RepairCase):
         self.assert_whole()
 
     def test_ranges_close_together(self) -> None:
-        """
-        Bad places that lie in each other's neighbourhood: the good records between are compared.
+        """Bad places that lie in each other's neighbourhood: the good records between are
+        compared.
         """
         path = self.store / damage.name(10)
         for place in (2042, BEFORE, 15_074):
@@ -140,8 +129,8 @@ class HarmTests(RepairCase):
         self.assert_whole()
 
     def test_over_several_files(self) -> None:
-        """
-        Damage from the middle of one file to the middle of a later one, files missing between.
+        """Damage from the middle of one file to the middle of a later one, files missing
+        between.
         """
         damage.overwrite(self.store / damage.name(3), SIZE // 2, bytes(SIZE // 2))
         (self.store / damage.name(4)).unlink()
@@ -152,9 +141,7 @@ class HarmTests(RepairCase):
         self.assert_whole()
 
     def test_kept(self) -> None:
-        """
-        What stood there is in quarantine, and the file's time of writing is what it was.
-        """
+        """What stood there is in quarantine, and the file's time of writing is what it was."""
         path = self.store / damage.name(3)
         os.utime(path, ns=(10**18, 10**18))
         damage.overwrite(path, 0, b"x" * SIZE)
@@ -166,9 +153,7 @@ class HarmTests(RepairCase):
         self.assertEqual(path.stat().st_mtime_ns, 10**18)
 
     def test_nothing_to_do(self) -> None:
-        """
-        A sound store is left alone.
-        """
+        """A sound store is left alone."""
         report = self.repaired()
         self.assertEqual((report.ranges, report.records, report.kept), ((), 0, ()))
         self.assert_whole()
@@ -176,14 +161,10 @@ class HarmTests(RepairCase):
 
 
 class RefusedTests(RepairCase):
-    """
-    What is not brought back, and why.
-    """
+    """What is not brought back, and why."""
 
     def not_had(self, **more: Any) -> str:
-        """
-        Why the only range was not had; nothing was written.
-        """
+        """Why the only range was not had; nothing was written."""
         harmed = self.log_of(self.store)
         report = self.repaired(**more)
         self.assertEqual((report.ranges, report.kept), ((), ()))
@@ -192,9 +173,7 @@ class RefusedTests(RepairCase):
         return missing.reason
 
     def test_neighbours_differ(self) -> None:
-        """
-        A replica whose log is another one just before or behind the range is not believed.
-        """
+        """A replica whose log is another one just before or behind the range is not believed."""
         damage.overwrite(self.store / damage.name(10), HARMED, bytes(100))
         harmed = (self.replica / damage.name(10)).read_bytes()
         for place, side in ((BEFORE, "before"), (BEHIND, "behind")):
@@ -205,9 +184,8 @@ class RefusedTests(RepairCase):
             (self.replica / damage.name(10)).write_bytes(harmed)
 
     def test_properties_differ(self) -> None:
-        """
-        Of a record whose body alone is damaged the body is had; properties that differ stay ours,
-        and are named.
+        """Of a record whose body alone is damaged the body is had; properties that differ stay
+        ours, and are named.
         """
         damage.flip(self.store / damage.name(10), BEFORE)
         damage.flip(self.replica / damage.name(10), 9856 + 362 - 4)
@@ -220,9 +198,7 @@ class RefusedTests(RepairCase):
         self.assertLess(len(kept), 362, "the body alone was replaced")
 
     def test_named_by_a_person(self) -> None:
-        """
-        A range that somebody has named, having looked, is taken as the replica has it.
-        """
+        """A range that somebody has named, having looked, is taken as the replica has it."""
         damage.flip(self.store / damage.name(10), 9856 + 362 - 4)
         wanted = self.stopped().named(10 * SIZE + 9856, 10 * SIZE + 9857)
         report = self.repaired(wanted)
@@ -230,8 +206,8 @@ class RefusedTests(RepairCase):
         self.assertEqual((report.records, report.differs), (1, ()))
 
     def test_properties_of_our_neighbour_differ(self) -> None:
-        """
-        A record before the range whose properties differ in the middle is no part of the damage.
+        """A record before the range whose properties differ in the middle is no part of the
+        damage.
         """
         base = 10 * SIZE
         log = OfflineLog(self.store)
@@ -243,35 +219,27 @@ class RefusedTests(RepairCase):
         self.assertIn("the record checks on both sides", self.not_had())
 
     def test_our_neighbour_differs(self) -> None:
-        """
-        A named range whose neighbour is damaged here: the text says so.
-        """
+        """A named range whose neighbour is damaged here: the text says so."""
         damage.flip(self.store / damage.name(10), BEFORE)
         stopped = self.stopped()
         wanted = stopped.named(10 * SIZE + HARMED, 10 * SIZE + HARMED + 1)
         self.assertIn("our record is damaged, the replica's is not", self.not_had(ranges=wanted))
 
     def test_replica_begins_later(self) -> None:
-        """
-        A replica that has deleted what lies before the range cannot be compared with.
-        """
+        """A replica that has deleted what lies before the range cannot be compared with."""
         damage.overwrite(self.store / damage.name(3), 0, bytes(SIZE))
         for number in range(4):
             (self.replica / damage.name(number)).unlink()
         self.assertIn(f"it holds [{4 * SIZE}, {END})", self.not_had())
 
     def test_replica_lacks_the_file(self) -> None:
-        """
-        The same file is missing there.
-        """
+        """The same file is missing there."""
         (self.store / damage.name(3)).unlink()
         (self.replica / damage.name(3)).unlink()
         self.assertIn("the replica has no record behind byte", self.not_had())
 
     def test_replica_bad_too(self) -> None:
-        """
-        What is good there is taken, the rest is named.
-        """
+        """What is good there is taken, the rest is named."""
         damage.overwrite(self.store / damage.name(10), 0, bytes(SIZE // 12))
         damage.flip(self.replica / damage.name(10), BEFORE)
         report = self.repaired()
@@ -288,9 +256,7 @@ class RefusedTests(RepairCase):
         self.assertEqual(ours[missing.stop - 10 * SIZE :], whole[missing.stop - 10 * SIZE :])
 
     def test_queue_offsets(self) -> None:
-        """
-        Records whose queue offsets do not go on are not written: no other check covers them.
-        """
+        """Records whose queue offsets do not go on are not written: no other check covers them."""
         damage.overwrite(self.store / damage.name(10), 0, bytes(SIZE // 12))
         path = self.replica / damage.name(10)
         at = path.read_bytes().index(b"GoldenBulk")
@@ -299,9 +265,7 @@ class RefusedTests(RepairCase):
         self.assertIn("the one before it has 4711", self.not_had())
 
     def test_replica_ends_earlier(self) -> None:
-        """
-        Of a missing end as much is brought as the replica has.
-        """
+        """Of a missing end as much is brought as the replica has."""
         (self.store / damage.name(10)).unlink()
         cut = 10 * SIZE + 12_345
         data = (self.replica / damage.name(10)).read_bytes()
@@ -316,9 +280,7 @@ class RefusedTests(RepairCase):
         self.assertEqual(check.end, missing.start)
 
     def test_truncation_first(self) -> None:
-        """
-        A cut that is under way is not mixed with a repair.
-        """
+        """A cut that is under way is not mixed with a repair."""
         replace_into = self.store / "rmqha"
         replace_into.mkdir()
         (replace_into / "truncate.json").write_text("{}")
@@ -326,9 +288,7 @@ class RefusedTests(RepairCase):
             self.repaired()
 
     def test_disk_full(self) -> None:
-        """
-        A disk without room changes nothing.
-        """
+        """A disk without room changes nothing."""
         damage.overwrite(self.store / damage.name(3), 0, bytes(SIZE))
         harmed = self.log_of(self.store)
 
@@ -347,14 +307,10 @@ class RefusedTests(RepairCase):
 
 
 class NamedTests(RepairCase):
-    """
-    Ranges that a person names.
-    """
+    """Ranges that a person names."""
 
     def test_widened(self) -> None:
-        """
-        From a record to a record; a bit no check covers is mended so.
-        """
+        """From a record to a record; a bit no check covers is mended so."""
         path = self.store / damage.name(10)
         raw = path.read_bytes()
         place = raw.index(b"KEYS\x01")
@@ -368,9 +324,7 @@ class NamedTests(RepairCase):
         self.assert_whole()
 
     def test_end_and_beyond(self) -> None:
-        """
-        A range to the log's end, and one beyond it, bring what the replica has.
-        """
+        """A range to the log's end, and one beyond it, bring what the replica has."""
         data = (self.store / damage.name(10)).read_bytes()
         (self.store / damage.name(10)).write_bytes(data[:12_345].ljust(SIZE, b"\0"))
         for stop in (END, END + SIZE):
@@ -381,9 +335,7 @@ class NamedTests(RepairCase):
         self.assert_whole()
 
     def test_missing_beginning(self) -> None:
-        """
-        Files that retention, or a hand, has deleted at the log's start.
-        """
+        """Files that retention, or a hand, has deleted at the log's start."""
         for number in range(2):
             (self.store / damage.name(number)).unlink()
         self.assertEqual(self.stopped().damaged(), [])
@@ -392,9 +344,7 @@ class NamedTests(RepairCase):
         self.assert_whole()
 
     def test_a_shorter_replica_takes_nothing_away(self) -> None:
-        """
-        A replica that is behind must not cut our end.
-        """
+        """A replica that is behind must not cut our end."""
         data = (self.replica / damage.name(10)).read_bytes()
         (self.replica / damage.name(10)).write_bytes(data[:12_345].ljust(SIZE, b"\0"))
         report = self.repaired(self.stopped().named(10 * SIZE + 100, END))
@@ -402,34 +352,26 @@ class NamedTests(RepairCase):
         self.assert_whole()
 
     def test_no_range(self) -> None:
-        """
-        What is none is refused.
-        """
+        """What is none is refused."""
         with self.assertRaises(Refused):
             self.stopped().named(10, 10)
 
 
 class DerivedTests(RepairCase):
-    """
-    Queues and index afterwards.
-    """
+    """Queues and index afterwards."""
 
     def setUp(self) -> None:
         super().setUp()
         self.queues, self.index = queue_files(self.store), index_files(self.store)
 
     def test_left_alone(self) -> None:
-        """
-        Where they have what the records call for, nothing is made anew.
-        """
+        """Where they have what the records call for, nothing is made anew."""
         damage.overwrite(self.store / damage.name(10), 0, bytes(SIZE // 12))
         self.assertFalse(self.repaired().rebuilt)
         self.assertEqual(queue_files(self.store), self.queues)
 
     def test_made_anew(self) -> None:
-        """
-        A unit, or an index entry, of the range that is missing: all are made anew.
-        """
+        """A unit, or an index entry, of the range that is missing: all are made anew."""
         for name in ("consumequeue/GoldenBulk", "index"):
             self.setUp()
             damage.overwrite(self.store / damage.name(10), 0, bytes(SIZE // 12))
@@ -442,9 +384,7 @@ class DerivedTests(RepairCase):
 
 
 class KilledTests(RepairCase):
-    """
-    The command dies at a step, and is run again; or a node is started first.
-    """
+    """The command dies at a step, and is run again; or a node is started first."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -454,9 +394,7 @@ class KilledTests(RepairCase):
         shutil.copy(self.store / damage.name(2), self.store / damage.name(10))
 
     def steps(self) -> list[str]:
-        """
-        The steps of a run without a kill.
-        """
+        """The steps of a run without a kill."""
         said: list[str] = []
         self.repaired(step=said.append)
         self.assert_whole()
@@ -475,9 +413,7 @@ class KilledTests(RepairCase):
             self.repaired(step=step)
 
     def test_every_step(self) -> None:
-        """
-        The next run ends well, whatever was done before.
-        """
+        """The next run ends well, whatever was done before."""
         steps = self.steps()
         self.assertEqual(steps[:2], ["quarantined", "intended"])
         for number in range(len(steps)):
@@ -488,9 +424,7 @@ class KilledTests(RepairCase):
                 self.assert_whole()
 
     def test_twice(self) -> None:
-        """
-        The run that finishes dies too.
-        """
+        """The run that finishes dies too."""
         for first in (1, 2, 4):
             for second in range(4):
                 self.setUp()
@@ -500,9 +434,7 @@ class KilledTests(RepairCase):
                 self.assert_whole()
 
     def test_half_written(self) -> None:
-        """
-        A kill in the middle of a write leaves half of a range.
-        """
+        """A kill in the middle of a write leaves half of a range."""
         real = mapped.write_all
 
         def half(fd: int, piece: memoryview, offset: int) -> None:
@@ -517,18 +449,14 @@ class KilledTests(RepairCase):
         self.assert_whole()
 
     def test_dry_run_waits(self) -> None:
-        """
-        Looking only would throw away what the unfinished run has fetched.
-        """
+        """Looking only would throw away what the unfinished run has fetched."""
         self.die_at(1)
         with self.assertRaises(Refused):
             self.stopped().finish_begun(dry_run=True)
 
 
 class BeliefTests(RepairCase):
-    """
-    An intent is obeyed only if it speaks of this log.
-    """
+    """An intent is obeyed only if it speaks of this log."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -548,9 +476,7 @@ class BeliefTests(RepairCase):
         return pending_repair(self.store, self.commitlog)
 
     def assert_ignored(self) -> None:
-        """
-        It is put aside, and a repair from the start does it all again.
-        """
+        """It is put aside, and a repair from the start does it all again."""
         harmed = self.log_of(self.store)
         self.assertIsNone(self.pending())
         self.assertEqual(self.log_of(self.store), harmed)
@@ -561,9 +487,7 @@ class BeliefTests(RepairCase):
         self.assert_whole()
 
     def test_changed(self) -> None:
-        """
-        One digit of it is another.
-        """
+        """One digit of it is another."""
         table = read(self.path)
         assert table is not None
         table["patches"][0]["ranges"][0][0] += 1
@@ -571,24 +495,18 @@ class BeliefTests(RepairCase):
         self.assert_ignored()
 
     def test_fetched_bytes_changed(self) -> None:
-        """
-        The replica's bytes are not what was looked at.
-        """
+        """The replica's bytes are not what was looked at."""
         (fetched,) = (self.store / "rmqha" / "repair").iterdir()
         damage.flip(fetched, 2 * SIZE + 1000 - int(fetched.name.partition("-")[0]))
         self.assert_ignored()
 
     def test_fetched_bytes_gone(self) -> None:
-        """
-        Or they are gone.
-        """
+        """Or they are gone."""
         shutil.rmtree(self.store / "rmqha" / "repair")
         self.assert_ignored()
 
     def test_another_log(self) -> None:
-        """
-        The log around the range is not the one that was compared.
-        """
+        """The log around the range is not the one that was compared."""
         damage.flip(self.store / damage.name(3), 100)
         self.assertIsNone(self.pending())
 
@@ -601,9 +519,7 @@ class IntentCodecTests(LogTestCase):
     )
     @hypothesis_settings(max_examples=tries(50), deadline=None)
     def test_round_trip(self, ranges: list[tuple[int, int]], peer: str, crc: int) -> None:
-        """
-        An intent is read as it was written, and not if anything of it is another.
-        """
+        """An intent is read as it was written, and not if anything of it is another."""
         patch = Patch(fetched="rmqha/repair/x", crc=crc, ranges=ranges, equal=ranges, clear=ranges)
         intent = RepairIntent(peer=peer, file_size=4096, patches=(patch,), kept=("a", "b"))
         path = self.folder() / "repair.json"
@@ -617,9 +533,7 @@ class IntentCodecTests(LogTestCase):
 
 class WindowTests(RepairCase):
     def test_joined(self) -> None:
-        """
-        Ranges that touch are one: between them there is nothing to compare.
-        """
+        """Ranges that touch are one: between them there is nothing to compare."""
         (self.store / damage.name(4)).unlink()
         damage.overwrite(self.store / damage.name(5), 0, bytes(100))
         (found,) = self.stopped().damaged()
@@ -628,9 +542,8 @@ class WindowTests(RepairCase):
         self.assertEqual(found.reason, "files are missing, nothing written")
 
     def test_a_blank_at_the_end(self) -> None:
-        """
-        A slave's log that ends with its file's blank lacks nothing, though it was durable to there;
-        one that was durable beyond it does.
+        """A slave's log that ends with its file's blank lacks nothing, though it was durable to
+        there; one that was durable beyond it does.
         """
         (self.store / damage.name(10)).unlink()
         (self.store / "checkpoint").unlink()
@@ -640,9 +553,7 @@ class WindowTests(RepairCase):
             self.assertEqual(len(self.stopped().damaged()), missing)
 
     def test_a_sound_store(self) -> None:
-        """
-        No range, whichever broker wrote it.
-        """
+        """No range, whichever broker wrote it."""
         for version, name in golden.ARCHIVES:
             self.store = golden.store(version, name)
             self.assertEqual(self.stopped().damaged(), [])

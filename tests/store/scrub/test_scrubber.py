@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.scrub}: damage at rest, found while a node runs.
-"""
+"""Tests for L{rmqha.store.scrub}: damage at rest, found while a node runs."""
 
 from __future__ import annotations
 
@@ -43,14 +41,10 @@ DAY = 86400
 
 
 class ScrubTestCase(LogTestCase):
-    """
-    A log of three files and a bit, each of 4 KiB, and what scrubs it.
-    """
+    """A log of three files and a bit, each of 4 KiB, and what scrubs it."""
 
     def setUp(self) -> None:
-        """
-        Write it.
-        """
+        """Write it."""
         self.root = self.folder() / "store"
         (self.root / "commitlog").mkdir(parents=True)
         self.log_ = self.filled(*[700] * 18, folder=self.root / "commitlog")
@@ -62,16 +56,12 @@ class ScrubTestCase(LogTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.observe)
 
     def observe(self, event: dict[str, Any]) -> None:
-        """
-        Keep what was told as an error.
-        """
+        """Keep what was told as an error."""
         if event.get("log_level") is LogLevel.error:
             self.errors.append(str(event["log_format"]).format(**event))
 
     def scrubber(self, **more: Any) -> Scrubber:
-        """
-        One that has started; its slices come every eighth of a second.
-        """
+        """One that has started; its slices come every eighth of a second."""
         made = Scrubber(
             log=more.pop("log", self.log_),
             settings=settings(self.root, **({"file_size": FILE_SIZE} | more)),
@@ -85,51 +75,37 @@ class ScrubTestCase(LogTestCase):
         return made
 
     def work(self, function: Any, *args: Any, **how: Any) -> Any:
-        """
-        A thread, as it is at that moment.
-        """
+        """A thread, as it is at that moment."""
         return self.in_thread(function, *args, **how)
 
     def run_for(self, seconds: float) -> None:
-        """
-        Let time pass, in the steps of slices.
-        """
+        """Let time pass, in the steps of slices."""
         for _ in range(int(seconds / 0.125)):
             self.clock.advance(0.125)
 
     def whole(self, **more: Any) -> Scrubber:
-        """
-        One that has been through the log.
-        """
+        """One that has been through the log."""
         made = self.scrubber(**more)
         self.run_for(4)
         self.assertIsNone(made.status()["position"])
         return made
 
     def kept(self) -> RecordChecksums:
-        """
-        Checksums as of a log that was dispatched to its end, none of which is there yet.
-        """
+        """Checksums as of a log that was dispatched to its end, none of which is there yet."""
         made = RecordChecksums.open(self.root, self.log_)
         made.end = self.log_.end
         return made
 
     def file(self, number: int) -> Path:
-        """
-        A file of the log.
-        """
+        """A file of the log."""
         return log_file(self.root, number)
 
     def health(self, scrubber: Scrubber) -> str:
-        """
-        Why the node is not well.
-        """
+        """Why the node is not well."""
         return ", ".join(map(str, scrubber.health()))
 
     def places(self, scrubber: Scrubber) -> list[tuple[int, int, str]]:
-        """
-        What is bad: from, to and why.
-        """
+        """What is bad: from, to and why."""
         found = scrubber.status()["faults"]
         for fault in found:
             self.assertEqual(
@@ -139,14 +115,10 @@ class ScrubTestCase(LogTestCase):
 
 
 class FoundTests(ScrubTestCase):
-    """
-    What is found, and what is not there to be found.
-    """
+    """What is found, and what is not there to be found."""
 
     def test_sound(self) -> None:
-        """
-        A sound log has no fault; the status says how long the pass took and how old it is.
-        """
+        """A sound log has no fault; the status says how long the pass took and how old it is."""
         scrubber = self.scrubber()
         self.assertIsNone(scrubber.status()["lastPassAge"])
         self.run_for(4)
@@ -158,9 +130,7 @@ class FoundTests(ScrubTestCase):
         self.assertTrue(100 <= scrubber.status()["lastPassAge"] <= 104)
 
     def test_body(self) -> None:
-        """
-        A bit of a body: the record is named, and the search ends at the next one.
-        """
+        """A bit of a body: the record is named, and the search ends at the next one."""
         flip(self.file(1), 700 + 300)
         scrubber = self.whole()
         at = FILE_SIZE + 700
@@ -174,9 +144,7 @@ class FoundTests(ScrubTestCase):
             self.assertEqual(scrubber.doubt(start, end), "")
 
     def test_random(self) -> None:
-        """
-        Damage of any kind and size is found, in whatever file; what follows is checked again.
-        """
+        """Damage of any kind and size is found, in whatever file; what follows is checked again."""
         seed = random.randrange(1 << 32)
         sys.stdout.write(f"seed {seed}\n")
         chance = random.Random(seed)
@@ -204,9 +172,7 @@ class FoundTests(ScrubTestCase):
             shutil.rmtree(self.root / "rmqha")
 
     def test_moved(self) -> None:
-        """
-        Records that stand where others were written.
-        """
+        """Records that stand where others were written."""
         copy_chunk(self.file(2), 0, 1400, 1400)
         (found,) = self.places(self.whole())
         self.assertEqual(
@@ -214,27 +180,21 @@ class FoundTests(ScrubTestCase):
         )
 
     def test_end_of_log(self) -> None:
-        """
-        The last record, behind which there is no valid one.
-        """
+        """The last record, behind which there is no valid one."""
         last = self.log_.end - 700
         flip(self.file(3), last - 3 * FILE_SIZE + 3, 0)
         (found,) = self.places(self.whole())
         self.assertEqual(found[:2], (last, self.log_.end))
 
     def test_announces_too_much(self) -> None:
-        """
-        The last record says that it is longer than the log.
-        """
+        """The last record says that it is longer than the log."""
         last = self.log_.end - 700
         flip(self.file(3), last - 3 * FILE_SIZE + 2, 2)
         (found,) = self.places(self.whole())
         self.assertEqual(found, (last, self.log_.end, "incomplete"))
 
     def test_blank_gone(self) -> None:
-        """
-        The blank that ends a file, and a whole file of zeros.
-        """
+        """The blank that ends a file, and a whole file of zeros."""
         overwrite(self.file(0), 3500, bytes(8))
         overwrite(self.file(2), 0, bytes(FILE_SIZE))
         self.assertEqual(
@@ -246,9 +206,7 @@ class FoundTests(ScrubTestCase):
         )
 
     def test_missing(self) -> None:
-        """
-        A file that somebody has removed, though the log has it.
-        """
+        """A file that somebody has removed, though the log has it."""
         self.file(1).unlink()
         scrubber = self.whole()
         (fault,) = scrubber.status()["faults"]
@@ -258,9 +216,7 @@ class FoundTests(ScrubTestCase):
         )
 
     def test_unreadable(self) -> None:
-        """
-        A file that the disk cannot read, at a place.
-        """
+        """A file that the disk cannot read, at a place."""
         real = os.preadv
 
         def reading(fd: int, rooms: list[memoryview], start: int) -> int:
@@ -273,9 +229,7 @@ class FoundTests(ScrubTestCase):
         self.assertEqual(found, (FILE_SIZE, 2 * FILE_SIZE, "unreadable: Input/output error"))
 
     def test_no_descriptor(self) -> None:
-        """
-        A process that can open no file has found no damage: it is tried again.
-        """
+        """A process that can open no file has found no damage: it is tried again."""
         real = os.open
         refused: list[str] = []
 
@@ -293,9 +247,7 @@ class FoundTests(ScrubTestCase):
         self.assertIsNotNone(scrubber.status()["lastPassAge"])
 
     def test_whole_crc(self) -> None:
-        """
-        Where a record has a CRC of all of it, a bit of its properties is found too.
-        """
+        """Where a record has a CRC of all of it, a bit of its properties is found too."""
         log = self.log(self.folder() / "other")
         for number in range(3):
             log.put([encoded(700, properties=PROPERTIES + bytes(20))], [number], STORED)
@@ -313,8 +265,8 @@ class FoundTests(ScrubTestCase):
         self.assertIn("whole record", fault.reason)
 
     def test_many(self) -> None:
-        """
-        A disk that has lost everything: as many places as are kept are told, the rest counted.
+        """A disk that has lost everything: as many places as are kept are told, the rest
+        counted.
         """
         self.patch(scrubbing, "SHOWN", 2)
         for number in range(4):
@@ -327,14 +279,10 @@ class FoundTests(ScrubTestCase):
 
 
 class TellingTests(ScrubTestCase):
-    """
-    How often it is told.
-    """
+    """How often it is told."""
 
     def test_once(self) -> None:
-        """
-        A fault has one line in the log, whatever happens in between; a new one has its own.
-        """
+        """A fault has one line in the log, whatever happens in between; a new one has its own."""
         flip(self.file(1), 300)
         self.whole()
         self.assertEqual(len(self.errors), 1)
@@ -348,9 +296,7 @@ class TellingTests(ScrubTestCase):
         self.assertEqual(len(self.errors), 2)
 
     def test_mended(self) -> None:
-        """
-        What is valid again at the next pass is no fault any more.
-        """
+        """What is valid again at the next pass is no fault any more."""
         flip(self.file(1), 300)
         scrubber = self.whole()
         flip(self.file(1), 300)
@@ -359,9 +305,8 @@ class TellingTests(ScrubTestCase):
         self.assertEqual((self.places(scrubber), self.health(scrubber)), ([], ""))
 
     def test_properties(self) -> None:
-        """
-        What a pass finds sound it keeps a checksum of; a bit that turns over afterwards, where no
-        CRC of the record looks, is found by the next pass.
+        """What a pass finds sound it keeps a checksum of; a bit that turns over afterwards, where
+        no CRC of the record looks, is found by the next pass.
         """
         scrubber = self.whole()
         flip(self.file(1), 700 - 3)
@@ -371,9 +316,7 @@ class TellingTests(ScrubTestCase):
         self.assertEqual(self.places(scrubber), [(FILE_SIZE, FILE_SIZE + 700, reason)])
 
     def test_grows(self) -> None:
-        """
-        Two places that become one are one.
-        """
+        """Two places that become one are one."""
         flip(self.file(1), 300)
         flip(self.file(1), 700 + 300)
         scrubber = self.whole()
@@ -392,14 +335,10 @@ class TellingTests(ScrubTestCase):
 
 
 class PaceTests(ScrubTestCase):
-    """
-    When it reads, and how fast.
-    """
+    """When it reads, and how fast."""
 
     def test_rate(self) -> None:
-        """
-        A log of many slices takes its time, also where a record is larger than a slice.
-        """
+        """A log of many slices takes its time, also where a record is larger than a slice."""
         size = 4 << 20
         log = self.filled(folder=self.folder() / "large", file_size=size)
         for number in range(12):
@@ -420,18 +359,14 @@ class PaceTests(ScrubTestCase):
         self.assertGreaterEqual(seconds, log.end >> 20)
 
     def test_off(self) -> None:
-        """
-        A rate of 0 switches it off.
-        """
+        """A rate of 0 switches it off."""
         scrubber = self.scrubber(scrub_rate=0)
         self.run_for(10)
         self.assertEqual(scrubber.read, 0)
         self.assertEqual([job.active for job in scrubber.jobs()], [False])
 
     def test_interval(self) -> None:
-        """
-        The next pass begins when the interval is over.
-        """
+        """The next pass begins when the interval is over."""
         scrubber = self.whole(scrub_interval=100.0)
         read = scrubber.read
         self.run_for(90)
@@ -440,8 +375,7 @@ class PaceTests(ScrubTestCase):
         self.assertGreaterEqual(scrubber.read, 2 * read)
 
     def test_only_durable(self) -> None:
-        """
-        What is not confirmed, or not on the disk, is not looked at; a record of which the disk
+        """What is not confirmed, or not on the disk, is not looked at; a record of which the disk
         has a part is waited for.
         """
         log = self.log_
@@ -460,18 +394,14 @@ class PaceTests(ScrubTestCase):
         self.assertEqual(len(self.places(scrubber)), 1)
 
     def test_empty(self) -> None:
-        """
-        An empty log has nothing to read.
-        """
+        """An empty log has nothing to read."""
         log = self.log(self.folder() / "none")
         scrubber = self.scrubber(log=log)
         self.run_for(5)
         self.assertEqual((scrubber.read, scrubber.status()["lastPassAge"]), (0, None))
 
     def test_one_at_a_time(self) -> None:
-        """
-        While a thread works no other slice begins, and a stop waits for it.
-        """
+        """While a thread works no other slice begins, and a stop waits for it."""
         self.in_thread = held = Held()
         scrubber = self.scrubber()
         self.run_for(4)
@@ -484,17 +414,13 @@ class PaceTests(ScrubTestCase):
 
 
 class ChangingTests(ScrubTestCase):
-    """
-    The log changes meanwhile.
-    """
+    """The log changes meanwhile."""
 
     def drop_first(self, log: CommitLog) -> None:
         log.drop_first().remove()
 
     def test_deleted(self) -> None:
-        """
-        Files that retention deletes, before, at and behind the place, are no faults.
-        """
+        """Files that retention deletes, before, at and behind the place, are no faults."""
         self.in_thread = held = Held()
         scrubber = self.scrubber()
         for number in range(3):
@@ -509,9 +435,7 @@ class ChangingTests(ScrubTestCase):
         self.assertIsNone(scrubber.status()["position"])
 
     def test_fault_deleted(self) -> None:
-        """
-        A fault goes with its file.
-        """
+        """A fault goes with its file."""
         flip(self.file(0), 300)
         scrubber = self.whole()
         self.assertNotEqual(self.health(scrubber), "")
@@ -520,9 +444,7 @@ class ChangingTests(ScrubTestCase):
         self.assertEqual(self.health(scrubber), "")
 
     def test_cut(self) -> None:
-        """
-        A log that is shorter than the place, and copied anew, is begun anew.
-        """
+        """A log that is shorter than the place, and copied anew, is begun anew."""
         scrubber = self.scrubber()
         self.run_for(1.5)
         mark = scrubber._mark
@@ -533,9 +455,7 @@ class ChangingTests(ScrubTestCase):
         self.assertIsNone(scrubber.status()["position"])
 
     def test_grows(self) -> None:
-        """
-        A pass ends, however fast the log grows.
-        """
+        """A pass ends, however fast the log grows."""
         scrubber = self.scrubber()
         for number in range(20):
             self.log_.put([encoded(700)], [number], STORED)
@@ -545,14 +465,10 @@ class ChangingTests(ScrubTestCase):
 
 
 class MarkTests(ScrubTestCase):
-    """
-    A node that is stopped and started again.
-    """
+    """A node that is stopped and started again."""
 
     def test_resumed(self) -> None:
-        """
-        A pass goes on where it was, and begins nothing anew that is done.
-        """
+        """A pass goes on where it was, and begins nothing anew that is done."""
         size = 4 << 20
         log = self.filled(folder=self.folder() / "large", file_size=size)
         for number in range(16):
@@ -576,8 +492,8 @@ class MarkTests(ScrubTestCase):
         self.assertIsNotNone(third.status()["lastPassAge"])
 
     def test_another_log(self) -> None:
-        """
-        With other bytes before the place it goes on at the file's start; damaged marks begin anew.
+        """With other bytes before the place it goes on at the file's start; damaged marks begin
+        anew.
         """
         scrubber = self.scrubber()
         self.run_for(1.5)
@@ -599,9 +515,7 @@ class MarkTests(ScrubTestCase):
             self.successResultOf(again.stop())
 
     def test_faults(self) -> None:
-        """
-        What was bad is looked at again first: it is told once more if it still is.
-        """
+        """What was bad is looked at again first: it is told once more if it still is."""
         flip(self.file(1), 300)
         flip(self.file(2), 300)
         self.successResultOf(self.whole().stop())
@@ -613,9 +527,7 @@ class MarkTests(ScrubTestCase):
         self.assertEqual(len(self.errors), 3)
 
     def test_lost(self) -> None:
-        """
-        A stop in the middle of a search goes on from a file's start.
-        """
+        """A stop in the middle of a search goes on from a file's start."""
         size = 4 << 20
         log = self.filled(folder=self.folder() / "large", file_size=size)
         for number in range(8):
@@ -632,9 +544,7 @@ class MarkTests(ScrubTestCase):
         self.assertEqual((fault["offset"], fault["end"]), (SLICE // 2 - 10, 7 * (SLICE // 2 - 10)))
 
     def test_full_disk(self) -> None:
-        """
-        A disk without room for the mark is no fault of the log's.
-        """
+        """A disk without room for the mark is no fault of the log's."""
 
         def full(function: Any, *args: Any, **how: Any) -> Any:
             def work() -> Any:

@@ -1,6 +1,4 @@
-"""
-Tables with checksums: whatever a crash, a disk, an editor or another broker leaves.
-"""
+"""Tables with checksums: whatever a crash, a disk, an editor or another broker leaves."""
 
 from __future__ import annotations
 
@@ -18,33 +16,24 @@ from tests.support.unreadable import make_unreadable
 
 
 class Killed(Exception):
-    """
-    The process ended here.
-    """
+    """The process ended here."""
 
 
 class CheckedTestCase(LogTestCase):
-    """
-    Tests with the tables of a store.
-    """
+    """Tests with the tables of a store."""
 
     def setUp(self) -> None:
-        """
-        An empty store.
-        """
+        """An empty store."""
         self.root = self.folder()
         self.path = self.root / "config" / "topics.json"
         self.backup = self.root / "config" / "topics.json.bak"
 
     def tables(self) -> CheckedTables:
-        """
-        The tables as the next process finds them.
-        """
+        """The tables as the next process finds them."""
         return CheckedTables(self.root)
 
     def write(self, *numbers: int, settled: bool = True) -> None:
-        """
-        Write generations, in one run of a node.
+        """Write generations, in one run of a node.
 
         @param settled: Whether the run ended cleanly.
         """
@@ -56,56 +45,43 @@ class CheckedTestCase(LogTestCase):
             tables.settle()
 
     def table(self, number: int) -> json_table.Table:
-        """
-        A generation.
-        """
+        """A generation."""
         return {"dataVersion": {"counter": number}, "n": number * 1000}
 
     def foreign(self, number: int) -> None:
-        """
-        Another broker writes a generation, as RocketMQ's do: what it finds becomes the C{.bak}.
+        """Another broker writes a generation, as RocketMQ's do: what it finds becomes the
+        C{.bak}.
         """
         self.backup.write_bytes(self.path.read_bytes())
         self.path.write_bytes(json_table.render(self.table(number)))
 
     def flip(self, path: Path | None = None) -> None:
-        """
-        The disk changes a digit.
-        """
+        """The disk changes a digit."""
         path = path or self.path
         path.write_bytes(path.read_bytes().replace(b"000", b"900"))
 
     def found(self) -> tuple[Source, Any, int | None]:
-        """
-        What the next process takes: from where, which number, and what follows it.
-        """
+        """What the next process takes: from where, which number, and what follows it."""
         read = self.tables().load(self.path)
         return read.source, (read.table or {}).get("n"), read.journal
 
 
 class VerdictTests(CheckedTestCase):
-    """
-    What is taken.
-    """
+    """What is taken."""
 
     def test_as_written(self) -> None:
-        """
-        A table that was written is taken, after a clean stop and after a crash.
-        """
+        """A table that was written is taken, after a clean stop and after a crash."""
         for settled in (True, False):
             self.write(1, 2, 3, settled=settled)
             self.assertEqual(self.found(), (Source.PRESENT, 3000, 3))
 
     def test_bytes(self) -> None:
-        """
-        The file has the bytes that it has without checksums.
-        """
+        """The file has the bytes that it has without checksums."""
         self.write(1)
         self.assertEqual(self.path.read_bytes(), json_table.render(self.table(1)))
 
     def test_flipped_digit(self) -> None:
-        """
-        A table that is still a table, but not the one that was written, gives way to the one
+        """A table that is still a table, but not the one that was written, gives way to the one
         before it; its fault has the numbers.
         """
         for settled in (True, False):
@@ -120,9 +96,7 @@ class VerdictTests(CheckedTestCase):
             shutil.rmtree(self.root / "rmqha")
 
     def test_cut_short(self) -> None:
-        """
-        The same of one that is no table any more, of one that is gone, and of an empty one.
-        """
+        """The same of one that is no table any more, of one that is gone, and of an empty one."""
         for left in (b'{"n"', b"", None):
             self.write(1, 2)
             if left is None:
@@ -135,9 +109,7 @@ class VerdictTests(CheckedTestCase):
             shutil.rmtree(self.root / "rmqha")
 
     def test_older_generation(self) -> None:
-        """
-        The generation before, in the place of the last one, is not silently older.
-        """
+        """The generation before, in the place of the last one, is not silently older."""
         self.write(1, 2)
         shutil.copy(self.backup, self.path)
         read = self.tables().read(self.path)
@@ -145,9 +117,7 @@ class VerdictTests(CheckedTestCase):
         self.assertIn("is an older generation than the one written last", read.fault)
 
     def test_kept(self) -> None:
-        """
-        What was not taken is kept, and does not push the right generation out.
-        """
+        """What was not taken is kept, and does not push the right generation out."""
         self.write(1, 2)
         self.flip()
         wrong = self.path.read_bytes()
@@ -161,9 +131,8 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 1000, 1))
 
     def test_another_broker(self) -> None:
-        """
-        A table that another broker wrote, once or more often, is taken; what our journal has does
-        not follow it.
+        """A table that another broker wrote, once or more often, is taken; what our journal has
+        does not follow it.
         """
         self.write(1, 2)
         for number in (5, 6, 7):
@@ -179,9 +148,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 7000, None))
 
     def test_another_broker_damaged(self) -> None:
-        """
-        A table of another broker that is no table gives way to its C{.bak}.
-        """
+        """A table of another broker that is no table gives way to its C{.bak}."""
         self.write(1, 2)
         self.foreign(5)
         self.foreign(6)
@@ -189,8 +156,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 5000, None))
 
     def test_changed(self) -> None:
-        """
-        A changed table without a generation before it is taken; what followed the one that was
+        """A changed table without a generation before it is taken; what followed the one that was
         written follows it.
         """
         self.write(1)
@@ -198,9 +164,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.CHANGED, 1900, 1))
 
     def test_accepted(self) -> None:
-        """
-        A table that was edited is taken when the operator says so, and nothing follows it.
-        """
+        """A table that was edited is taken when the operator says so, and nothing follows it."""
         self.write(1, 2)
         self.flip()
         self.assertTrue(self.tables().accept(self.path))
@@ -211,9 +175,7 @@ class VerdictTests(CheckedTestCase):
             self.tables().accept(self.path)
 
     def test_all_gone(self) -> None:
-        """
-        Without any file there is no table; one that appears later is taken.
-        """
+        """Without any file there is no table; one that appears later is taken."""
         self.assertEqual(self.found(), (Source.NOTHING, None, 0))
         self.write(1, 2)
         self.path.unlink()
@@ -226,9 +188,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.PRESENT, 4000, 0))
 
     def test_unreadable(self) -> None:
-        """
-        Two files of which neither is a table are no new store.
-        """
+        """Two files of which neither is a table are no new store."""
         self.write(1, 2)
         self.path.write_bytes(b"{")
         self.backup.write_bytes(b"{")
@@ -236,9 +196,8 @@ class VerdictTests(CheckedTestCase):
             self.tables().load(self.path)
 
     def test_not_to_be_read(self) -> None:
-        """
-        A table that the system does not let be read is not taken from its C{.bak}: once it can be
-        read again nothing has gone back.
+        """A table that the system does not let be read is not taken from its C{.bak}: once it can
+        be read again nothing has gone back.
         """
         self.write(1, 2)
         for number in (errno.EIO, errno.EMFILE, errno.EACCES):
@@ -251,9 +210,8 @@ class VerdictTests(CheckedTestCase):
         self.assertFalse((self.root / "rmqha" / "aside").exists())
 
     def test_backup_not_to_be_read(self) -> None:
-        """
-        Nor is a damaged one taken for right because its C{.bak} cannot be read; a sound one needs
-        no C{.bak}.
+        """Nor is a damaged one taken for right because its C{.bak} cannot be read; a sound one
+        needs no C{.bak}.
         """
         self.write(1, 2)
         unreadable = make_unreadable(self, self.backup)
@@ -265,9 +223,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 1000, 1))
 
     def test_shown(self) -> None:
-        """
-        Whoever asks how it stands with all tables is told of one that cannot be read.
-        """
+        """Whoever asks how it stands with all tables is told of one that cannot be read."""
         self.write(1, 2)
         make_unreadable(self, self.path)
         ((path, verdict),) = self.tables().verdicts()
@@ -275,8 +231,8 @@ class VerdictTests(CheckedTestCase):
         self.assertIn("EIO", verdict.fault)
 
     def test_write_that_fails(self) -> None:
-        """
-        After a write that failed where nobody can tell what is there, either generation is known.
+        """After a write that failed where nobody can tell what is there, either generation is
+        known.
         """
         for last, present in (("replace", 2000), ("sync", 3000)):
             shutil.rmtree(self.root)
@@ -301,9 +257,7 @@ class VerdictTests(CheckedTestCase):
             self.assertEqual(self.found(), (Source.PRESENT, present, present // 1000))
 
     def test_unchecked(self) -> None:
-        """
-        A store that has no checksums yet, or lost them, is taken as it is.
-        """
+        """A store that has no checksums yet, or lost them, is taken as it is."""
         self.path.parent.mkdir()
         json_table.replace(self.path, self.table(1))
         self.foreign(2)
@@ -312,9 +266,7 @@ class VerdictTests(CheckedTestCase):
         self.assertEqual(self.found(), (Source.BACKUP, 1000, 0))
 
     def test_checksums_damaged(self) -> None:
-        """
-        Checksums that are damaged themselves accuse no table.
-        """
+        """Checksums that are damaged themselves accuse no table."""
         self.write(1, 2)
         for damage in (b"{", b"{}", b"[]", b'{"crc":1,"tables":{}}', b""):
             (self.root / "rmqha" / "tables.json").write_bytes(damage)
@@ -322,13 +274,10 @@ class VerdictTests(CheckedTestCase):
 
 
 class CrashTests(CheckedTestCase):
-    """
-    A write that is cut short anywhere.
-    """
+    """A write that is cut short anywhere."""
 
     def generations(self, settled: bool) -> tuple[int, set[tuple[Source, Any, int | None]]]:
-        """
-        Kill at each step of one write in turn.
+        """Kill at each step of one write in turn.
 
         @return: How many steps there are, and what was found after them.
         """
@@ -359,18 +308,14 @@ class CrashTests(CheckedTestCase):
                 return place, found
 
     def test_killed_anywhere(self) -> None:
-        """
-        The old or the new generation, neither of them suspected.
-        """
+        """The old or the new generation, neither of them suspected."""
         for settled in (True, False):
             steps, found = self.generations(settled)
             self.assertEqual(steps, 10)
             self.assertEqual(found, {(Source.PRESENT, 2000, 2), (Source.PRESENT, 3000, 3)})
 
     def test_killed_and_damaged(self) -> None:
-        """
-        After a crash a damaged table gives way to one that was written, and never to none.
-        """
+        """After a crash a damaged table gives way to one that was written, and never to none."""
         for place in range(11):
             shutil.rmtree(self.root)
             self.root.mkdir()
@@ -393,9 +338,7 @@ class CrashTests(CheckedTestCase):
             self.assertEqual(number, (journal or 0) * 1000)
 
     def test_disk_full(self) -> None:
-        """
-        A write that fails changes nothing of what is known, however often it is tried.
-        """
+        """A write that fails changes nothing of what is known, however often it is tried."""
         self.write(1, 2)
         tables = self.tables()
         tables.load(self.path)

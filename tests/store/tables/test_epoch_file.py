@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.tables.epoch_file}.
-"""
+"""Tests for L{rmqha.store.tables.epoch_file}."""
 
 from __future__ import annotations
 
@@ -31,14 +29,10 @@ LABELS = st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 1 << 40)), m
 
 
 class TextTests(SynchronousTestCase):
-    """
-    The file's text.
-    """
+    """The file's text."""
 
     def test_stock(self) -> None:
-        """
-        Texts that stock members wrote, checksum for checksum.
-        """
+        """Texts that stock members wrote, checksum for checksum."""
         for starts, crc in (((0,), 1725254278), ((0, 66215), 1814251421)):
             labels = tuple(EpochLabel(number, start) for number, start in enumerate(starts, 1))
             lines = "".join(f"{each.label}-{each.start}\n" for each in labels)
@@ -52,16 +46,12 @@ class TextTests(SynchronousTestCase):
 
     @given(LABELS)
     def test_round(self, labels: tuple[EpochLabel, ...]) -> None:
-        """
-        What is written is read again.
-        """
+        """What is written is read again."""
         self.assertEqual(epoch_file.parse(epoch_file.render(labels)), labels)
 
     @given(LABELS, st.integers(0, 200), st.integers(0, 7))
     def test_damage(self, labels: tuple[EpochLabel, ...], place: int, bit: int) -> None:
-        """
-        A bit that turned over is found, or changes nothing that is said.
-        """
+        """A bit that turned over is found, or changes nothing that is said."""
         text = bytearray(epoch_file.render(labels))
         text[place % len(text)] ^= 1 << bit
         try:
@@ -71,15 +61,11 @@ class TextTests(SynchronousTestCase):
         self.assertEqual(found, labels)
 
     def test_unchecked(self) -> None:
-        """
-        A CRC of 0 is not compared.
-        """
+        """A CRC of 0 is not compared."""
         self.assertEqual(epoch_file.parse(b"1\n0\n7-5\n"), (EpochLabel(7, 5),))
 
     def test_wrong(self) -> None:
-        """
-        Texts that are refused, with what is said.
-        """
+        """Texts that are refused, with what is said."""
         for text, words in (
             (b"", "the number of labels is b''"),
             (b"\0" * 40, "the number of labels is"),
@@ -96,18 +82,14 @@ class TextTests(SynchronousTestCase):
 
 
 class FileTests(SynchronousTestCase):
-    """
-    The file, and the generation before.
-    """
+    """The file, and the generation before."""
 
     def setUp(self) -> None:
         self.path = Path(self.mktemp())
         self.backup = self.path.with_name(self.path.name + ".bak")
 
     def test_generations(self) -> None:
-        """
-        The one before is taken where the present one cannot be, and that is said.
-        """
+        """The one before is taken where the present one cannot be, and that is said."""
         self.assertEqual(epoch_file.read(self.path), epoch_file.LabelsRead(None))
         first, second = (EpochLabel(1, 0),), (EpochLabel(1, 0), EpochLabel(2, 9))
         epoch_file.write(self.path, first)
@@ -123,18 +105,14 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(epoch_file.read(self.path), epoch_file.LabelsRead(()))
 
     def test_neither(self) -> None:
-        """
-        Where nothing can be read nobody goes on without labels.
-        """
+        """Where nothing can be read nobody goes on without labels."""
         self.path.write_bytes(b"")
         with self.assertRaises(EpochFileInvalid) as raised:
             epoch_file.read(self.path)
         self.assertIn(f"{self.backup.name} is missing", str(raised.exception))
 
     def test_descending(self) -> None:
-        """
-        Labels that do not ascend are not written.
-        """
+        """Labels that do not ascend are not written."""
         labels = (EpochLabel(2, 0), EpochLabel(1, 9))
         with self.assertRaises(EpochFileInvalid):
             epoch_file.write(self.path, labels)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.tables.growth_file}.
-"""
+"""Tests for L{rmqha.store.tables.growth_file}."""
 
 from __future__ import annotations
 
@@ -16,26 +14,20 @@ BOTH, ALL = frozenset({1, 2}), frozenset({1, 2, 3})
 
 
 class GrowthTests(SynchronousTestCase):
-    """
-    A file and what it says.
-    """
+    """A file and what it says."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 
     def test_kept(self) -> None:
-        """
-        It is read as it was written.
-        """
+        """It is read as it was written."""
         self.assertEqual(Growth.read(self.root), Growth())
         kept = Growth().grown(7, 3, BOTH).grown(7, 3, ALL)
         kept.write(self.root)
         self.assertEqual(Growth.read(self.root), kept)
 
     def test_on_its_way(self) -> None:
-        """
-        Only what names the epochs that are decided can still be made.
-        """
+        """Only what names the epochs that are decided can still be made."""
         kept = Growth().grown(7, 3, BOTH).grown(7, 3, ALL).grown(7, 3, BOTH)
         self.assertEqual(kept.on_its_way(7, 3), (BOTH, ALL))
         self.assertEqual(kept.on_its_way(7, 2), (BOTH, ALL), "told by one who knows less")
@@ -45,9 +37,7 @@ class GrowthTests(SynchronousTestCase):
         self.assertEqual(kept.grown(7, 4, ALL).sets, (ALL,))
 
     def test_nonsense(self) -> None:
-        """
-        What makes no sense is an error, and not a master that has asked for nothing.
-        """
+        """What makes no sense is an error, and not a master that has asked for nothing."""
         Growth().grown(7, 3, BOTH).write(self.root)
         path = self.root / "rmqha" / "growth.json"
         good = {"masterEpoch": 7, "setEpoch": 3, "sets": [[1, 2]]}
@@ -56,9 +46,8 @@ class GrowthTests(SynchronousTestCase):
             self.assertRaises(TableUnreadable, Growth.read, self.root)
 
     def test_damaged(self) -> None:
-        """
-        What a crash has emptied or zeroed is an error: the generation before it names an older set
-        epoch, and whoever takes it asks nobody to wait for the member that was asked for last.
+        """What a crash has emptied or zeroed is an error: the generation before it names an older
+        set epoch, and whoever takes it asks nobody to wait for the member that was asked for last.
         """
         Growth().grown(3, 7, BOTH).write(self.root)
         Growth().grown(3, 8, ALL).write(self.root)
@@ -68,15 +57,13 @@ class GrowthTests(SynchronousTestCase):
             self.assertRaises(TableUnreadable, Growth.read, self.root)
 
     def test_unreadable(self) -> None:
-        """
-        So is what the disk does not give.
-        """
+        """So is what the disk does not give."""
         (self.root / "rmqha" / "growth.json").mkdir(parents=True)
         self.assertRaises(FileUnreadable, Growth.read, self.root)
 
     def test_deleted(self) -> None:
-        """
-        Deleting the one file is enough to begin anew, whatever a version before has left beside it.
+        """Deleting the one file is enough to begin anew, whatever a version before has left beside
+        it.
         """
         for set_epoch in (3, 4):
             Growth().grown(7, set_epoch, BOTH).write(self.root)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.store.tables.held_file}.
-"""
+"""Tests for L{rmqha.store.tables.held_file}."""
 
 from __future__ import annotations
 
@@ -14,17 +12,13 @@ from rmqha.store.tables.held_file import Held
 
 
 class HeldTests(SynchronousTestCase):
-    """
-    A file and what it says.
-    """
+    """A file and what it says."""
 
     def setUp(self) -> None:
         self.root = Path(self.mktemp())
 
     def test_kept(self) -> None:
-        """
-        It is read as it was written.
-        """
+        """It is read as it was written."""
         self.assertIsNone(Held.read(self.root))
         for offset in (0, 1 << 40):
             held = Held(id=2, epoch=7, offset=offset)
@@ -32,9 +26,7 @@ class HeldTests(SynchronousTestCase):
             self.assertEqual(Held.read(self.root), held)
 
     def test_nonsense(self) -> None:
-        """
-        What makes no sense is an error, and not a log that was never counted on.
-        """
+        """What makes no sense is an error, and not a log that was never counted on."""
         Held(id=1, epoch=1, offset=5).write(self.root)
         path = self.root / "rmqha" / "held.json"
         for table in ({}, {"id": 1, "epoch": 1}, {"id": 1, "epoch": 1, "offset": -1}):

@@ -1,6 +1,4 @@
-"""
-Two nodes' tables made one.
-"""
+"""Two nodes' tables made one."""
 
 from __future__ import annotations
 
@@ -28,37 +26,27 @@ TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
 
 
 class MergeTestCase(LogTestCase):
-    """
-    Tests with two stores.
-    """
+    """Tests with two stores."""
 
     def setUp(self) -> None:
-        """
-        Neither has tables.
-        """
+        """Neither has tables."""
         self.patch(os, "fdatasync", lambda fd: None)
         self.ours, self.theirs = self.folder(), self.folder()
 
     def write(self, root: Path, name: str, **members: Any) -> None:
-        """
-        A table of a node.
-        """
+        """A table of a node."""
         tables = CheckedTables(root)
         tables.replace(tables.path(name), dict(members))
         tables.settle()
 
     def read(self, name: str) -> Any:
-        """
-        The store's table; C{None} if there is none.
-        """
+        """The store's table; C{None} if there is none."""
         found = CheckedTables(self.ours).read(self.ours / "config" / name)
         self.assertEqual(found.fault.replace(f"{name} is missing", ""), "")
         return found.table
 
     def merge(self) -> MergedTables:
-        """
-        Merge twice, as after a crash.
-        """
+        """Merge twice, as after a crash."""
         merged = merge_tables(self.ours, self.theirs)
         write_merged(self.ours, merged)
         again = merge_tables(self.ours, self.theirs)
@@ -66,9 +54,7 @@ class MergeTestCase(LogTestCase):
         return merged
 
     def rows(self, *names: str, version: int, **more: Any) -> dict[str, Any]:
-        """
-        The members of a table of topics.
-        """
+        """The members of a table of topics."""
         return {
             "dataVersion": {"counter": version, "timestamp": 1000 + version, "stateVersion": 0},
             "topicConfigTable": {name: {"topicName": name, **more} for name in names},
@@ -76,16 +62,12 @@ class MergeTestCase(LogTestCase):
 
 
 class OffsetTests(MergeTestCase):
-    """
-    Offsets.
-    """
+    """Offsets."""
 
     @given(TABLES, TABLES, LEVELS, LEVELS)
     @run_settings(max_examples=tries(60), deadline=None)
     def test_highest(self, one: Any, other: Any, levels: Any, others: Any) -> None:
-        """
-        Afterwards each is the higher of both, and nothing else is there.
-        """
+        """Afterwards each is the higher of both, and nothing else is there."""
         self.setUp()
         self.write(self.ours, OFFSETS, offsetTable=one)
         self.write(self.theirs, OFFSETS, offsetTable=other)
@@ -109,9 +91,7 @@ class OffsetTests(MergeTestCase):
         )
 
     def test_counted(self) -> None:
-        """
-        What was taken is counted; other members stay.
-        """
+        """What was taken is counted; other members stay."""
         self.write(self.ours, OFFSETS, offsetTable={"A@g": {0: 5, 1: 5}}, more=[1])
         self.write(self.theirs, OFFSETS, offsetTable={"A@g": {0: 4, 1: 6, 2: 1}, "B@g": {0: 0}})
         self.assertEqual(self.merge().moved, 3)
@@ -121,9 +101,7 @@ class OffsetTests(MergeTestCase):
         )
 
     def test_journals(self) -> None:
-        """
-        What only the journals have counts, of both.
-        """
+        """What only the journals have counts, of both."""
         for root, queue_id in ((self.ours, 0), (self.theirs, 1)):
             tables = CheckedTables(root)
             tables.replace(tables.path(OFFSETS), {"offsetTable": {"A@g": {0: 1, 1: 1}}}, journal=1)
@@ -136,9 +114,7 @@ class OffsetTests(MergeTestCase):
         self.assertEqual(self.read(OFFSETS)["offsetTable"], {"A@g": {0: 9, 1: 9}})
 
     def test_none_here(self) -> None:
-        """
-        A store without a table gets the other's.
-        """
+        """A store without a table gets the other's."""
         self.write(self.theirs, OFFSETS, offsetTable={"A@g": {0: 4}})
         self.write(self.theirs, DELAYS, offsetTable={3: 7})
         merged = self.merge()
@@ -148,13 +124,10 @@ class OffsetTests(MergeTestCase):
 
 
 class RowTests(MergeTestCase):
-    """
-    Topics and groups.
-    """
+    """Topics and groups."""
 
     def test_newer(self) -> None:
-        """
-        Of a row that both have the newer table's counts, whichever that is; rows of either stay,
+        """Of a row that both have the newer table's counts, whichever that is; rows of either stay,
         in a table that is newer than both.
         """
         for ours, theirs, perm in ((3, 5, 2), (5, 3, 6)):
@@ -168,8 +141,7 @@ class RowTests(MergeTestCase):
             self.assertEqual(found["dataVersion"]["counter"], 6)
 
     def test_same(self) -> None:
-        """
-        Tables that say the same are not written; one that is newer and has all is taken with its
+        """Tables that say the same are not written; one that is newer and has all is taken with its
         version.
         """
         self.write(self.ours, TOPICS, **self.rows("A", version=3))
@@ -182,9 +154,7 @@ class RowTests(MergeTestCase):
         self.assertEqual(self.read(TOPICS)["dataVersion"]["counter"], 4)
 
     def test_groups(self) -> None:
-        """
-        The same of groups.
-        """
+        """The same of groups."""
         for root, name, counter in ((self.ours, "g", 2), (self.theirs, "h", 1)):
             self.write(
                 root,
@@ -197,23 +167,17 @@ class RowTests(MergeTestCase):
 
 
 class OtherTests(MergeTestCase):
-    """
-    The other node's folder.
-    """
+    """The other node's folder."""
 
     def test_a_copy(self) -> None:
-        """
-        A folder with copies of the tables alone will do, also one of a broker in Java.
-        """
+        """A folder with copies of the tables alone will do, also one of a broker in Java."""
         self.write(self.ours, OFFSETS, offsetTable={"A@g": {0: 5}})
         (self.theirs / OFFSETS).write_text('{"offsetTable":{"A@g":{0:7}}}')
         self.merge()
         self.assertEqual(self.read(OFFSETS)["offsetTable"], {"A@g": {0: 7}})
 
     def test_damaged(self) -> None:
-        """
-        A table of the other that is damaged gives way to its C{.bak}, and that is said.
-        """
+        """A table of the other that is damaged gives way to its C{.bak}, and that is said."""
         for number in (4, 800):
             self.write(self.theirs, OFFSETS, offsetTable={"A@g": {0: number}})
         path = self.theirs / "config" / OFFSETS
@@ -224,9 +188,7 @@ class OtherTests(MergeTestCase):
         self.assertTrue(path.exists(), "the other's files stay as they are")
 
     def test_refused(self) -> None:
-        """
-        A folder without tables, and the store itself, are refused.
-        """
+        """A folder without tables, and the store itself, are refused."""
         with self.assertRaises(Refused):
             merge_tables(self.ours, self.theirs)
         self.write(self.ours, OFFSETS, offsetTable={})

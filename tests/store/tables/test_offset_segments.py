@@ -1,6 +1,4 @@
-"""
-The journal of consumer offsets on the disk, torn at every place, and applied to any table.
-"""
+"""The journal of consumer offsets on the disk, torn at every place, and applied to any table."""
 
 from __future__ import annotations
 
@@ -40,8 +38,7 @@ Table = dict[str, dict[int, int]]
 
 
 def happen(table: Table, event: tuple[str, str, int, int]) -> list[OffsetChange]:
-    """
-    Let an event happen.
+    """Let an event happen.
 
     @return: Its records.
     """
@@ -57,9 +54,7 @@ def happen(table: Table, event: tuple[str, str, int, int]) -> list[OffsetChange]
 
 
 class FormatTests(SynchronousTestCase):
-    """
-    Files of the journal.
-    """
+    """Files of the journal."""
 
     CHANGES = (
         OffsetChange(BY_CLIENT, "Orders@billing", 3, 1 << 40),
@@ -68,9 +63,7 @@ class FormatTests(SynchronousTestCase):
     )
 
     def test_bytes(self) -> None:
-        """
-        A file of one batch of one record, byte for byte.
-        """
+        """A file of one batch of one record, byte for byte."""
         data = encode_head(7) + encode_batch([OffsetChange(4, "T@g", 2, 300)])
         payload = bytes.fromhex("04 00000002 000000000000012c 0003") + b"T@g"
         self.assertEqual(
@@ -79,17 +72,15 @@ class FormatTests(SynchronousTestCase):
         )
 
     def test_read_again(self) -> None:
-        """
-        What was written is read, in its order; a file under another's number is not.
-        """
+        """What was written is read, in its order; a file under another's number is not."""
         data = encode_head(7) + encode_batch(self.CHANGES[:1]) + encode_batch(self.CHANGES[1:])
         self.assertEqual(decode(7, data).changes, self.CHANGES)
         self.assertEqual(decode(7, data).torn, 0)
         self.assertEqual(decode(8, data).changes, ())
 
     def test_torn(self) -> None:
-        """
-        A file that ends anywhere, also in zeros, has its whole batches, and says how much is left.
+        """A file that ends anywhere, also in zeros, has its whole batches, and says how much is
+        left.
         """
         first = encode_head(1) + encode_batch(self.CHANGES[:1])
         data = first + encode_batch(self.CHANGES[1:])
@@ -102,9 +93,7 @@ class FormatTests(SynchronousTestCase):
                 self.assertEqual(found.torn, end + zeros - whole)
 
     def test_flipped(self) -> None:
-        """
-        A batch in which a bit is wrong does not count, nor does what follows it.
-        """
+        """A batch in which a bit is wrong does not count, nor does what follows it."""
         data = encode_head(1) + encode_batch(self.CHANGES[:1]) + encode_batch(self.CHANGES[1:])
         for at in range(len(data)):
             for bit in (1, 128):
@@ -114,27 +103,22 @@ class FormatTests(SynchronousTestCase):
                 self.assertIn(found, (self.CHANGES[:1], ()), at)
 
     def test_impossible(self) -> None:
-        """
-        What the form has no place for is left out, and a batch of nothing is no bytes.
-        """
+        """What the form has no place for is left out, and a batch of nothing is no bytes."""
         batch = [OffsetChange(0, "T@g", 0, 1 << 63), OffsetChange(0, "T" * 70_000, 0, 1)]
         self.assertEqual(encode_batch(batch), b"")
         self.assertEqual(encode_batch([*batch, *self.CHANGES]), encode_batch(self.CHANGES))
 
 
 class ApplyTests(SynchronousTestCase):
-    """
-    Records applied to tables.
-    """
+    """Records applied to tables."""
 
     @given(EVENTS, st.integers(0, 30), st.integers(0, 30))
     @run_settings(max_examples=tries(300), deadline=None)
     def test_any_table_between(
         self, events: list[tuple[str, str, int, int]], first: int, place: int
     ) -> None:
-        """
-        A journal leads from the table where it begins, and from any later one, to the last state:
-        what was set back or deleted stays so, what moved on does not go back.
+        """A journal leads from the table where it begins, and from any later one, to the last
+        state: what was set back or deleted stays so, what moved on does not go back.
         """
         first, place = sorted(min(each, len(events)) for each in (first, place))
         table: Table = {}
@@ -152,9 +136,7 @@ class ApplyTests(SynchronousTestCase):
         self.assertEqual(between, table)
 
     def test_counted(self) -> None:
-        """
-        Only what changes the table is counted.
-        """
+        """Only what changes the table is counted."""
         table = {"A@g": {0: 5}}
         changes = [
             OffsetChange(0, "A@g", 0, 4),
@@ -169,21 +151,15 @@ class ApplyTests(SynchronousTestCase):
 
 
 class FolderTests(LogTestCase):
-    """
-    Files in their folder.
-    """
+    """Files in their folder."""
 
     def setUp(self) -> None:
-        """
-        No folder yet.
-        """
+        """No folder yet."""
         self.path = self.folder() / "rmqha" / "offsets"
         self.patch(os, "fdatasync", lambda fd: None)
 
     def test_files(self) -> None:
-        """
-        A new number is a new file; files are read from a number on, and forgotten before one.
-        """
+        """A new number is a new file; files are read from a number on, and forgotten before one."""
         self.assertEqual(segments.numbers_in(self.path), [])
         writer = SegmentWriter(self.path)
         for number, offset in ((3, 1), (3, 2), (4, 3), (6, 4)):
@@ -201,17 +177,13 @@ class FolderTests(LogTestCase):
         self.assertEqual(segments.numbers_in(self.path), [6])
 
     def test_nothing(self) -> None:
-        """
-        A batch of nothing makes no file.
-        """
+        """A batch of nothing makes no file."""
         writer = SegmentWriter(self.path)
         writer.append(1, [])
         self.assertEqual(segments.numbers_in(self.path), [])
 
     def test_unreadable(self) -> None:
-        """
-        A file that the system does not let be read ends it: what follows would be older.
-        """
+        """A file that the system does not let be read ends it: what follows would be older."""
         writer = SegmentWriter(self.path)
         writer.append(1, [OffsetChange(0, "T@g", 0, 1)])
         writer.close()

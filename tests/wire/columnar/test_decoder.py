@@ -1,5 +1,5 @@
-"""
-Tests for L{rmqha.wire.columnar.decoder} and what it is made of: the scalar codec is the truth.
+"""Tests for L{rmqha.wire.columnar.decoder} and what it is made of: the scalar codec is the
+truth.
 """
 
 from __future__ import annotations
@@ -50,16 +50,12 @@ if HAS_ARROW:
 
 
 def plain_with(**more: Any) -> Message:
-    """
-    A plain message, changed.
-    """
+    """A plain message, changed."""
     return evolve(PLAIN, **more)
 
 
 def moment(milliseconds: int) -> datetime | None:
-    """
-    A time as a row has it.
-    """
+    """A time as a row has it."""
     try:
         return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
@@ -67,17 +63,13 @@ def moment(milliseconds: int) -> datetime | None:
 
 
 def host(address: tuple[str, int]) -> str:
-    """
-    An address as a row has it.
-    """
+    """An address as a row has it."""
     ip, port = address
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def number(text: str | None) -> int | None:
-    """
-    A number in a property, where it is one.
-    """
+    """A number in a property, where it is one."""
     try:
         return int(text or "")
     except ValueError:
@@ -85,9 +77,7 @@ def number(text: str | None) -> int | None:
 
 
 def expected(record: Record, broker: str | None = None) -> dict[str, Any]:
-    """
-    What a row has to be, by the scalar codec.
-    """
+    """What a row has to be, by the scalar codec."""
     found = record.properties
     return {
         "broker_name": broker,
@@ -119,9 +109,7 @@ def expected(record: Record, broker: str | None = None) -> dict[str, Any]:
 
 
 def rows_of(batch: Any) -> list[dict[str, Any]]:
-    """
-    A batch's rows; a map must not name anything twice.
-    """
+    """A batch's rows; a map must not name anything twice."""
     rows: list[dict[str, Any]] = batch.to_pylist()
     for row in rows:
         if "properties" in row:
@@ -134,9 +122,7 @@ def rows_of(batch: Any) -> list[dict[str, Any]]:
 def read(
     decoder: Decoder, data: bytes, base: int = 0, block: int = 1 << 30, **how: Any
 ) -> Iterator[dict[str, Any]]:
-    """
-    Decode bytes in blocks, each as long as it has to be.
-    """
+    """Decode bytes in blocks, each as long as it has to be."""
     position, size = 0, block
     while position < len(data):
         part = data[position : position + size]
@@ -153,9 +139,7 @@ def read(
 
 
 def log_of(messages: Sequence[Message], base: int = 0) -> bytes:
-    """
-    A log of messages.
-    """
+    """A log of messages."""
     data = b""
     for row, message in enumerate(messages):
         data += stored(
@@ -168,9 +152,7 @@ def log_of(messages: Sequence[Message], base: int = 0) -> bytes:
 
 
 def records_of(data: bytes, base: int = 0) -> list[Record]:
-    """
-    The records of a log by the scalar codec.
-    """
+    """The records of a log by the scalar codec."""
     found, position = [], 0
     while position < len(data):
         found.append(decode(data, position, base + position))
@@ -180,16 +162,12 @@ def records_of(data: bytes, base: int = 0) -> list[Record]:
 
 @skipUnless(HAS_ARROW, "needs pyarrow")
 class RowTests(SynchronousTestCase):
-    """
-    All loops there are, against the scalar codec.
-    """
+    """All loops there are, against the scalar codec."""
 
     everything = (*COLUMNS, *MORE_COLUMNS)
 
     def test_golden(self) -> None:
-        """
-        Every record of every stock store becomes the row that RocketMQ's own classes read.
-        """
+        """Every record of every stock store becomes the row that RocketMQ's own classes read."""
         total = 0
         for version, name in golden.ARCHIVES:
             truth = golden.jsonl(version, golden.truth(name, "expected.jsonl"))
@@ -216,9 +194,7 @@ class RowTests(SynchronousTestCase):
         self.assertGreater(total, 25_000)
 
     def same(self, row: dict[str, Any], line: dict[str, Any]) -> None:
-        """
-        Compare a row with a line of the truth.
-        """
+        """Compare a row with a line of the truth."""
         for column, key in (
             ("physical_offset", "physicalOffset"),
             ("store_size", "size"),
@@ -255,8 +231,7 @@ class RowTests(SynchronousTestCase):
         st.sampled_from([0, 4096]),
     )
     def test_any_log_in_any_blocks(self, sent: list[Message], block: int, base: int) -> None:
-        """
-        Whatever a broker may have stored is read as the scalar codec reads it, wherever a
+        """Whatever a broker may have stored is read as the scalar codec reads it, wherever a
         block ends.
         """
         data = log_of(sent, base)
@@ -268,9 +243,7 @@ class RowTests(SynchronousTestCase):
 
     @given(st.lists(PROPERTIES | st.binary(max_size=40), min_size=1, max_size=8))
     def test_properties(self, texts: list[bytes]) -> None:
-        """
-        Every way to find properties gives what L{parse} gives, the last of equal names too.
-        """
+        """Every way to find properties gives what L{parse} gives, the last of equal names too."""
         ends = np.cumsum([len(text) for text in texts])
         starts = ends - [len(text) for text in texts]
         buf = memoryview(b"".join(texts) + bytes(100))
@@ -290,9 +263,7 @@ class RowTests(SynchronousTestCase):
                     self.assertEqual(found.counts.tolist(), [len(names_of(text)) for text in texts])
 
     def test_very_many_pairs(self) -> None:
-        """
-        As many pairs as properties have room for, all of one name, are one, quickly.
-        """
+        """As many pairs as properties have room for, all of one name, are one, quickly."""
         text = b"a\x01b\x02" * 8000
         decoder = Decoder(["properties"])
         data = stored(plain_with(properties=text + b"c\x01d\x02"))
@@ -303,9 +274,7 @@ class RowTests(SynchronousTestCase):
                 )
 
     def test_all_ways_agree_on_topics(self) -> None:
-        """
-        Topics are numbered in the order they come.
-        """
+        """Topics are numbered in the order they come."""
         data = log_of([plain_with(topic=name) for name in ("b", "a", "b", "cc", "a")])
         for chosen, _ in WAYS:
             with way(chosen, 0):
@@ -314,9 +283,7 @@ class RowTests(SynchronousTestCase):
                 self.assertEqual((names, numbers.tolist()), (["b", "a", "cc"], [0, 1, 0, 2, 1]))
 
     def test_columns(self) -> None:
-        """
-        Only the columns that were asked for come, in that order; none is allowed too.
-        """
+        """Only the columns that were asked for come, in that order; none is allowed too."""
         data = log_of([PLAIN, PLAIN])
         decoder = Decoder(["queue_id", "topic"])
         self.assertEqual(decoder.schema.names, ["queue_id", "topic"])
@@ -327,9 +294,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(Decoder([]).decode(memoryview(data), 0)[0].num_rows, 2)
 
     def test_unknown_column(self) -> None:
-        """
-        A column nobody knows is refused with the nearest one.
-        """
+        """A column nobody knows is refused with the nearest one."""
         with self.assertRaises(ColumnUnknown) as caught:
             Decoder(["queueId"])
         self.assertEqual(caught.exception.nearest, "queue_id")
@@ -337,9 +302,7 @@ class RowTests(SynchronousTestCase):
             Decoder(["queue_id"], style="rocketmq")
 
     def test_styles(self) -> None:
-        """
-        Styles differ in names alone; that of Kafka has its own columns.
-        """
+        """Styles differ in names alone; that of Kafka has its own columns."""
         self.assertEqual(
             columns_of(["queueId", "bornTimestamp"], "rocketmq"),
             {"queueId": "queue_id", "bornTimestamp": "born_timestamp"},
@@ -366,9 +329,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual((other["key"], other["headers"]), (None, []))
 
     def test_kept_rows(self) -> None:
-        """
-        Records that are not wanted are passed over.
-        """
+        """Records that are not wanted are passed over."""
         data = log_of([plain_with(queue_id=number) for number in range(6)])
         decoder = Decoder(
             ["queue_id", "body"], keep=lambda heads: heads.column("queue_id") % 2 == 1
@@ -377,9 +338,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual((batch.column(0).to_pylist(), used), ([1, 3, 5], len(data)))
 
     def test_rows_outlive_their_block(self) -> None:
-        """
-        The block may be filled with other bytes afterwards.
-        """
+        """The block may be filled with other bytes afterwards."""
         data = bytearray(log_of([plain_with(properties=b"a\x01b\x02")]))
         batch, _ = Decoder(self.everything).decode(memoryview(data), 0)
         before = rows_of(batch)
@@ -387,9 +346,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(rows_of(batch), before)
 
     def test_absurd_times(self) -> None:
-        """
-        A producer's clock outside years 1 to 9999 makes a null, not an error.
-        """
+        """A producer's clock outside years 1 to 9999 makes a null, not an error."""
         times = [0, -62_135_596_800_000, 253_402_300_799_999, 253_402_300_800_000, -(1 << 63)]
         data = log_of([plain_with(born_timestamp=time) for time in times])
         batch, _ = Decoder(["born_timestamp"]).decode(memoryview(data), 0)
@@ -398,9 +355,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(found[3:], [None, None])
 
     def test_invalid_utf8(self) -> None:
-        """
-        Bytes that are no UTF-8 become U+FFFD, in names, values and the raw string.
-        """
+        """Bytes that are no UTF-8 become U+FFFD, in names, values and the raw string."""
         raw = b"TAGS\x01a\xff\x02n\xfe\x01v\xe2\x82\x02"
         data = stored(plain_with(properties=raw))
         (row,) = read(Decoder(["tags", "properties", "raw_properties"]), data)
@@ -409,9 +364,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(row["raw_properties"], raw.decode("utf-8", "replace"))
 
     def test_waiting_messages(self) -> None:
-        """
-        Delayed and timed messages say when they are due, and where they go then.
-        """
+        """Delayed and timed messages say when they are due, and where they go then."""
         delayed = encode_properties({"DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "7"})
         timed = encode_properties({"TIMER_OUT_MS": "1700000005000", "REAL_QID": "x"})
         data = log_of(
@@ -437,14 +390,10 @@ class RowTests(SynchronousTestCase):
 
 @skipUnless(HAS_ARROW, "needs pyarrow")
 class DamageTests(SynchronousTestCase):
-    """
-    What is not a record, and what is not yet one.
-    """
+    """What is not a record, and what is not yet one."""
 
     def test_a_torn_record_waits(self) -> None:
-        """
-        A record of which bytes are missing is left for the next block.
-        """
+        """A record of which bytes are missing is left for the next block."""
         data = log_of([PLAIN, PLAIN])
         decoder = Decoder(["topic"])
         for missing in (1, 50, 90):
@@ -454,9 +403,7 @@ class DamageTests(SynchronousTestCase):
         self.assertEqual((batch.num_rows, used), (0, 0))
 
     def test_blank(self) -> None:
-        """
-        The blank that ends a file is passed over; its bytes need not be there.
-        """
+        """The blank that ends a file is passed over; its bytes need not be there."""
         data = log_of([PLAIN])
         whole = data + blank(500) + bytes(492)
         decoder = Decoder(["topic"])
@@ -471,9 +418,7 @@ class DamageTests(SynchronousTestCase):
             decoder.decode(memoryview(whole)[len(data) :], len(data), file_end=len(whole) + 1)
 
     def test_damage(self) -> None:
-        """
-        Rows before damage come first, then an error that names the place.
-        """
+        """Rows before damage come first, then an error that names the place."""
         good = log_of([PLAIN, PLAIN])
         size = len(good) // 2
         for place, what, reason, skip in (
@@ -492,33 +437,25 @@ class DamageTests(SynchronousTestCase):
             self.assertEqual((error.offset, error.reason, error.size), (size, reason, skip))
 
     def test_unwritten(self) -> None:
-        """
-        Zeros are named as what they are.
-        """
+        """Zeros are named as what they are."""
         with self.assertRaises(RecordDamaged) as caught:
             Decoder(["topic"]).decode(memoryview(bytes(100)), 0)
         self.assertEqual(caught.exception.reason, Fault.NOTHING)
 
 
 def compressed(kind: int, body: bytes) -> Message:
-    """
-    A message whose producer says that it compressed the body.
-    """
+    """A message whose producer says that it compressed the body."""
     return plain_with(body=body, sys_flag=1 | kind << 8)
 
 
 @skipUnless(HAS_ARROW, "needs pyarrow")
 class CompressedTests(SynchronousTestCase):
-    """
-    Bodies that were compressed.
-    """
+    """Bodies that were compressed."""
 
     text = b"hello, world " * 1000
 
     def every_kind(self) -> list[Message]:
-        """
-        The same text in every way a client may compress it.
-        """
+        """The same text in every way a client may compress it."""
         whole = {
             0: zlib.compress(self.text),
             1: arrow_compressed("lz4", self.text),
@@ -528,9 +465,7 @@ class CompressedTests(SynchronousTestCase):
         return [compressed(kind, body) for kind, body in whole.items()]
 
     def test_every_kind(self) -> None:
-        """
-        All kinds are made whole if asked, and bodies that are not compressed stay.
-        """
+        """All kinds are made whole if asked, and bodies that are not compressed stay."""
         data = log_of([PLAIN, *self.every_kind(), plain_with(body=b"")])
         rows = list(read(Decoder(["body", "sys_flag"], decompress=True), data))
         bodies = [row["body"] for row in rows]
@@ -540,8 +475,7 @@ class CompressedTests(SynchronousTestCase):
         self.assertEqual(stored_bodies, [record.body for record in records_of(data)])
 
     def test_bombs(self) -> None:
-        """
-        A body that becomes too long is damage, and so are those that end early or are
+        """A body that becomes too long is damage, and so are those that end early or are
         something else; what follows can be read.
         """
         enough = len(self.text)
@@ -567,9 +501,7 @@ class CompressedTests(SynchronousTestCase):
             self.assertEqual(batch.num_rows, 1)
 
     def test_many_bombs(self) -> None:
-        """
-        Bodies that are small each do not become one batch that is too large.
-        """
+        """Bodies that are small each do not become one batch that is too large."""
         data = log_of([compressed(3, zlib.compress(self.text))] * 10)
         decoder = Decoder(["body"], decompress=True, max_decompressed=2 * len(self.text))
         counts, position = [], 0
@@ -580,9 +512,7 @@ class CompressedTests(SynchronousTestCase):
         self.assertEqual(counts, [3, 3, 3, 1])
 
     def test_the_limit_itself(self) -> None:
-        """
-        A body may become exactly as long as is allowed.
-        """
+        """A body may become exactly as long as is allowed."""
         for message in self.every_kind():
             decoder = Decoder(["body"], decompress=True, max_decompressed=len(self.text))
             (row,) = read(decoder, stored(message))
@@ -590,9 +520,7 @@ class CompressedTests(SynchronousTestCase):
 
 
 def arrow_compressed(codec: str, data: bytes) -> bytes:
-    """
-    A frame of a codec, as a client writes it.
-    """
+    """A frame of a codec, as a client writes it."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, codec) as out:
         out.write(data)
@@ -600,16 +528,12 @@ def arrow_compressed(codec: str, data: bytes) -> bytes:
 
 
 def heads_of(data: bytes) -> FixedFields:
-    """
-    The heads of a log's records.
-    """
+    """The heads of a log's records."""
     chain = kernels_numpy.follow(memoryview(data), len(data))
     return FixedFields(memoryview(data), chain[:-1], np.diff(chain))
 
 
 def names_of(text: bytes) -> set[bytes]:
-    """
-    The names of the pairs that count.
-    """
+    """The names of the pairs that count."""
     pairs = [segment.partition(b"\x01") for segment in text.split(b"\x02")]
     return {name for name, _, value in pairs if name and value}

@@ -1,6 +1,5 @@
-"""
-Tests for L{rmqha.wire.columnar._numba_fixed_fields} and L{rmqha.wire.columnar._numba_texts}: rows
-and errors are those of the passes for everybody.
+"""Tests for L{rmqha.wire.columnar._numba_fixed_fields} and L{rmqha.wire.columnar._numba_texts}:
+rows and errors are those of the passes for everybody.
 """
 
 from __future__ import annotations
@@ -34,18 +33,14 @@ LAST = 1 << 30
 
 
 def ways() -> list[kernels.Kernels]:
-    """
-    Those for everybody, and those with one pass.
-    """
+    """Those for everybody, and those with one pass."""
     from rmqha.wire.columnar import _numba_kernels
 
     return [kernels.NUMPY, _numba_kernels.LOOPS]
 
 
 def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
-    """
-    All that a decoder says of a log: its rows, how much they take, and the error after them.
-    """
+    """All that a decoder says of a log: its rows, how much they take, and the error after them."""
     decoder = Decoder((*COLUMNS, *MORE_COLUMNS), **how)
     rows: list[dict[str, Any]] = []
     position = 0
@@ -66,14 +61,10 @@ def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
 
 @skipUnless(HAS_NUMBA and HAS_ARROW, "needs numba and pyarrow")
 class OnePassTests(SynchronousTestCase):
-    """
-    One pass, beside several.
-    """
+    """One pass, beside several."""
 
     def same(self, data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
-        """
-        Decode in both ways, and compare.
-        """
+        """Decode in both ways, and compare."""
         found = []
         for chosen in ways():
             with way(chosen, 0):
@@ -89,35 +80,27 @@ class OnePassTests(SynchronousTestCase):
     def test_damaged_logs(
         self, sent: list[Message], damage: Sequence[tuple[int, int]], crc: bool
     ) -> None:
-        """
-        Whatever became of a log, both see the same of it.
-        """
+        """Whatever became of a log, both see the same of it."""
         data = bytearray(log_of(sent, BASE))
         for place, value in damage:
             data[place % len(data)] = value
         self.same(bytes(data), verify_crc=crc)
 
     def test_cut_anywhere(self) -> None:
-        """
-        A record that is not whole is asked for again.
-        """
+        """A record that is not whole is asked for again."""
         data = log_of([PLAIN, PLAIN], BASE)
         for end in range(len(data)):
             self.same(data[:end], verify_crc=True)
 
     def test_many_topics(self) -> None:
-        """
-        There may be as many topics as records.
-        """
+        """There may be as many topics as records."""
         data = log_of([evolve(PLAIN, topic=f"t{number}") for number in range(1500)], BASE)
         rows, used, _ = self.same(data)
         self.assertEqual([row["topic"] for row in rows], [f"t{n}" for n in range(1500)])
         self.assertEqual(used, len(data))
 
     def test_topic_that_is_no_text(self) -> None:
-        """
-        The rows end before a topic that cannot be read; other letters are no harm.
-        """
+        """The rows end before a topic that cannot be read; other letters are no harm."""
         data = bytearray(log_of([evolve(PLAIN, topic=name) for name in ("é", "ab", "é")], BASE))
         at = data.index(b"ab")
         data[at : at + 2] = b"\xff\xfe"
@@ -126,9 +109,7 @@ class OnePassTests(SynchronousTestCase):
         self.assertIn("topic", error)
 
     def test_some_rows(self) -> None:
-        """
-        Rows may be left out in one block, and none in the next.
-        """
+        """Rows may be left out in one block, and none in the next."""
         data = log_of([evolve(PLAIN, queue_id=n % 3, body=b"%d" % n) for n in range(30)], BASE)
 
         def keep(heads: FixedFields) -> Array:
@@ -150,9 +131,7 @@ class OnePassTests(SynchronousTestCase):
         )
     )
     def test_texts_of_hosts(self, rows: list[tuple[int, int, int]]) -> None:
-        """
-        Addresses and ids are written as Python writes them.
-        """
+        """Addresses and ids are written as Python writes them."""
         from rmqha.wire.columnar._numba_texts import hosts, offset_ids
         from rmqha.wire.columnar.arrow_arrays import _offset_ids
 

@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.wire.columnar.record_blocks}, L{rmqha.wire.columnar.dispatch_fields} and the
+"""Tests for L{rmqha.wire.columnar.record_blocks}, L{rmqha.wire.columnar.dispatch_fields} and the
 loops under them.
 
 The scalar codec is the truth: every result has to be what it says record by record.
@@ -52,9 +51,7 @@ def record(
     version_2: bool = False,
     number: int = 0,
 ) -> bytes:
-    """
-    One record, laid out by hand.
-    """
+    """One record, laid out by hand."""
     born, store = (bytes(20 if flags & mask else 8) for mask in (0x10, 0x20))
     size = 75 + len(born) + len(store) + version_2 + len(body) + len(topic) + len(properties)
     magic = MAGIC_V2 if version_2 else MAGIC_V1
@@ -115,9 +112,7 @@ RECORDS = st.fixed_dictionaries(
 
 
 def log(records: list[dict[str, object]], blank: int = 0) -> tuple[bytearray, list[int]]:
-    """
-    A log of records that starts at L{BASE}, and each one's position.
-    """
+    """A log of records that starts at L{BASE}, and each one's position."""
     data = bytearray()
     positions = []
     for number, values in enumerate(records):
@@ -132,9 +127,7 @@ def log(records: list[dict[str, object]], blank: int = 0) -> tuple[bytearray, li
 def scalar(
     data: bytes | bytearray, base: int, limit: int, file_end: int, **how: bool
 ) -> tuple[list[int], list[int], int, Fault | None, int]:
-    """
-    What L{walk} has to find, by L{check} alone.
-    """
+    """What L{walk} has to find, by L{check} alone."""
     starts: list[int] = []
     sizes: list[int] = []
     position = 0
@@ -159,9 +152,7 @@ def scalar(
 
 
 def read(data: bytes | bytearray, block: Block) -> list[tuple[object, ...]]:
-    """
-    What L{fields.fields} finds, as plain rows.
-    """
+    """What L{fields.fields} finds, as plain rows."""
     found = fields.fields(memoryview(data), block, LEVELS)
     hashes: list[list[int]] = [[] for _ in block.start]
     for row, value in zip(found.key_record.tolist(), found.key_hash.tolist(), strict=True):
@@ -183,9 +174,7 @@ def read(data: bytes | bytearray, block: Block) -> list[tuple[object, ...]]:
 
 
 def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...]]:
-    """
-    What they have to be, by L{dispatch_fields} alone.
-    """
+    """What they have to be, by L{dispatch_fields} alone."""
     rows: list[tuple[object, ...]] = []
     for start, size in zip(block.start.tolist(), block.size.tolist(), strict=True):
         row = dispatch_fields(memoryview(data), start - block.base, size, start, LEVELS)
@@ -207,9 +196,7 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
 
 
 def columns_alike(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
-    """
-    Look for property strings that are alike however few there are.
-    """
+    """Look for property strings that are alike however few there are."""
     with patch.object(kernels_numpy, "ALIKE", 1):
         return kernels_numpy.columns(buf, starts, ends)
 
@@ -230,9 +217,7 @@ if HAS_NUMBA:
 
 @contextmanager
 def way(chosen: kernels.Kernels, few: int) -> Iterator[None]:
-    """
-    Run something with certain loops.
-    """
+    """Run something with certain loops."""
     with (
         patch.object(kernels, "_chosen", chosen._replace(few=few)),
     ):
@@ -240,9 +225,7 @@ def way(chosen: kernels.Kernels, few: int) -> Iterator[None]:
 
 
 class BlockTests(SynchronousTestCase):
-    """
-    All loops there are, and the scalar way of small windows.
-    """
+    """All loops there are, and the scalar way of small windows."""
 
     def verify(
         self,
@@ -252,9 +235,7 @@ class BlockTests(SynchronousTestCase):
         base: int = BASE,
         **how: bool,
     ) -> Block:
-        """
-        Walk and read in all ways, and compare with the scalar codec.
-        """
+        """Walk and read in all ways, and compare with the scalar codec."""
         limit = base + len(data) if limit is None else limit
         expected = scalar(data, base, limit, file_end, **how)
         rows = None
@@ -269,16 +250,12 @@ class BlockTests(SynchronousTestCase):
         return block
 
     def test_nothing(self) -> None:
-        """
-        An empty window is an empty block without a fault.
-        """
+        """An empty window is an empty block without a fault."""
         block = self.verify(b"")
         self.assertEqual((block.end, block.fault, block.blank), (BASE, None, 0))
 
     def test_golden(self) -> None:
-        """
-        Every file of every stock store gives what the scalar codec gives.
-        """
+        """Every file of every stock store gives what the scalar codec gives."""
         records = 0
         for version, name in golden.ARCHIVES:
             for path in sorted((golden.store(version, name) / "commitlog").iterdir()):
@@ -291,18 +268,14 @@ class BlockTests(SynchronousTestCase):
     def test_whole_logs(
         self, records: list[dict[str, object]], blank: int, nul_is_torn: bool
     ) -> None:
-        """
-        Logs of all kinds of records are read to the end.
-        """
+        """Logs of all kinds of records are read to the end."""
         data, _ = log(records, blank)
         block = self.verify(data, None, BASE + len(data), nul_is_torn=nul_is_torn)
         if not nul_is_torn:
             self.assertEqual((block.fault, block.blank, block.end), (None, blank, BASE + len(data)))
 
     def test_whole_records_are_not_looked_at_again(self) -> None:
-        """
-        The rules for many records find no fault where there is none, which would be slow.
-        """
+        """The rules for many records find no fault where there is none, which would be slow."""
         data, _ = log(
             [
                 {"version_2": version_2, "flags": flags, "topic": topic, "body": body}
@@ -327,9 +300,7 @@ class BlockTests(SynchronousTestCase):
         st.sampled_from(["ab", "ab \x1f", "ab \x01", "ab\x00\x02", "aé"]),
     )
     def test_properties_alike(self, pairs: list[tuple[bytes, int]], seed: int, text: str) -> None:
-        """
-        Records of one producer differ in the values only, or a little more.
-        """
+        """Records of one producer differ in the values only, or a little more."""
         random = Random(seed)
         letters = text.encode()
         data, _ = log(
@@ -377,9 +348,7 @@ class BlockTests(SynchronousTestCase):
         crc: bool,
         nul_is_torn: bool,
     ) -> None:
-        """
-        The first bad record ends the block, with the fault the scalar codec names.
-        """
+        """The first bad record ends the block, with the fault the scalar codec names."""
         data, positions = log(records, blank)
         for which, where, value in damages:
             place = min(max(positions[which % len(positions)] + where, 0), len(data) - 1)
@@ -395,16 +364,12 @@ class BlockTests(SynchronousTestCase):
 
     @given(st.binary(max_size=400), st.integers(0, 12))
     def test_noise(self, noise: bytes, whole: int) -> None:
-        """
-        Any bytes may follow a good log.
-        """
+        """Any bytes may follow a good log."""
         data, _ = log([{}] * whole)
         self.verify(data + noise)
 
     def test_every_length_field(self) -> None:
-        """
-        No value of a length field makes a wrong record good or a read go astray.
-        """
+        """No value of a length field makes a wrong record good or a read go astray."""
         usual = {"topic": b"TopicA", "body": b"hello", "properties": b"KEYS\x01a\x02"}
         for version_2 in (False, True):
             original, positions = log([{**usual, "version_2": version_2}] * 3)
@@ -421,17 +386,13 @@ class BlockTests(SynchronousTestCase):
                     self.verify(data)
 
     def test_many_zeros(self) -> None:
-        """
-        The unwritten rest of a file costs nothing and is called so.
-        """
+        """The unwritten rest of a file costs nothing and is called so."""
         data, _ = log([{}] * 3)
         block = self.verify(data + bytes(1000))
         self.assertEqual((block.fault, block.end), (Fault.NOTHING, BASE + len(data)))
 
     def test_read_only_buffers(self) -> None:
-        """
-        The buffer may be read-only, and may be released after the call.
-        """
+        """The buffer may be read-only, and may be released after the call."""
         data, _ = log([{"properties": b"UNIQ_KEY\x01a\x02"}] * 3)
         for buffer in (bytes(data), bytearray(data)):
             for chosen, few in WAYS:
@@ -441,9 +402,7 @@ class BlockTests(SynchronousTestCase):
                 self.assertEqual((len(block.start), found.topics), (3, ["TopicA"]))
 
     def test_loops_give_what_numpy_gives(self) -> None:
-        """
-        The loops agree in what they hand to the rest, not only in the end result.
-        """
+        """The loops agree in what they hand to the rest, not only in the end result."""
         text = b"KEYS\x01b  a \x02UNIQ_KEY\x01u\x02TAGS\x01t\x02TAGS\x01tt"
         data, starts = log([{"properties": text}, {"topic": b"TopicB"}, {"properties": text[:20]}])
         view, chain = memoryview(data), np.array([*starts, len(data)])
@@ -460,9 +419,7 @@ class BlockTests(SynchronousTestCase):
         self.assertEqual(found.topics, ["TopicA", "TopicB"])
 
     def test_very_many_keys(self) -> None:
-        """
-        A record may have as many keys as its properties have room for.
-        """
+        """A record may have as many keys as its properties have room for."""
         text = b"KEYS\x01" + b"a b " * 900 + b"\x02"
         data, _ = log([{"properties": text}] * 2)
         block = self.verify(data)
@@ -470,31 +427,23 @@ class BlockTests(SynchronousTestCase):
 
 
 class ChoiceTests(SynchronousTestCase):
-    """
-    Which loops run.
-    """
+    """Which loops run."""
 
     def test_crc_of_parts(self) -> None:
-        """
-        CRCs are those of C{zlib}, of empty parts too.
-        """
+        """CRCs are those of C{zlib}, of empty parts too."""
         view = memoryview(b"hello, world")
         found = kernels_numpy.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
         self.assertEqual((found & 0x7FFFFFFF).tolist(), [0x3610A686, 0, body_crc(view)])
 
     def test_pure(self) -> None:
-        """
-        C{RMQHA_PURE=1} keeps the loops for everybody, and numba out of the process.
-        """
+        """C{RMQHA_PURE=1} keeps the loops for everybody, and numba out of the process."""
         self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": "1"})
         self.assertEqual(kernels.warm_up().name, "numpy")
         self.assertIs(kernels.chosen(), kernels.NUMPY)
 
     def test_without_numba(self) -> None:
-        """
-        Without numba everything stays as it was.
-        """
+        """Without numba everything stays as it was."""
         self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
         with patch.dict(sys.modules, {"rmqha.wire.columnar._numba_kernels": None}):
@@ -502,9 +451,7 @@ class ChoiceTests(SynchronousTestCase):
 
     @skipUnless(HAS_NUMBA, "needs numba")
     def test_numba(self) -> None:
-        """
-        L{kernels.warm_up} changes over to numba's loops.
-        """
+        """L{kernels.warm_up} changes over to numba's loops."""
         self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
         self.assertEqual(kernels.warm_up().name, "numba")
@@ -512,9 +459,7 @@ class ChoiceTests(SynchronousTestCase):
 
     @skipUnless(HAS_NUMBA, "needs numba")
     def test_numba_without_a_cache(self) -> None:
-        """
-        Where numba may not keep what it compiled, it compiles each time.
-        """
+        """Where numba may not keep what it compiled, it compiles each time."""
         tried = []
 
         def njit(signature: object, *, nogil: bool, cache: bool = False) -> object:
@@ -528,9 +473,7 @@ class ChoiceTests(SynchronousTestCase):
         self.assertEqual(tried, [True, False])
 
     def test_numba_is_not_loaded_unasked(self) -> None:
-        """
-        Importing the modules loads no compiler.
-        """
+        """Importing the modules loads no compiler."""
         code = "import sys, rmqha.wire.columnar.dispatch_fields; sys.exit('numba' in sys.modules)"
         root = Path(__file__).parents[3]
         done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)
@@ -538,33 +481,25 @@ class ChoiceTests(SynchronousTestCase):
 
 
 class JavaHashTests(SynchronousTestCase):
-    """
-    Many hashes at once.
-    """
+    """Many hashes at once."""
 
     @given(st.lists(st.text(st.characters(max_codepoint=127), max_size=40), max_size=20))
     @example(["polygenelubricants", "", "a"])
     def test_like_one_at_a_time(self, texts: list[str]) -> None:
-        """
-        They are those of L{java_hash}.
-        """
+        """They are those of L{java_hash}."""
         lengths = np.array([len(text) for text in texts], np.int64)
         starts = np.cumsum(lengths) - lengths
         found = java_hashes("".join(texts).encode(), starts, lengths)
         self.assertEqual(found.view(np.int32).tolist(), [java_hash(text) for text in texts])
 
     def test_the_longest(self) -> None:
-        """
-        A string as long as properties can be is hashed in one go.
-        """
+        """A string as long as properties can be is hashed in one go."""
         text = "ab" * 16383 + "c"
         found = java_hashes(text.encode(), np.zeros(1, np.int64), np.array([len(text)]))
         self.assertEqual(found.view(np.int32).tolist(), [java_hash(text)])
 
     def test_the_hash_without_a_positive(self) -> None:
-        """
-        A key whose hash is the smallest number is indexed under 0.
-        """
+        """A key whose hash is the smallest number is indexed under 0."""
         self.assertEqual(java_hash("polygenelubricants"), -(1 << 31))
         self.assertEqual(
             kernels_numpy._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.lane.batch_run}: what L{encode_batch} writes, written in one pass.
-"""
+"""Tests for L{rmqha.wire.lane.batch_run}: what L{encode_batch} writes, written in one pass."""
 
 from __future__ import annotations
 
@@ -57,8 +55,7 @@ BATCHES = messages(
 def both(
     message: Message, *, queue_offset: int, offset: int, stored: int
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """
-    What becomes of a batch, in the usual way and in the short one: bytes, offset of the last
+    """What becomes of a batch, in the usual way and in the short one: bytes, offset of the last
     record and ids, or what is wrong with it.
     """
     found = []
@@ -104,14 +101,10 @@ def _short(message: Message, queue_offset: int, offset: int, stored: int) -> tup
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class BatchRunTests(SynchronousTestCase):
-    """
-    A batch, with nothing around it.
-    """
+    """A batch, with nothing around it."""
 
     def same(self, message: Message, **places: int) -> None:
-        """
-        Both ways make the same of it.
-        """
+        """Both ways make the same of it."""
         places = {"queue_offset": 5, "offset": 1 << 33, "stored": 9} | places
         usual, short = both(message, **places)
         self.assertEqual(usual, short)
@@ -128,23 +121,17 @@ class BatchRunTests(SynchronousTestCase):
     @example(evolve(PLAIN, topic="t" * 128, body=entry(b"1", b"A\x01b")), 0, 0, 0)
     @example(evolve(PLAIN, topic="", body=entry(b"1", b"A\x01b")), 0, 0, 0)
     def test_both_ways(self, message: Message, queue_offset: int, offset: int, stored: int) -> None:
-        """
-        Whatever comes: the same records, the same ids, or the same error.
-        """
+        """Whatever comes: the same records, the same ids, or the same error."""
         self.same(message, queue_offset=queue_offset, offset=offset, stored=stored)
 
     def test_cut_anywhere(self) -> None:
-        """
-        A batch that ends inside a message, wherever it ends.
-        """
+        """A batch that ends inside a message, wherever it ends."""
         whole = entry(b"first", b"A\x01b") + entry(b"second", b"C\x01d")
         for size in range(len(whole) + 1):
             self.same(evolve(PLAIN, body=whole[:size], properties=b"A\x01c\x02"))
 
     def test_lengths(self) -> None:
-        """
-        Lengths of bodies and properties that are too long by one, very long, or below zero.
-        """
+        """Lengths of bodies and properties that are too long by one, very long, or below zero."""
         whole = entry(b"first", b"A\x01b") + entry(b"second", b"C\x01d")
         for length in (0, 4, 5, 6, 38, 39, 40, 41, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
             self.same(evolve(PLAIN, body=whole[:16] + length.to_bytes(4, "big") + whole[20:]))
@@ -152,42 +139,32 @@ class BatchRunTests(SynchronousTestCase):
             self.same(evolve(PLAIN, body=whole[:25] + length.to_bytes(2, "big") + whole[27:]))
 
     def test_most_entries(self) -> None:
-        """
-        As many messages as a batch may have, and one more.
-        """
+        """As many messages as a batch may have, and one more."""
         for count in (255, 256, 257, MAX_BATCH, MAX_BATCH + 1):
             self.same(evolve(PLAIN, body=entry(b"x", b"") * count, properties=b"A\x01b"))
 
     def test_sum_of_properties(self) -> None:
-        """
-        Own properties that with the common ones just fit, or just do not.
-        """
+        """Own properties that with the common ones just fit, or just do not."""
         for size in range(MAX_PROPERTIES - 8, MAX_PROPERTIES + 1):
             body = entry(b"1", b"") + entry(b"2", b"A\x01" + b"x" * (size - 2))
             self.same(evolve(PLAIN, body=body, properties=b"B\x01y\x02"))
 
     def test_many_common_properties(self) -> None:
-        """
-        Of more than there are bits nothing is lost.
-        """
+        """Of more than there are bits nothing is lost."""
         for count in (31, 32):
             pairs = [b"%d\x01v\x02" % number for number in range(count)]
             body = entry(b"1", pairs[0] + pairs[-1]) + entry(b"2", b"") + entry(b"3", pairs[7][:-1])
             self.same(evolve(PLAIN, body=body, properties=b"".join(pairs)))
 
     def test_more_common_properties(self) -> None:
-        """
-        A batch with more common properties than are known here is left to the usual way.
-        """
+        """A batch with more common properties than are known here is left to the usual way."""
         properties = b"".join(b"%d\x01v\x02" % number for number in range(33))
         message = evolve(PLAIN, body=entry(b"1", b""), properties=properties)
         run = BatchRun(BatchForm.of(message, MAX_MESSAGE), KEY)
         self.assertFalse(run.read(message.body))
 
     def test_all_or_none(self) -> None:
-        """
-        A batch fits whole or not at all, and is written only where there is room.
-        """
+        """A batch fits whole or not at all, and is written only where there is room."""
         message = evolve(PLAIN, body=entry(b"1", b"") * 3)
         run = BatchRun(BatchForm.of(message, MAX_MESSAGE), KEY)
         self.assertTrue(run.read(message.body))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.lane.dispatch_run}.
-"""
+"""Tests for L{rmqha.wire.lane.dispatch_run}."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ if TYPE_CHECKING or COMPILED:
 
 
 def log_of(records: list[dict[str, object]]) -> bytearray:
-    """
-    A log of records that have numbers of their own.
-    """
+    """A log of records that have numbers of their own."""
     data = bytearray()
     for values in records:
         data += record(BASE + len(data), **values)  # type: ignore[arg-type]
@@ -41,9 +37,7 @@ def log_of(records: list[dict[str, object]]) -> bytearray:
 
 @skipUnless(COMPILED, "the lane is not compiled here")
 class DispatchReaderTests(SynchronousTestCase):
-    """
-    A few records in one pass: what the scalar codec gives, or less.
-    """
+    """A few records in one pass: what the scalar codec gives, or less."""
 
     @given(
         st.lists(RECORDS, max_size=12),
@@ -54,9 +48,7 @@ class DispatchReaderTests(SynchronousTestCase):
     def test_like_one_by_one(
         self, records: list[dict[str, object]], most: int, gaps: list[int], damage: int
     ) -> None:
-        """
-        It gives what the scalar codec gives, up to a record that is unusual or none.
-        """
+        """It gives what the scalar codec gives, up to a record that is unusual or none."""
         for row, gap in zip(records, gaps, strict=False):
             row["number"] = gap
         data = log_of(records)
@@ -105,9 +97,7 @@ class DispatchReaderTests(SynchronousTestCase):
             self.assertEqual(mine, [unit for unit in wanted if unit[:2] == queue])
 
     def test_usual_records(self) -> None:
-        """
-        Of usual records it takes as many as it may, and sorts their units by queue.
-        """
+        """Of usual records it takes as many as it may, and sorts their units by queue."""
         text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02TAGS\x01t\x02"
         records: list[dict[str, object]] = [
             {"topic": b"T%d" % (number % 2), "properties": text} for number in range(6)
@@ -119,9 +109,7 @@ class DispatchReaderTests(SynchronousTestCase):
         self.assertEqual((found.records, found.end), (4, positions[4]))
 
     def test_unusual_records(self) -> None:
-        """
-        A record that the loops do not understand, and all behind it, are left.
-        """
+        """A record that the loops do not understand, and all behind it, are left."""
         unusual: list[dict[str, object]] = [
             {"topic": "é".encode()},
             {"topic": SCHEDULE_TOPIC.encode()},

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.lane.pull_run}.
-"""
+"""Tests for L{rmqha.wire.lane.pull_run}."""
 
 from __future__ import annotations
 
@@ -28,8 +26,7 @@ CODE = 1 << 40
 
 
 def log_of(rows: list[tuple[int, int, bool]]) -> tuple[bytearray, bytes]:
-    """
-    A log, and a queue of it.
+    """A log, and a queue of it.
 
     @param rows: Of each unit: how long the body is, or -1 for a gap in the queue; a tags code; and
         whether another queue's record stands before it.
@@ -57,9 +54,7 @@ CODES = st.none() | st.frozensets(st.sampled_from([0, 1, -3, CODE]), max_size=3)
 
 @skipUnless(COMPILED, "the lane is not compiled here")
 class SoundRunsTests(SynchronousTestCase):
-    """
-    What a pull gets, in one pass: what the steps in Python give, or nothing.
-    """
+    """What a pull gets, in one pass: what the steps in Python give, or nothing."""
 
     @given(ROWS, st.integers(1, 12), st.integers(1, 1500), CODES)
     def test_like_step_by_step(
@@ -69,9 +64,7 @@ class SoundRunsTests(SynchronousTestCase):
         room: int,
         codes: frozenset[int] | None,
     ) -> None:
-        """
-        Of a sound log it gives what the steps give.
-        """
+        """Of a sound log it gives what the steps give."""
         data, units = log_of(rows)
         if codes is None:
             units = units[: most * UNIT.size]
@@ -91,9 +84,7 @@ class SoundRunsTests(SynchronousTestCase):
         place: int,
         bit: int,
     ) -> None:
-        """
-        It gives nothing exactly if a chosen record is not what its unit says.
-        """
+        """It gives nothing exactly if a chosen record is not what its unit says."""
         data, units = log_of(rows)
         if not data:
             return
@@ -107,8 +98,8 @@ class SoundRunsTests(SynchronousTestCase):
         self.assertEqual(found is None, wrong)
 
     def test_beyond(self) -> None:
-        """
-        What goes on behind the bytes that were given, or stands before them, is left to others.
+        """What goes on behind the bytes that were given, or stands before them, is left to
+        others.
         """
         data, units = log_of([(10, 0, False), (10, 0, False)])
         view = memoryview(data)
@@ -117,9 +108,7 @@ class SoundRunsTests(SynchronousTestCase):
         self.assertIsNone(sound_runs(units, FIRST, 9, 1 << 20, None, view, BASE + 1))
 
     def test_wild_units(self) -> None:
-        """
-        Whatever a damaged queue says, nothing is read that is not there.
-        """
+        """Whatever a damaged queue says, nothing is read that is not there."""
         data, _ = log_of([(10, 0, False)])
         for start, size in ((BASE, 20), (BASE, -5), (-(1 << 62), 120), ((1 << 62), 120), (BASE, 0)):
             raw = UNIT.pack(start, size, 0)

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.encode}: the bytes stock brokers write, and what they should not.
-"""
+"""Tests for L{rmqha.wire.log.encode}: the bytes stock brokers write, and what they should not."""
 
 from __future__ import annotations
 
@@ -79,14 +77,10 @@ BATCHED = [
 
 
 class StockBytesTests(SynchronousTestCase):
-    """
-    The same bytes as a stock broker's.
-    """
+    """The same bytes as a stock broker's."""
 
     def test_single(self) -> None:
-        """
-        A message between IPv4 hosts, with keys and tags.
-        """
+        """A message between IPv4 hosts, with keys and tags."""
         message = evolve(PLAIN, properties=KEYS_AND_TAGS)
         self.assertEqual(stored(message, store_timestamp=0x1A1F880ECD2), SINGLE)
         self.assertEqual(decode(SINGLE, 0, 0).offset_msg_id, "0A09080700002A9F0000000000000000")
@@ -95,17 +89,13 @@ class StockBytesTests(SynchronousTestCase):
         self.assertEqual(fields.tags_code, 0x27A807)
 
     def test_empty_body_and_ipv6(self) -> None:
-        """
-        A message without body and properties, born at an IPv6 address.
-        """
+        """A message without body and properties, born at an IPv6 address."""
         message = evolve(PLAIN, body=b"", born_host=("2001:db8::1", 40001))
         data = stored(message, queue_offset=1, offset=164, store_timestamp=0x1A1F880ED14)
         self.assertEqual(data, EMPTY_BODY)
 
     def test_delayed(self) -> None:
-        """
-        A delayed message is due ten seconds after its store time.
-        """
+        """A delayed message is due ten seconds after its store time."""
         message = evolve(
             PLAIN,
             topic="SCHEDULE_TOPIC_XXXX",
@@ -119,9 +109,7 @@ class StockBytesTests(SynchronousTestCase):
         self.assertEqual(fields.tags_code, 0x1A1F8811435)
 
     def test_batch(self) -> None:
-        """
-        A client's batch of two becomes two records.
-        """
+        """A client's batch of two becomes two records."""
         message = Message(
             topic="T",
             queue_id=0,
@@ -143,16 +131,12 @@ class StockBytesTests(SynchronousTestCase):
         )
 
     def test_blank(self) -> None:
-        """
-        The blank that closes a file of 1024 bytes at 434.
-        """
+        """The blank that closes a file of 1024 bytes at 434."""
         self.assertEqual(blank(1024 - 434), bytes.fromhex("0000024ecbd43194"))
 
 
 class EncodeTests(SynchronousTestCase):
-    """
-    Any message goes in and comes out.
-    """
+    """Any message goes in and comes out."""
 
     @given(
         messages(),
@@ -167,9 +151,7 @@ class EncodeTests(SynchronousTestCase):
     def test_round_trip(
         self, message: Message, queue_offset: int, offset: int, store_timestamp: int, pos: int
     ) -> None:
-        """
-        What is encoded and placed is checked whole and decodes to the same message.
-        """
+        """What is encoded and placed is checked whole and decodes to the same message."""
         data = stored(
             message, queue_offset=queue_offset, offset=offset, store_timestamp=store_timestamp
         )
@@ -193,17 +175,13 @@ class EncodeTests(SynchronousTestCase):
         )
 
     def test_address_bits_are_not_believed(self) -> None:
-        """
-        Address bits in a client's sysFlag make no unreadable record (a stock broker's do).
-        """
+        """Address bits in a client's sysFlag make no unreadable record (a stock broker's do)."""
         data = stored(evolve(PLAIN, sys_flag=0x30))
         self.assertEqual(check(data, 0, len(data), 0, 1 << 20, max_size=1 << 20), len(data))
         self.assertEqual(decode(data, 0, 0).sys_flag, 0)
 
     def test_limits(self) -> None:
-        """
-        What is just too long is refused with its name, its size and the limit.
-        """
+        """What is just too long is refused with its name, its size and the limit."""
         fits: list[tuple[str, dict[str, Any], int]] = [
             ("topic", {"topic": "t" * MAX_TOPIC_V2}, MAX_TOPIC_V2),
             ("properties", {"properties": b"p" * MAX_PROPERTIES}, MAX_PROPERTIES),
@@ -218,25 +196,19 @@ class EncodeTests(SynchronousTestCase):
             self.assertEqual((error.field, error.value, error.limit), (name, limit + 1, limit))
 
     def test_no_topic(self) -> None:
-        """
-        A message needs a topic.
-        """
+        """A message needs a topic."""
         with self.assertRaises(MessageIllegal) as caught:
             encode(evolve(PLAIN, topic=""), max_message_size=1000)
         self.assertEqual(caught.exception.field, "topic")
 
     def test_topic_is_measured_in_bytes(self) -> None:
-        """
-        Letters of several bytes make a topic long.
-        """
+        """Letters of several bytes make a topic long."""
         self.assertEqual(decode(stored(evolve(PLAIN, topic="é" * 64)), 0, 0).version, 2)
         with self.assertRaises(MessageIllegal):
             encode(evolve(PLAIN, topic="é" * 128), max_message_size=1000)
 
     def test_whole_record(self) -> None:
-        """
-        No message can exceed the room a record has beyond its body.
-        """
+        """No message can exceed the room a record has beyond its body."""
         largest = evolve(
             PLAIN,
             topic="t" * MAX_TOPIC_V2,
@@ -249,9 +221,7 @@ class EncodeTests(SynchronousTestCase):
 
 
 def entry(body: bytes, properties: bytes, flag: int = 0) -> bytes:
-    """
-    One message of a client's batch.
-    """
+    """One message of a client's batch."""
     size = 22 + len(body) + len(properties)
     return (
         pack(">iiiii", size, 0, 0, flag, len(body))
@@ -262,14 +232,10 @@ def entry(body: bytes, properties: bytes, flag: int = 0) -> bytes:
 
 
 class BatchTests(SynchronousTestCase):
-    """
-    A client's batch, all or nothing.
-    """
+    """A client's batch, all or nothing."""
 
     def illegal(self, message: Message) -> MessageIllegal:
-        """
-        The error a batch is refused with.
-        """
+        """The error a batch is refused with."""
         with self.assertRaises(MessageIllegal) as caught:
             encode_batch(message, max_message_size=MAX_MESSAGE)
         return caught.exception
@@ -289,8 +255,8 @@ class BatchTests(SynchronousTestCase):
     def test_every_entry_is_a_record(
         self, entries: list[tuple[bytes, bytes, int]], message: Message
     ) -> None:
-        """
-        Each entry becomes a record with its own body, flag and properties, and all else shared.
+        """Each entry becomes a record with its own body, flag and properties, and all else
+        shared.
         """
         batch = evolve(message, body=b"".join(entry(*parts) for parts in entries))
         records = encode_batch(batch, max_message_size=MAX_MESSAGE)
@@ -304,8 +270,8 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual(record.prepared_transaction_offset, 0)
 
     def test_own_properties_win(self) -> None:
-        """
-        What an entry says itself is not said again for all (a 5.x batch has a key of its own).
+        """What an entry says itself is not said again for all (a 5.x batch has a key of its
+        own).
         """
         shared = b"UNIQ_KEY\x01all\x02CLUSTER\x01C\x02"
         batch = evolve(
@@ -318,16 +284,12 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(decode(second, 0, 0).raw_properties, b"TAGS\x01UNIQ_KEY\x02" + shared)
 
     def test_most_entries(self) -> None:
-        """
-        There is a limit to how many messages one answer can name.
-        """
+        """There is a limit to how many messages one answer can name."""
         body = entry(b"", b"") * (MAX_BATCH + 1)
         self.assertEqual(self.illegal(evolve(PLAIN, body=body)).limit, MAX_BATCH)
 
     def test_sum_of_properties(self) -> None:
-        """
-        Own and shared properties together must fit (in a stock broker they overflow).
-        """
+        """Own and shared properties together must fit (in a stock broker they overflow)."""
         own = b"A\x01" + b"x" * (MAX_PROPERTIES - 6)
         body = entry(b"1", b"") + entry(b"2", own)
         fits = evolve(PLAIN, body=body, properties=b"B\x01y")
@@ -336,9 +298,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual((error.field, error.value), ("properties", MAX_PROPERTIES + 1))
 
     def test_transactions_and_delays(self) -> None:
-        """
-        A batch takes no part in transactions and cannot be delayed.
-        """
+        """A batch takes no part in transactions and cannot be delayed."""
         good = evolve(PLAIN, body=entry(b"1", b""))
         for bits in (0x4, 0x8, 0xC):
             self.assertIn("transaction", self.illegal(evolve(good, sys_flag=bits)).field)
@@ -346,18 +306,14 @@ class BatchTests(SynchronousTestCase):
         encode_batch(evolve(good, properties=b"DELAY\x010"), max_message_size=MAX_MESSAGE)
 
     def test_size(self) -> None:
-        """
-        The limit of a body holds for the whole batch.
-        """
+        """The limit of a body holds for the whole batch."""
         message = evolve(PLAIN, body=entry(b"1" * 90, b""))
         with self.assertRaises(MessageIllegal):
             encode_batch(message, max_message_size=111)
         encode_batch(message, max_message_size=112)
 
     def test_cut_anywhere(self) -> None:
-        """
-        A batch that ends inside a message is refused, wherever it ends.
-        """
+        """A batch that ends inside a message is refused, wherever it ends."""
         whole = entry(b"first", b"A\x01b") + entry(b"second", b"C\x01d")
         first = len(entry(b"first", b"A\x01b"))
         for size in range(len(whole)):
@@ -365,9 +321,7 @@ class BatchTests(SynchronousTestCase):
                 self.assertIn("batch", self.illegal(evolve(PLAIN, body=whole[:size])).field)
 
     def test_negative_lengths(self) -> None:
-        """
-        Lengths below zero are refused.
-        """
+        """Lengths below zero are refused."""
         for at, width in ((16, 4), (21, 2)):
             body = bytearray(entry(b"1", b"A\x01b"))
             body[at : at + width] = b"\xff" * width
@@ -375,9 +329,7 @@ class BatchTests(SynchronousTestCase):
 
     @given(st.binary(max_size=80))
     def test_any_bytes(self, body: bytes) -> None:
-        """
-        Whatever a client sends is stored or refused, and nothing else happens.
-        """
+        """Whatever a client sends is stored or refused, and nothing else happens."""
         try:
             records = encode_batch(evolve(PLAIN, body=body), max_message_size=MAX_MESSAGE)
         except MessageIllegal:

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.hashing}.
-"""
+"""Tests for L{rmqha.wire.log.hashing}."""
 
 from __future__ import annotations
 
@@ -14,39 +12,27 @@ from rmqha.wire.log.hashing import body_crc, java_hash, key_hash, tags_code
 
 
 class JavaHashTests(SynchronousTestCase):
-    """
-    Java's C{String.hashCode}.
-    """
+    """Java's C{String.hashCode}."""
 
     def test_stock_tag_hash(self) -> None:
-        """
-        The tag of the stock consume queue has the hash a stock broker wrote.
-        """
+        """The tag of the stock consume queue has the hash a stock broker wrote."""
         self.assertEqual(tags_code("TagA"), 0x27A807)
 
     def test_no_tags(self) -> None:
-        """
-        A message without tags has the code 0.
-        """
+        """A message without tags has the code 0."""
         self.assertEqual(tags_code(""), 0)
 
     def test_astral_characters_are_two_units(self) -> None:
-        """
-        A character beyond 16 bits counts as its two surrogates.
-        """
+        """A character beyond 16 bits counts as its two surrogates."""
         self.assertEqual(java_hash("🔑"), 31 * 0xD83D + 0xDD11)
 
     def test_signed(self) -> None:
-        """
-        A hash with the highest bit set is negative, as in Java.
-        """
+        """A hash with the highest bit set is negative, as in Java."""
         self.assertEqual(java_hash("TopicA#k1"), -1903240649)
 
     @given(st.text())
     def test_definition(self, text: str) -> None:
-        """
-        Any text hashes to its UTF-16 units as digits of a number of base 31.
-        """
+        """Any text hashes to its UTF-16 units as digits of a number of base 31."""
         raw = text.encode("utf-16-be")
         units = [int.from_bytes(raw[at : at + 2], "big") for at in range(0, len(raw), 2)]
         total = sum(unit * 31**power for power, unit in enumerate(reversed(units)))
@@ -55,14 +41,10 @@ class JavaHashTests(SynchronousTestCase):
 
 
 class KeyHashTests(SynchronousTestCase):
-    """
-    What an index entry keeps of a key.
-    """
+    """What an index entry keeps of a key."""
 
     def test_stock_index(self) -> None:
-        """
-        The keys of the stock index file have the hashes a stock broker wrote.
-        """
+        """The keys of the stock index file have the hashes a stock broker wrote."""
         for key, expected in [
             ("0A010203000118B4AAC27F8A4B2C0000", 0x581D10C8),
             ("k1", 0x717125C9),
@@ -71,16 +53,12 @@ class KeyHashTests(SynchronousTestCase):
             self.assertEqual(key_hash("TopicA", key), expected)
 
     def test_slots_of_the_stock_index(self) -> None:
-        """
-        With 10 slots the stock keys fall into slots 8, 9 and 8.
-        """
+        """With 10 slots the stock keys fall into slots 8, 9 and 8."""
         keys = ["0A010203000118B4AAC27F8A4B2C0000", "k1", "k2"]
         self.assertEqual([key_hash("TopicA", key) % 10 for key in keys], [8, 9, 8])
 
     def test_hash_without_a_positive_counterpart(self) -> None:
-        """
-        The one number that has no absolute value in Java becomes 0.
-        """
+        """The one number that has no absolute value in Java becomes 0."""
         # Five letters behind "T#", as digits of a number of base 31.
         wanted = ((1 << 31) - java_hash("T#") * 31**5) % (1 << 32)
         key = ""
@@ -92,34 +70,24 @@ class KeyHashTests(SynchronousTestCase):
 
     @given(st.text(max_size=20), st.text(max_size=20))
     def test_never_negative(self, topic: str, key: str) -> None:
-        """
-        A key's hash can be taken modulo the number of slots.
-        """
+        """A key's hash can be taken modulo the number of slots."""
         self.assertTrue(0 <= key_hash(topic, key) < 1 << 31)
 
 
 class BodyCRCTests(SynchronousTestCase):
-    """
-    The checksum of a body.
-    """
+    """The checksum of a body."""
 
     def test_stock_body(self) -> None:
-        """
-        The stock example has the checksum a stock broker wrote.
-        """
+        """The stock example has the checksum a stock broker wrote."""
         self.assertEqual(body_crc(b"hello"), 0x3610A686)
 
     def test_empty(self) -> None:
-        """
-        No body has the checksum 0.
-        """
+        """No body has the checksum 0."""
         self.assertEqual(body_crc(b""), 0)
 
     @given(st.binary())
     def test_without_the_sign(self, body: bytes) -> None:
-        """
-        It is CRC-32 without its highest bit, of any kind of buffer.
-        """
+        """It is CRC-32 without its highest bit, of any kind of buffer."""
         expected = zlib.crc32(body) & 0x7FFFFFFF
         self.assertEqual(body_crc(body), expected)
         self.assertEqual(body_crc(memoryview(body)), expected)

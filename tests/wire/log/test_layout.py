@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.layout}.
-"""
+"""Tests for L{rmqha.wire.log.layout}."""
 
 from __future__ import annotations
 
@@ -44,13 +42,10 @@ NAMES = {
 
 
 class GoldenTests(SynchronousTestCase):
-    """
-    The table against records that RocketMQ wrote.
-    """
+    """The table against records that RocketMQ wrote."""
 
     def test_every_field(self) -> None:
-        """
-        At the table's place of each field stands what RocketMQ's decoder says of it, whatever
+        """At the table's place of each field stands what RocketMQ's decoder says of it, whatever
         the hosts.
         """
         kinds: Counter[int] = Counter()
@@ -67,9 +62,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual({0, IP6_HOSTS}, kinds.keys() & {0, IP6_HOSTS}, kinds)
 
     def one(self, record: bytes, line: dict[str, Any]) -> None:
-        """
-        Compare one record.
-        """
+        """Compare one record."""
         flags = line["sysFlag"]
         for ours, theirs in NAMES.items():
             self.assertEqual(line[theirs], self.number(record, ours, flags), ours)
@@ -82,9 +75,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(flags & IP6_HOSTS, record[HOSTS_BYTE_AT] & IP6_HOSTS)
 
     def number(self, record: bytes, name: str, flags: int) -> int:
-        """
-        Read a field by the table.
-        """
+        """Read a field by the table."""
         field = FIELDS[name]
         at = field.offset(flags)
         signed = field.kind.startswith("i")
@@ -92,14 +83,10 @@ class GoldenTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """
-    What follows from the table.
-    """
+    """What follows from the table."""
 
     def test_sizes(self) -> None:
-        """
-        The sizes of docs/protocol/store.rst: 88 bytes before the body, 91 at least.
-        """
+        """The sizes of docs/protocol/store.rst: 88 bytes before the body, 91 at least."""
         self.assertEqual((88, 112, 91), (BODY_AT, HEAD_MOST, MIN_RECORD))
         self.assertEqual(MIN_RECORD, BODY_AT + STRING_LENGTHS)
         self.assertEqual(
@@ -108,9 +95,7 @@ class TableTests(SynchronousTestCase):
         )
 
     def test_arrays(self) -> None:
-        """
-        Offsets of many records are those of each of them.
-        """
+        """Offsets of many records are those of each of them."""
         flags = np.array([0, 0x10, 0x20, 0x30, -1, 0x718], np.int32)
         for field in FIELDS.values():
             self.assertEqual(
@@ -122,9 +107,7 @@ class TableTests(SynchronousTestCase):
         )
 
     def test_struct_passes_over_fields(self) -> None:
-        """
-        A struct of some fields reads them where they are, from any start.
-        """
+        """A struct of some fields reads them where they are, from any start."""
         record = bytes(range(BODY_AT))
         for start, names in (
             (0, ("body_crc", "physical_offset", "sys_flag")),

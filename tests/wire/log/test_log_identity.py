@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.log_identity}.
-"""
+"""Tests for L{rmqha.wire.log.log_identity}."""
 
 from __future__ import annotations
 
@@ -12,14 +10,10 @@ from rmqha.wire.log.log_identity import LogIdentity
 
 
 class LogIdentityTests(SynchronousTestCase):
-    """
-    Logs are told from each other by what is known of both.
-    """
+    """Logs are told from each other by what is known of both."""
 
     def test_names(self) -> None:
-        """
-        A name that one side does not know is not held against the other.
-        """
+        """A name that one side does not know is not held against the other."""
         one = LogIdentity(cluster="c", broker="a")
         for other, same in (
             (one, True),
@@ -31,9 +25,7 @@ class LogIdentityTests(SynchronousTestCase):
             self.assertEqual((same, same), (one.is_named_as(other), other.is_named_as(one)))
 
     def test_json(self) -> None:
-        """
-        What was written is read, and nothing else.
-        """
+        """What was written is read, and nothing else."""
         one = LogIdentity(cluster="c", broker="a", first=7, sum="0123")
         self.assertEqual(one, LogIdentity.from_json(json.loads(json.dumps(one.to_json()))))
         self.assertEqual(LogIdentity(), LogIdentity.from_json({}))

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.record} on what stock brokers wrote.
-"""
+"""Tests for L{rmqha.wire.log.record} on what stock brokers wrote."""
 
 from __future__ import annotations
 
@@ -46,28 +44,20 @@ _PAIRS = st.dictionaries(
 
 
 def ip_and_port(host: dict[str, Any]) -> tuple[str, int]:
-    """
-    A host of the truth files, whose IPv6 addresses are written out.
-    """
+    """A host of the truth files, whose IPv6 addresses are written out."""
     return str(ip_address(host["ip"])), host["port"]
 
 
 class GoldenTests(SynchronousTestCase):
-    """
-    Every record of the golden stores.
-    """
+    """Every record of the golden stores."""
 
     def log(self, version: str, name: str) -> dict[int, bytes]:
-        """
-        The log files of a store, by their offset.
-        """
+        """The log files of a store, by their offset."""
         folder = golden.store(version, name) / "commitlog"
         return {int(path.name): path.read_bytes() for path in folder.iterdir()}
 
     def test_every_line(self) -> None:
-        """
-        Check, decode and dispatch agree with RocketMQ's own decoder on every line.
-        """
+        """Check, decode and dispatch agree with RocketMQ's own decoder on every line."""
         kinds: dict[str, int] = {}
         for version, name in golden.ARCHIVES:
             files = self.log(version, name)
@@ -86,8 +76,7 @@ class GoldenTests(SynchronousTestCase):
         self.assertGreater(kinds["record"], 10_000)
 
     def line(self, line: dict[str, Any], data: bytes, pos: int, start: int) -> str:
-        """
-        Compare one line of truth.
+        """Compare one line of truth.
 
         @return: What kind of line it is.
         """
@@ -116,9 +105,7 @@ class GoldenTests(SynchronousTestCase):
         return "record"
 
     def same(self, record: Record, line: dict[str, Any]) -> None:
-        """
-        Compare every field.
-        """
+        """Compare every field."""
         magic = MAGIC_V2 if record.version == 2 else MAGIC_V1
         found = {
             "physicalOffset": record.offset,
@@ -147,15 +134,12 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(found, line | hosts)
 
     def dispatch(self, buf: memoryview, pos: int, record: Record) -> None:
-        """
-        Compare the quick reading with the whole one.
-        """
+        """Compare the quick reading with the whole one."""
         fields = dispatch_fields(buf, pos, record.size, record.offset, LEVELS)
         self.assertEqual(fields, expected_fields(record))
 
     def test_tags_codes_of_the_queues(self) -> None:
-        """
-        Tags codes equal those in the consume queues stock brokers wrote, delayed
+        """Tags codes equal those in the consume queues stock brokers wrote, delayed
         messages included.
         """
         compared = delayed = 0
@@ -180,9 +164,7 @@ class GoldenTests(SynchronousTestCase):
 
 
 def expected_fields(record: Record) -> DispatchFields:
-    """
-    What dispatch needs, from a whole record, in the plainest way.
-    """
+    """What dispatch needs, from a whole record, in the plainest way."""
     pairs = record.properties
     code = tags_code(pairs.get("TAGS", ""))
     level = LEVELS.level(pairs["DELAY"].encode()) if "DELAY" in pairs else 0
@@ -203,14 +185,10 @@ def expected_fields(record: Record) -> DispatchFields:
 
 
 class RecordTests(SynchronousTestCase):
-    """
-    Reading records of our own making.
-    """
+    """Reading records of our own making."""
 
     def test_magics(self) -> None:
-        """
-        Magics are signed, and the bytes to search for are theirs.
-        """
+        """Magics are signed, and the bytes to search for are theirs."""
         self.assertEqual(MAGIC_V1 % UNSIGNED, 0xDAA320A7)
         self.assertEqual(MAGIC_V2 % UNSIGNED, 0xDAA320AB)
         self.assertEqual(MAGIC_BLANK % UNSIGNED, 0xCBD43194)
@@ -218,9 +196,7 @@ class RecordTests(SynchronousTestCase):
             self.assertEqual(raw, (magic % UNSIGNED).to_bytes(4, "big"))
 
     def test_transaction_kinds(self) -> None:
-        """
-        Halves and rollbacks have no queue unit, rollbacks are not indexed either.
-        """
+        """Halves and rollbacks have no queue unit, rollbacks are not indexed either."""
         for bits, has_unit, indexable in [
             (0x0, True, True),
             (0x4, False, True),
@@ -234,16 +210,12 @@ class RecordTests(SynchronousTestCase):
             self.assertEqual((fields.has_unit, fields.indexable), (has_unit, indexable))
 
     def test_ids(self) -> None:
-        """
-        An id has 32 digits with an IPv4 store host and 56 with IPv6.
-        """
+        """An id has 32 digits with an IPv4 store host and 56 with IPv6."""
         self.assertEqual(offset_msg_id(("127.0.0.1", 2), 0x77), "7F000001000000020000000000000077")
         self.assertEqual(offset_msg_id(("::1", 2), 0x77), f"{1:032X}" + "000000020000000000000077")
 
     def test_strange_delay_level(self) -> None:
-        """
-        A delay level that is none leaves the tags' hash; one too high is the highest.
-        """
+        """A delay level that is none leaves the tags' hash; one too high is the highest."""
         for text, code in [("x", 65), ("0", 65), ("-2", 65), ("99", 7_200_005)]:
             raw = properties.encode({"TAGS": "A", "DELAY": text})
             data = stored(evolve(PLAIN, topic=SCHEDULE_TOPIC, properties=raw), store_timestamp=5)
@@ -252,9 +224,7 @@ class RecordTests(SynchronousTestCase):
 
     @given(messages(properties=_PAIRS.map(properties.encode)), st.booleans())
     def test_dispatch_is_the_whole_reading(self, message: Any, delayed: bool) -> None:
-        """
-        The quick reading finds what the whole one does, in any message.
-        """
+        """The quick reading finds what the whole one does, in any message."""
         if delayed:
             message = evolve(message, topic=SCHEDULE_TOPIC)
         data = b"before" + stored(message, queue_offset=5, offset=6, store_timestamp=9) + b"after"
@@ -264,9 +234,8 @@ class RecordTests(SynchronousTestCase):
 
     @given(messages(properties=_PAIRS.map(properties.encode)), st.data())
     def test_raw_properties(self, message: Any, data: st.DataObject) -> None:
-        """
-        The property string is found without the rest; in bytes that are no such record nothing, or
-        bytes of theirs, whatever they are.
+        """The property string is found without the rest; in bytes that are no such record nothing,
+        or bytes of theirs, whatever they are.
         """
         record = stored(message, queue_offset=5, offset=6, store_timestamp=9)
         buf = b"before" + record + b"after"
@@ -280,9 +249,7 @@ class RecordTests(SynchronousTestCase):
         self.assertTrue(wrong is None or wrong in broken)
 
     def test_decoding_what_is_cut(self) -> None:
-        """
-        A record that does not lie within the buffer is a typed error with its offset.
-        """
+        """A record that does not lie within the buffer is a typed error with its offset."""
         data = stored(PLAIN)
         for size in range(len(data)):
             with self.assertRaises(RecordFault) as caught:

@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.record_crc}.
-"""
+"""Tests for L{rmqha.wire.log.record_crc}."""
 
 from __future__ import annotations
 
@@ -12,14 +10,10 @@ from rmqha.wire.log.record_crc import crc_property, whole_crc_holds
 
 
 class WholeCrcTests(SynchronousTestCase):
-    """
-    A record that ends with its own CRC.
-    """
+    """A record that ends with its own CRC."""
 
     def test_digits(self) -> None:
-        """
-        Name, digits from the last to the first, and zeros up to ten of them.
-        """
+        """Name, digits from the last to the first, and zeros up to ten of them."""
         self.assertEqual(crc_property(b"hello"), b"__CRC32#\x01" + b"0780607090" + b"\x02")
         for number in range(3000):
             data = b"%d" % number
@@ -29,9 +23,7 @@ class WholeCrcTests(SynchronousTestCase):
             self.assertEqual(len(crc_property(data)), 20)
 
     def test_holds(self) -> None:
-        """
-        Any bit that turns over is seen, in the record or in the CRC itself.
-        """
+        """Any bit that turns over is seen, in the record or in the CRC itself."""
         record = b"record" * 20 + b"\x02"
         whole = record + crc_property(record)
         self.assertIs(whole_crc_holds(whole), True)
@@ -46,8 +38,6 @@ class WholeCrcTests(SynchronousTestCase):
             self.assertIs(whole_crc_holds(harmed), False, bit)
 
     def test_absent(self) -> None:
-        """
-        Most records have none, and short ones cannot have one.
-        """
+        """Most records have none, and short ones cannot have one."""
         for record in (b"", b"short", b"x" * 200, b"x" * 100 + b"__CRC32#\x01" + b"1" * 11):
             self.assertIsNone(whole_crc_holds(record))

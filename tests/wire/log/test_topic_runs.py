@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.log.topic_runs}: entries of the topic index.
-"""
+"""Tests for L{rmqha.wire.log.topic_runs}: entries of the topic index."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ RECORDS = st.lists(
 
 
 def entries(records: list[tuple[str, int]], per_span: int, step: int) -> bytes:
-    """
-    The entries of records, so many a span, walked in steps.
-    """
+    """The entries of records, so many a span, walked in steps."""
     ends = np.cumsum([size for _, size in records], dtype=np.int64)
     starts = ends - np.array([size for _, size in records], np.int64)
     names = sorted({topic for topic, _ in records})
@@ -38,22 +34,16 @@ def entries(records: list[tuple[str, int]], per_span: int, step: int) -> bytes:
 
 
 def parsed(raw: bytes) -> list[TopicSpan]:
-    """
-    The entries of a file with these bytes.
-    """
+    """The entries of a file with these bytes."""
     return list(parse_topic_spans(lambda place, size: raw[place : place + size]))
 
 
 class TopicRunsTests(SynchronousTestCase):
-    """
-    What is told of a span's topics is what its records have.
-    """
+    """What is told of a span's topics is what its records have."""
 
     @given(RECORDS, st.integers(1, 20), st.integers(1, 20))
     def test_read_back(self, records: list[tuple[str, int]], per_span: int, step: int) -> None:
-        """
-        Each topic's runs are its records, in whatever pieces the log was walked.
-        """
+        """Each topic's runs are its records, in whatever pieces the log was walked."""
         raw = entries(records, per_span, step)
         self.assertEqual(entries(records, per_span, 1000), raw)
         wanted = {topic: set[int]() for topic in ("A", "B", "C", "ü")}
@@ -76,9 +66,8 @@ class TopicRunsTests(SynchronousTestCase):
 
     @given(RECORDS.filter(bool), st.data())
     def test_damage(self, records: list[tuple[str, int]], data: st.DataObject) -> None:
-        """
-        Entries are believed up to the first that is damaged or cut off; runs that are damaged are
-        not.
+        """Entries are believed up to the first that is damaged or cut off; runs that are damaged
+        are not.
         """
         raw = entries(records, 5, 7)
         good = parsed(raw)

@@ -1,3 +1,1 @@
-"""
-Tests of the remoting codec.
-"""
+"""Tests of the remoting codec."""

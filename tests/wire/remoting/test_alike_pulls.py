@@ -1,6 +1,4 @@
-"""
-Tests for L{rmqha.wire.remoting.alike_pulls}.
-"""
+"""Tests for L{rmqha.wire.remoting.alike_pulls}."""
 
 from __future__ import annotations
 
@@ -52,8 +50,7 @@ MEMBERS = st.lists(
 
 
 def header(inner: list[tuple[str, str]], outer: list[tuple[str, str]], topic: str) -> bytes:
-    """
-    A pull's header with members added to its fields and to itself; of one written twice the last
+    """A pull's header with members added to its fields and to itself; of one written twice the last
     counts.
     """
 
@@ -73,9 +70,7 @@ HEADERS = st.builds(
 
 
 def usual(data: bytes) -> Command | None:
-    """
-    What the usual reader makes of it, if it is a header.
-    """
+    """What the usual reader makes of it, if it is a header."""
     try:
         return json_header._decode(data)
     except HeaderUndecodable:
@@ -83,17 +78,13 @@ def usual(data: bytes) -> Command | None:
 
 
 class AlikePullsTests(SynchronousTestCase):
-    """
-    Reading a header by one that was read before.
-    """
+    """Reading a header by one that was read before."""
 
     def setUp(self) -> None:
         self.pulls = AlikePulls()
 
     def same(self, data: bytes) -> bool:
-        """
-        Whether it is read here, and then as the usual reader would.
-        """
+        """Whether it is read here, and then as the usual reader would."""
         found = self.pulls.read(data)
         if found is None:
             return False
@@ -111,9 +102,7 @@ class AlikePullsTests(SynchronousTestCase):
         return True
 
     def test_alike(self) -> None:
-        """
-        After one pull of a queue the next ones are read.
-        """
+        """After one pull of a queue the next ones are read."""
         first = JAVA.encode()
         self.assertFalse(self.same(first))
         self.pulls.learn(first, json_header._decode(first))
@@ -129,9 +118,7 @@ class AlikePullsTests(SynchronousTestCase):
     @example([header([("queueOffset", '"-1"')], [], "T")] * 2)
     @example([header([], [("opaque", "-1")], "T")] * 2)
     def test_never_otherwise(self, headers: list[bytes]) -> None:
-        """
-        Whatever was learned, and whatever comes: what is read is what the usual reader reads.
-        """
+        """Whatever was learned, and whatever comes: what is read is what the usual reader reads."""
         pulls = self.pulls = AlikePulls()
         for data in headers:
             self.same(data)
@@ -142,9 +129,7 @@ class AlikePullsTests(SynchronousTestCase):
             self.same(data)
 
     def test_decoys(self) -> None:
-        """
-        A header in which a number may be another than it seems is left to the usual reader.
-        """
+        """A header in which a number may be another than it seems is left to the usual reader."""
         quoted = JAVA.replace('"topic":"T"', '"topic":"T","a":\'opaque\'')
         for odd in (
             JAVA.replace('"opaque":12', '"opaque":12,"opaque" :12'),
@@ -163,9 +148,7 @@ class AlikePullsTests(SynchronousTestCase):
             self.assertFalse(self.same(odd.encode()), odd)
 
     def test_bodies(self) -> None:
-        """
-        Nothing is kept of what comes with a header.
-        """
+        """Nothing is kept of what comes with a header."""
         self.patch(json_header, "_pulls", self.pulls)
         data = JAVA.encode()
         size = len(data) + 4 + 9
@@ -178,9 +161,7 @@ class AlikePullsTests(SynchronousTestCase):
 
     @given(st.integers(0, 1 << 70), st.integers(0, 1 << 70), st.integers(0, 1 << 40))
     def test_numbers(self, queue_offset: int, commit_offset: int, opaque: int) -> None:
-        """
-        Numbers of any size are read as they are, or left to the usual reader.
-        """
+        """Numbers of any size are read as they are, or left to the usual reader."""
         first = JAVA.encode()
         self.pulls.learn(first, json_header._decode(first))
         data = JAVA.replace('"40"', f'"{queue_offset}"').replace('"7"', f'"{commit_offset}"')
@@ -188,9 +169,7 @@ class AlikePullsTests(SynchronousTestCase):
         self.assertEqual(self.same(data.replace(":12,", f":{opaque},").encode()), fits)
 
     def test_bounded(self) -> None:
-        """
-        Only so many are remembered, and only short ones.
-        """
+        """Only so many are remembered, and only short ones."""
         self.patch(alike_pulls, "MOST", 3)
         for number in range(5):
             data = JAVA.replace('"T"', f'"T{number}"').encode()
@@ -201,8 +180,8 @@ class AlikePullsTests(SynchronousTestCase):
         self.assertFalse(self.same(long))
 
     def test_through_the_codec(self) -> None:
-        """
-        The second pull has its custom header; one with a field that is wrong is refused as ever.
+        """The second pull has its custom header; one with a field that is wrong is refused as
+        ever.
         """
         self.patch(json_header, "_pulls", self.pulls)
         json_header.decode(JAVA.encode())

@@ -1,6 +1,4 @@
-"""
-Bodies: shapes from captured JSON and back, and what does not fit them.
-"""
+"""Bodies: shapes from captured JSON and back, and what does not fit them."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ OTHERS = {
 
 
 def kept(sent: Any, ours: Any) -> bool:
-    """
-    Whether everything a peer said is in what we would say, with what defaults add.
-    """
+    """Whether everything a peer said is in what we would say, with what defaults add."""
     if isinstance(sent, dict):
         return isinstance(ours, dict) and all(
             str(key) in ours and kept(value, ours[str(key)]) for key, value in sent.items()
@@ -107,9 +103,7 @@ def kept(sent: Any, ours: Any) -> bool:
 
 class CapturedBodies(SynchronousTestCase):
     def test_every_body(self) -> None:
-        """
-        Every captured body has its class, and nothing in it is lost on the way through.
-        """
+        """Every captured body has its class, and nothing in it is lost on the way through."""
         for name, frame in every_frame():
             if not frame.body or (frame.request_code, frame.is_answer) in OTHERS:
                 continue
@@ -121,9 +115,7 @@ class CapturedBodies(SynchronousTestCase):
                 self.assertTrue(kept(fastjson.loads(frame.body), fastjson.loads(raw)), name)
 
     def test_java_bytes(self) -> None:
-        """
-        Where a reader is particular, ours are Java's bytes: offsets by queue for Go.
-        """
+        """Where a reader is particular, ours are Java's bytes: offsets by queue for Go."""
         for name, frame in every_frame():
             if frame.request_code in (220, 222) and frame.body.startswith(b'{"offsetTable":{{'):
                 body = json_body.read(offsets.ResetOffsets, frame.body)
@@ -132,9 +124,7 @@ class CapturedBodies(SynchronousTestCase):
 
 @frozen(kw_only=True)
 class Shape:
-    """
-    A body with one of each.
-    """
+    """A body with one of each."""
 
     name: str
     count: int = 0
@@ -147,9 +137,7 @@ class Shape:
 
 class Shapes(SynchronousTestCase):
     def test_lenient(self) -> None:
-        """
-        Numbers in quotes, enums by number, null and unknown members are as in Java.
-        """
+        """Numbers in quotes, enums by number, null and unknown members are as in Java."""
         shape = json_body.read(
             Shape, b'{"name":5,"count":"7","rate":"1.5","on":"TRUE","model":0,"x":1,"inner":null}'
         )
@@ -159,9 +147,7 @@ class Shapes(SynchronousTestCase):
         )
 
     def test_misfits(self) -> None:
-        """
-        What does not fit is named with its place.
-        """
+        """What does not fit is named with its place."""
         for text, reason in (
             ("[]", "[] is not an object"),
             ("{}", "name is missing"),
@@ -189,9 +175,7 @@ class Shapes(SynchronousTestCase):
             self.assertIn(reason, str(error))
 
     def test_queues_as_keys(self) -> None:
-        """
-        A queue is a key as an object and inside a text, and nothing else is one.
-        """
+        """A queue is a key as an object and inside a text, and nothing else is one."""
         expected = offsets.ResetOffsets(offset_table={MessageQueue("b", 3, "T"): 7})
         for key in (
             '{"brokerName":"b","queueId":3,"topic":"T"}',
@@ -204,9 +188,7 @@ class Shapes(SynchronousTestCase):
             self.assertRaises(BodyInvalid, json_body.read, offsets.ResetOffsets, raw)
 
     def test_reset_for_c(self) -> None:
-        """
-        Clients in C++ get the same offsets as a list.
-        """
+        """Clients in C++ get the same offsets as a list."""
         body = offsets.ResetOffsets(offset_table={MessageQueue("b", 3, "T"): 7}).for_c()
         self.assertEqual(
             b'{"offsetTable":[{"brokerName":"b","offset":7,"queueId":3,"topic":"T"}]}',
@@ -214,9 +196,7 @@ class Shapes(SynchronousTestCase):
         )
 
     def test_unknown_members_are_passed_on(self) -> None:
-        """
-        What a newer broker says of a topic or group reaches whoever asks us.
-        """
+        """What a newer broker says of a topic or group reaches whoever asks us."""
         raw = b'{"topicConfigTable":{"T":{"topicName":"T","future":{"a":[1]}}},"mapping":{"b":2}}'
         table = json_body.read(tables.TopicTable, raw)
         table = evolve(table, data_version=table.data_version.changed(5))
@@ -226,36 +206,28 @@ class Shapes(SynchronousTestCase):
         self.assertEqual({"counter": 1, "timestamp": 5, "stateVersion": 0}, again["dataVersion"])
 
     def test_defaults(self) -> None:
-        """
-        A topic or a group of which only the name is known is Java's default.
-        """
+        """A topic or a group of which only the name is known is Java's default."""
         topic = json_body.read(tables.TopicConfig, b'{"topicName":"T"}')
         self.assertEqual((16, 16, 6), (topic.read_queue_nums, topic.write_queue_nums, topic.perm))
         group = json_body.read(tables.GroupConfig, b'{"groupName":"g"}')
         self.assertEqual((1, 16, 1), _group(group))
 
     def test_what_cannot_be_kept(self) -> None:
-        """
-        Members of newer releases are refused if they could never be written again.
-        """
+        """Members of newer releases are refused if they could never be written again."""
         for value in ("[" * 300 + "]" * 300, '{"a":' * 300 + "1" + "}" * 300, "[NaN]", "Infinity"):
             raw = f'{{"groupName":"g","colours":{value}}}'.encode()
             error = self.assertRaises(BodyInvalid, json_body.read, tables.GroupConfig, raw)
             self.assertIn("colours: ", str(error))
 
     def test_place_under_a_number(self) -> None:
-        """
-        What is wrong in a table is told with its place, also below a key that is a number.
-        """
+        """What is wrong in a table is told with its place, also below a key that is a number."""
         table = {"offsetTable": {"t@g": {3: "x"}}}
         error = self.assertRaises(BodyInvalid, json_body.from_json, offsets.ConsumerOffsets, table)
         self.assertIn("offsetTable.t@g.3: 'x' is not an integer", str(error))
 
     @given(st.binary())
     def test_garbage(self, raw: bytes) -> None:
-        """
-        Any bytes are a heartbeat or said to be none.
-        """
+        """Any bytes are a heartbeat or said to be none."""
         try:
             json_body.read(clients.HeartbeatData, raw)
         except BodyInvalid:
@@ -274,17 +246,13 @@ COMPRESSED = bytes.fromhex(
 
 
 def piece(raw: bytes) -> bytes:
-    """
-    Bytes behind their length.
-    """
+    """Bytes behind their length."""
     return pack(">i", len(raw)) + raw
 
 
 class Registrations(SynchronousTestCase):
     def test_golden(self) -> None:
-        """
-        A known compressed body is read, its checksum known, and ours reads the same.
-        """
+        """A known compressed body is read, its checksum known, and ours reads the same."""
         self.assertEqual(101122503, register.checksum(COMPRESSED))
         body = register.read(COMPRESSED, version=409, compressed=True)
         table = body.topic_config_serialize_wrapper
@@ -295,9 +263,7 @@ class Registrations(SynchronousTestCase):
         self.assertEqual(body, register.read(again, version=409, compressed=True))
 
     def test_forms(self) -> None:
-        """
-        The whole body, the topics alone of an old broker, and nothing.
-        """
+        """The whole body, the topics alone of an old broker, and nothing."""
         body = register.read(COMPRESSED, version=409, compressed=True)
         raw = register.write(body)
         self.assertEqual(body, register.read(raw, version=409, compressed=False))
@@ -306,9 +272,7 @@ class Registrations(SynchronousTestCase):
         self.assertEqual(register.RegisterBody(), register.read(b"", version=36, compressed=False))
 
     def test_lies(self) -> None:
-        """
-        Counts and lengths that are not true, and bombs, are refused.
-        """
+        """Counts and lengths that are not true, and bombs, are refused."""
         version = piece(b"{}")
         topic = piece(b"T 4 4 6 SINGLE_TAG")
         for raw in (

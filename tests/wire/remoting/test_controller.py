@@ -1,5 +1,4 @@
-"""
-Tests for L{rmqha.wire.remoting.headers.controller} and L{rmqha.wire.remoting.bodies.controller}
+"""Tests for L{rmqha.wire.remoting.headers.controller} and L{rmqha.wire.remoting.bodies.controller}
 against what stock controllers and members said.
 """
 
@@ -91,9 +90,7 @@ ADMINISTRATORS = {
 
 
 def captured() -> Iterator[tuple[int, bool, Command]]:
-    """
-    Request code, whether it is an answer, and what was sent.
-    """
+    """Request code, whether it is an answer, and what was sent."""
     for name in CONTROL:
         for line in lines(name):
             (command,) = FrameDecoder().receive(bytes.fromhex(line["hex"]))
@@ -101,30 +98,22 @@ def captured() -> Iterator[tuple[int, bool, Command]]:
 
 
 class CapturedTests(SynchronousTestCase):
-    """
-    Whatever was said can be read, and is written so.
-    """
+    """Whatever was said can be read, and is written so."""
 
     def header(self, kind: Kind, command: Command) -> None:
-        """
-        Read and write a header.
-        """
+        """Read and write a header."""
         if kind is not None:
             self.assertEqual(to_ext(from_ext(kind, command.ext)), command.ext)
 
     def body(self, kind: Kind, command: Command) -> None:
-        """
-        Read and write a body.
-        """
+        """Read and write a body."""
         if kind is not None:
             value: AttrsInstance = read(kind, command.body)
             written = write(value, numeric_keys="bare")
             self.assertEqual(fastjson.loads(written), fastjson.loads(command.body))
 
     def test_all(self) -> None:
-        """
-        Requests, and answers that are a success or say that the master still exists.
-        """
+        """Requests, and answers that are a success or say that the master still exists."""
         seen: Counter[tuple[int, bool]] = Counter()
         for code, answer, command in captured():
             header, body = SHAPES[code][2:] if answer else SHAPES[code][:2]
@@ -140,9 +129,7 @@ class CapturedTests(SynchronousTestCase):
         self.assertEqual(asked, set(SHAPES) - ADMINISTRATORS)
 
     def test_refusals(self) -> None:
-        """
-        The codes of refusals that were seen, with the requests that they answer.
-        """
+        """The codes of refusals that were seen, with the requests that they answer."""
         seen = {
             (code, command.code)
             for code, answer, command in captured()
@@ -155,14 +142,10 @@ class CapturedTests(SynchronousTestCase):
 
 
 class VectorTests(SynchronousTestCase):
-    """
-    Known texts.
-    """
+    """Known texts."""
 
     def test_elected(self) -> None:
-        """
-        Keys that are ids come without quotes.
-        """
+        """Keys that are ids come without quotes."""
         text = (
             b'{"brokerMemberGroup":{"brokerAddrs":{1:"127.0.0.1:35100"},"brokerName":"a",'
             b'"cluster":"C"},"syncStateSet":[1]}'
@@ -173,9 +156,7 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(read(ElectedMaster, b'{"syncStateSet":[2,1]}').sync_state_set, (2, 1))
 
     def test_epochs(self) -> None:
-        """
-        The newest epoch of a log is open.
-        """
+        """The newest epoch of a log is open."""
         text = (
             b'{"brokerId":0,"brokerName":"a","clusterName":"C","epochList":[{"endOffset":'
             b'9223372036854775807,"epoch":1,"startOffset":0}],"maxOffset":1535}'
@@ -190,18 +171,14 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(read(EpochCache, text), cache)
 
     def test_nobody_leads(self) -> None:
-        """
-        A controller that knows no leader leaves out who it is.
-        """
+        """A controller that knows no leader leaves out who it is."""
         ext = {"isLeader": "false", "peers": "n0:h:1;n1:h:2;", "group": "g"}
         answer = from_ext(headers.MetadataInfoAnswer, ext)
         self.assertIsNone(answer.controller_leader_address)
         self.assertFalse(answer.is_leader)
 
     def test_missing(self) -> None:
-        """
-        A role change that does not say in which epoch is refused by name.
-        """
+        """A role change that does not say in which epoch is refused by name."""
         with self.assertRaises(HeaderFieldInvalid) as raised:
             from_ext(headers.RoleChangedRequest, {"masterBrokerId": "1"})
         self.assertIn("masterEpoch", str(raised.exception))

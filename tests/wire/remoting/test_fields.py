@@ -1,6 +1,4 @@
-"""
-Custom headers: typed values from texts and back.
-"""
+"""Custom headers: typed values from texts and back."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ TOLERATED = {"ReqT", "bname"}
 
 @frozen(kw_only=True)
 class Example:
-    """
-    A header with everything in it.
-    """
+    """A header with everything in it."""
 
     topic: str
     queue_id: int
@@ -40,9 +36,7 @@ LEAST = {"topic": "T", "queueId": "1", "queueOffset": "2"}
 
 class Fields(SynchronousTestCase):
     def test_names_and_types(self) -> None:
-        """
-        Names are in camel case or given; values are texts as Java writes them.
-        """
+        """Names are in camel case or given; values are texts as Java writes them."""
         header = Example(topic="T", queue_id=-1, queue_offset=1 << 62, unit_mode=True, key="k")
         sent = {
             "topic": "T",
@@ -56,32 +50,24 @@ class Fields(SynchronousTestCase):
         self.assertEqual(header, from_ext(Example, sent))
 
     def test_absent(self) -> None:
-        """
-        What is absent is its default, and fields nobody declared do not matter.
-        """
+        """What is absent is its default, and fields nobody declared do not matter."""
         header = from_ext(Example, {**LEAST, "unitMode": "", "limit": "", "bname": "b"})
         self.assertEqual(Example(topic="T", queue_id=1, queue_offset=2), header)
 
     def test_booleans(self) -> None:
-        """
-        C{true} is true however it is written, everything else is false.
-        """
+        """C{true} is true however it is written, everything else is false."""
         for text, value in (("true", True), ("TRUE", True), ("1", False), ("maybe", False)):
             self.assertIs(value, from_ext(Example, {**LEAST, "unitMode": text}).unit_mode)
 
     def test_missing(self) -> None:
-        """
-        A mandatory field that is missing is named as the peer knows it.
-        """
+        """A mandatory field that is missing is named as the peer knows it."""
         for name in LEAST:
             some = {key: value for key, value in LEAST.items() if key != name}
             error = self.assertRaises(HeaderFieldInvalid, from_ext, Example, some)
             self.assertEqual(f"the custom field <{name}> is null", str(error))
 
     def test_wrong(self) -> None:
-        """
-        A value of another type is named, mandatory or not, and no number is guessed.
-        """
+        """A value of another type is named, mandatory or not, and no number is guessed."""
         for name, text in (
             ("queueId", "x"),
             ("queueId", "2147483648"),
@@ -104,16 +90,12 @@ class Fields(SynchronousTestCase):
 
     @given(st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1))
     def test_any_number(self, small: int, large: int) -> None:
-        """
-        Every number of its size goes through.
-        """
+        """Every number of its size goes through."""
         header = Example(topic="", queue_id=small, queue_offset=large)
         self.assertEqual(header, from_ext(Example, to_ext(header)))
 
     def test_short_names(self) -> None:
-        """
-        The short form of a send is the long one in every attribute.
-        """
+        """The short form of a send is the long one in every attribute."""
         short = {wire_name(attribute) for attribute in fields(SendMessageV2Request)}
         self.assertEqual(set("abcdefghijklmn"), short)
         header = from_ext(
@@ -126,9 +108,7 @@ class Fields(SynchronousTestCase):
         self.assertNotIn("topic", long)
 
     def test_either_name_deletes_offsets(self) -> None:
-        """
-        4.9 and 5.x ask for a group's offsets to go by different names.
-        """
+        """4.9 and 5.x ask for a group's offsets to go by different names."""
         for sent, expected in (
             ({}, False),
             ({"removeOffset": "true"}, True),
@@ -149,9 +129,7 @@ def _some(header: SendMessageRequest) -> tuple[object, ...]:
 
 class CapturedFields(SynchronousTestCase):
     def test_every_header(self) -> None:
-        """
-        Every captured request and good answer is read, and says the same when written.
-        """
+        """Every captured request and good answer is read, and says the same when written."""
         for name, frame in every_frame():
             headers = REQUESTS[frame.request_code]
             if frame.is_answer and frame.note["code"]:
@@ -166,9 +144,7 @@ class CapturedFields(SynchronousTestCase):
             self.assertEqual(known, {key: ours[key] for key in known}, name)
 
     def test_every_header_class(self) -> None:
-        """
-        Every class of the table can be read: what is missing from nothing is named.
-        """
+        """Every class of the table can be read: what is missing from nothing is named."""
         for code, headers in REQUESTS.items():
             for cls in (headers.request, headers.answer):
                 if cls is None:

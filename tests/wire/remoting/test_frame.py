@@ -1,6 +1,4 @@
-"""
-Frames: every captured one, any cut of a stream, and what is no frame at all.
-"""
+"""Frames: every captured one, any cut of a stream, and what is no frame at all."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ COMMANDS = st.builds(
 
 
 def decoded(stream: bytes, sizes: list[int]) -> list[Command]:
-    """
-    What a decoder makes of a stream that comes in pieces of these sizes, then the rest.
-    """
+    """What a decoder makes of a stream that comes in pieces of these sizes, then the rest."""
     decoder = FrameDecoder()
     found = []
     for size in sizes:
@@ -60,17 +56,13 @@ def decoded(stream: bytes, sizes: list[int]) -> list[Command]:
 
 
 def summary(command: Command) -> tuple[object, ...]:
-    """
-    What a capture notes of a command.
-    """
+    """What a capture notes of a command."""
     return (command.code, command.opaque, command.flag, command.remark, bytes(command.body))
 
 
 class CapturedFrames(SynchronousTestCase):
     def test_every_frame_decodes(self) -> None:
-        """
-        What a client, broker or name server sent is understood, field by field.
-        """
+        """What a client, broker or name server sent is understood, field by field."""
         for name, frame in every_frame():
             (command,) = FrameDecoder().receive(frame.raw)
             note = frame.note
@@ -85,9 +77,7 @@ class CapturedFrames(SynchronousTestCase):
             self.assertEqual(note["serializeType"], command.serialize.name, name)
 
     def test_every_frame_survives_encoding(self) -> None:
-        """
-        Our frame for the same values means the same; a binary one is the same bytes.
-        """
+        """Our frame for the same values means the same; a binary one is the same bytes."""
         for name, frame in every_frame():
             (command,) = FrameDecoder().receive(frame.raw)
             ours = encode(command)
@@ -96,9 +86,7 @@ class CapturedFrames(SynchronousTestCase):
                 self.assertEqual(frame.raw, ours, name)
 
     def test_whole_connections(self) -> None:
-        """
-        A connection's bytes give its commands, in pieces of a few sizes.
-        """
+        """A connection's bytes give its commands, in pieces of a few sizes."""
         for name, sent in streams():
             stream = b"".join(frame.raw for frame in sent)
             for size in (1460, 65536):
@@ -116,9 +104,7 @@ class CapturedFrames(SynchronousTestCase):
 class Streams(SynchronousTestCase):
     @given(st.lists(COMMANDS, max_size=4), st.lists(st.integers(0, 3000), max_size=12))
     def test_any_cut(self, commands: list[Command], sizes: list[int]) -> None:
-        """
-        However a stream is cut, the same commands come out, in order.
-        """
+        """However a stream is cut, the same commands come out, in order."""
         stream = b"".join(encode(command) for command in commands)
         self.assertEqual(commands, decoded(stream, sizes))
 
@@ -130,8 +116,7 @@ class Streams(SynchronousTestCase):
     def test_a_few_at_a_time(
         self, commands: list[Command], sizes: list[int], mosts: list[int]
     ) -> None:
-        """
-        However much is looked at in one call, and whether or not new bytes come before the last
+        """However much is looked at in one call, and whether or not new bytes come before the last
         ones were, the same commands come out, in order.
         """
         stream, decoder = b"".join(encode(command) for command in commands), FrameDecoder()
@@ -148,9 +133,7 @@ class Streams(SynchronousTestCase):
         self.assertEqual(commands, found)
 
     def test_as_much_as_was_asked_for(self) -> None:
-        """
-        A call gives what begins in so many bytes.
-        """
+        """A call gives what begins in so many bytes."""
         frame, decoder = encode(Command(code=1, body=bytes(100))), FrameDecoder()
         for most, wanted in ((1, 1), (len(frame), 1), (len(frame) + 1, 2), (10**6, 6)):
             found = decoder.receive(frame * 10 if most == 1 else b"", most)
@@ -160,9 +143,7 @@ class Streams(SynchronousTestCase):
     @settings(max_examples=tries(20))
     @given(COMMANDS)
     def test_byte_by_byte(self, command: Command) -> None:
-        """
-        A command is given with its last byte, not earlier and not later.
-        """
+        """A command is given with its last byte, not earlier and not later."""
         stream = encode(command)
         decoder = FrameDecoder()
         for at in range(len(stream) - 1):
@@ -171,16 +152,12 @@ class Streams(SynchronousTestCase):
 
     @given(COMMANDS)
     def test_head_and_body(self, command: Command) -> None:
-        """
-        A frame's head and its body, sent one after the other, are the frame.
-        """
+        """A frame's head and its body, sent one after the other, are the frame."""
         body = bytes(command.body)
         self.assertEqual(encode(command), encode_head(command, len(body)) + body)
 
     def test_bodies_are_bytes(self) -> None:
-        """
-        A body is C{bytes} whether it came whole or in pieces, large and small.
-        """
+        """A body is C{bytes} whether it came whole or in pieces, large and small."""
         command = Command(code=10, body=bytes(range(256)) * 256)
         stream = encode(command)
         for sizes in ([], [30_000, 10, 10, 20_000], [200] * 100):
@@ -191,9 +168,7 @@ class Streams(SynchronousTestCase):
 
 class BrokenStreams(SynchronousTestCase):
     def test_length(self) -> None:
-        """
-        A length that is negative, too small or too large is named with its limit.
-        """
+        """A length that is negative, too small or too large is named with its limit."""
         for total in (-(1 << 31), -1, 0, 3, FRAME_LIMIT - 3, (1 << 31) - 1):
             with self.assertRaises(FrameLengthOutOfRange) as caught:
                 FrameDecoder().receive(pack(">iI", total, 0))
@@ -201,9 +176,7 @@ class BrokenStreams(SynchronousTestCase):
             self.assertEqual(FRAME_LIMIT, caught.exception.limit)
 
     def test_the_largest_frame(self) -> None:
-        """
-        A frame of exactly the limit is taken, and we refuse to make a larger one.
-        """
+        """A frame of exactly the limit is taken, and we refuse to make a larger one."""
         command = Command(code=10)
         body = bytes(FRAME_LIMIT - len(encode(command)))
         command.body = body
@@ -212,9 +185,7 @@ class BrokenStreams(SynchronousTestCase):
         self.assertRaises(FrameLengthOutOfRange, encode_head, command, len(body) + 1)
 
     def test_header_length(self) -> None:
-        """
-        A header longer than its frame, or than any can be, is named.
-        """
+        """A header longer than its frame, or than any can be, is named."""
         with self.assertRaises(HeaderLengthOutOfRange) as caught:
             FrameDecoder().receive(pack(">iI", 14, 11))
         self.assertEqual((11, 10), (caught.exception.size, caught.exception.limit))
@@ -223,32 +194,24 @@ class BrokenStreams(SynchronousTestCase):
         self.assertEqual(HEADER_LIMIT, caught.exception.limit)
 
     def test_type(self) -> None:
-        """
-        A third kind of header is named.
-        """
+        """A third kind of header is named."""
         with self.assertRaises(SerializeTypeUnknown) as caught:
             FrameDecoder().receive(pack(">iI", 6, 2 << 24 | 2) + b"{}")
         self.assertEqual(2, caught.exception.number)
 
     def test_other_protocols(self) -> None:
-        """
-        A TLS hello and an HTTP request are no frames.
-        """
+        """A TLS hello and an HTTP request are no frames."""
         for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/1.1\r\n\r\n"):
             self.assertRaises(FrameLengthOutOfRange, FrameDecoder().receive, data)
 
     def test_dead(self) -> None:
-        """
-        Behind a broken frame nothing is read, good frames neither.
-        """
+        """Behind a broken frame nothing is read, good frames neither."""
         decoder = FrameDecoder()
         self.assertRaises(RemotingFrameError, decoder.receive, bytes(8))
         self.assertRaises(RemotingFrameError, decoder.receive, encode(Command(code=10)))
 
     def test_a_long_body_is_not_made_room_for(self) -> None:
-        """
-        An announced body takes memory as it comes, also byte by byte.
-        """
+        """An announced body takes memory as it comes, also byte by byte."""
         head = encode_head(Command(code=10), FRAME_LIMIT // 2)
         decoder = FrameDecoder()
         tracemalloc.start()
@@ -263,9 +226,7 @@ class BrokenStreams(SynchronousTestCase):
 
     @given(st.binary(max_size=300), st.lists(st.integers(0, 100), max_size=5))
     def test_garbage(self, garbage: bytes, sizes: list[int]) -> None:
-        """
-        Any bytes give commands or a typed error.
-        """
+        """Any bytes give commands or a typed error."""
         try:
             decoded(garbage, sizes)
         except RemotingFrameError:
@@ -273,9 +234,7 @@ class BrokenStreams(SynchronousTestCase):
 
     @given(st.binary(max_size=200), st.integers(0, 1))
     def test_garbage_in_a_header(self, garbage: bytes, kind: int) -> None:
-        """
-        Any header gives a command or says that it is none.
-        """
+        """Any header gives a command or says that it is none."""
         frame = pack(">iI", len(garbage) + 4, kind << 24 | len(garbage)) + garbage
         try:
             (command,) = FrameDecoder().receive(frame)
@@ -287,9 +246,7 @@ class BrokenStreams(SynchronousTestCase):
     @settings(max_examples=tries(200))
     @given(COMMANDS, st.data())
     def test_one_byte_changed(self, command: Command, data: st.DataObject) -> None:
-        """
-        A frame with one wrong byte gives a command or a typed error.
-        """
+        """A frame with one wrong byte gives a command or a typed error."""
         stream = bytearray(encode(command))
         head = len(stream) - len(command.body)
         stream[data.draw(st.integers(0, head - 1))] = data.draw(st.integers(0, 255))
@@ -301,9 +258,7 @@ class BrokenStreams(SynchronousTestCase):
 
 class Commands(SynchronousTestCase):
     def test_request(self) -> None:
-        """
-        A request of ours is one, in JSON, and of Python.
-        """
+        """A request of ours is one, in JSON, and of Python."""
         command = Command.request(RequestCode.HEART_BEAT, body=b"{}", oneway=True)
         self.assertTrue(command.is_oneway)
         self.assertFalse(command.is_response)
@@ -313,9 +268,7 @@ class Commands(SynchronousTestCase):
         )
 
     def test_answer(self) -> None:
-        """
-        An answer has its request's number and kind of header.
-        """
+        """An answer has its request's number and kind of header."""
         request = Command(code=30, opaque=-7, flag=2, serialize=SerializeType.ROCKETMQ)
         answer = request.answer(17, "topic[T] not exist")
         self.assertTrue(answer.is_response)

@@ -1,6 +1,4 @@
-"""
-The two kinds of headers, against known bytes and against odd ones.
-"""
+"""The two kinds of headers, against known bytes and against odd ones."""
 
 from __future__ import annotations
 
@@ -33,24 +31,18 @@ BINARY_ANSWER = bytes.fromhex(
 
 
 def json(text: str) -> Command:
-    """
-    The command of a JSON header.
-    """
+    """The command of a JSON header."""
     return json_header.decode(text.encode())
 
 
 class Golden(SynchronousTestCase):
     def test_json(self) -> None:
-        """
-        A known JSON request says what it says.
-        """
+        """A known JSON request says what it says."""
         (command,) = FrameDecoder().receive(JSON_REQUEST)
         self.assertEqual(Command(code=30, opaque=7, ext={"queueId": "1", "topic": "T1"}), command)
 
     def test_binary(self) -> None:
-        """
-        A known binary request and its answer, both ways, bit for bit.
-        """
+        """A known binary request and its answer, both ways, bit for bit."""
         request = Command(
             code=30,
             opaque=7,
@@ -72,9 +64,7 @@ class Golden(SynchronousTestCase):
 
 class JsonHeaders(SynchronousTestCase):
     def test_least(self) -> None:
-        """
-        What is absent or null is 0 or nothing.
-        """
+        """What is absent or null is 0 or nothing."""
         command = json('{"code":34,"remark":null,"extFields":null}')
         self.assertEqual(
             (34, 0, 0, 0), (command.code, command.opaque, command.flag, command.version)
@@ -82,18 +72,14 @@ class JsonHeaders(SynchronousTestCase):
         self.assertEqual((None, {}), (command.remark, command.ext))
 
     def test_fields_become_texts(self) -> None:
-        """
-        Numbers and booleans, as C++ and Node send them, are the texts Java would send.
-        """
+        """Numbers and booleans, as C++ and Node send them, are the texts Java would send."""
         command = json(
             '{"code":1,"extFields":{"a":-5,"b":true,"c":false,"d":null,"e":"x","f":1.5}}'
         )
         self.assertEqual({"a": "-5", "b": "true", "c": "false", "e": "x", "f": "1.5"}, command.ext)
 
     def test_languages(self) -> None:
-        """
-        A language comes by name or by number; an unknown one is OTHER.
-        """
+        """A language comes by name or by number; an unknown one is OTHER."""
         for value, language in (
             ('"GO"', LanguageCode.GO),
             ("1", LanguageCode.CPP),
@@ -105,32 +91,24 @@ class JsonHeaders(SynchronousTestCase):
             self.assertEqual(language, json(f'{{"code":1,"language":{value}}}').language, value)
 
     def test_control_characters(self) -> None:
-        """
-        Property strings come with raw or escaped control characters, and leave escaped.
-        """
+        """Property strings come with raw or escaped control characters, and leave escaped."""
         for text in ("KEYS\x01k\x02", "KEYS\\u0001k\\u0002"):
             command = json(f'{{"code":310,"extFields":{{"i":"{text}"}}}}')
             self.assertEqual({"i": "KEYS\x01k\x02"}, command.ext)
             self.assertIn(b"KEYS\\u0001k\\u0002", json_header.encode(command))
 
     def test_lenient(self) -> None:
-        """
-        What Java reads although it is no standard JSON is read.
-        """
+        """What Java reads although it is no standard JSON is read."""
         command = json("{'code':105, opaque: \"7\", extFields:{topic:'T',},}")
         self.assertEqual((105, 7, {"topic": "T"}), (command.code, command.opaque, command.ext))
 
     def test_not_utf8(self) -> None:
-        """
-        Bytes that are not UTF-8 do not cost the connection.
-        """
+        """Bytes that are not UTF-8 do not cost the connection."""
         command = json_header.decode(b'{"code":1,"remark":"\xff"}')
         self.assertEqual("\N{REPLACEMENT CHARACTER}", command.remark)
 
     def test_refused(self) -> None:
-        """
-        What is no header is refused, and said why.
-        """
+        """What is no header is refused, and said why."""
         for text, reason in (
             ("", "expected a value"),
             ("[]", "not a JSON object"),
@@ -152,8 +130,8 @@ class JsonHeaders(SynchronousTestCase):
             self.assertIn(reason, str(error))
 
     def test_too_costly(self) -> None:
-        """
-        A long header is read only if it is standard JSON, and none that has thousands of fields.
+        """A long header is read only if it is standard JSON, and none that has thousands of
+        fields.
         """
         fields = ",".join(f"'k{number}':'v'" for number in range(1000))
         loose = f"{{'code':1,'extFields':{{{fields}}}}}"
@@ -172,9 +150,7 @@ class BinaryHeaders(SynchronousTestCase):
     HEADER = BINARY_REQUEST[8:]
 
     def test_too_costly(self) -> None:
-        """
-        Nor one in binary, whatever the names of its fields are.
-        """
+        """Nor one in binary, whatever the names of its fields are."""
         for count, same in ((MOST_FIELDS, False), (MOST_FIELDS + 1, False), (40_000, True)):
             fields = b"".join(
                 pack(">h4si", 4, b"%04x" % (0 if same else number), 0) for number in range(count)
@@ -186,9 +162,7 @@ class BinaryHeaders(SynchronousTestCase):
                 self.assertEqual(count, len(binary_header.decode(header).ext))
 
     def test_lengths(self) -> None:
-        """
-        A length that leads out of the header, or is negative, is refused.
-        """
+        """A length that leads out of the header, or is negative, is refused."""
         for at, raw in (
             (13, b"\xff\xff\xff\xff"),  # the remark's
             (13, b"\x00\x00\x00\x1c"),
@@ -203,24 +177,18 @@ class BinaryHeaders(SynchronousTestCase):
             self.assertRaises(HeaderUndecodable, binary_header.decode, broken)
 
     def test_cut(self) -> None:
-        """
-        A header that ends early is refused, wherever.
-        """
+        """A header that ends early is refused, wherever."""
         for size in range(len(self.HEADER)):
             self.assertRaises(HeaderUndecodable, binary_header.decode, self.HEADER[:size])
 
     def test_unknown_language(self) -> None:
-        """
-        A language nobody knows is OTHER.
-        """
+        """A language nobody knows is OTHER."""
         header = self.HEADER[:2] + b"\xc8" + self.HEADER[3:]
         self.assertIs(LanguageCode.OTHER, binary_header.decode(header).language)
 
     @given(st.dictionaries(st.text(), st.text()), st.text())
     def test_any_text(self, ext: dict[str, str], remark: str) -> None:
-        """
-        Any text goes through; an empty remark is none.
-        """
+        """Any text goes through; an empty remark is none."""
         command = Command(code=1, ext=ext, remark=remark, serialize=SerializeType.ROCKETMQ)
         found = binary_header.decode(binary_header.encode(command))
         self.assertEqual((ext, remark or None), (found.ext, found.remark))

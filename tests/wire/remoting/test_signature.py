@@ -1,6 +1,4 @@
-"""
-Signatures of requests.
-"""
+"""Signatures of requests."""
 
 from __future__ import annotations
 
@@ -28,14 +26,10 @@ FIELDS = {
 
 
 class SignatureTests(SynchronousTestCase):
-    """
-    L{Credentials} and L{signature}.
-    """
+    """L{Credentials} and L{signature}."""
 
     def test_stock(self) -> None:
-        """
-        A request is signed as a stock client signs it.
-        """
+        """A request is signed as a stock client signs it."""
         command = Command(code=310, ext=dict(FIELDS), body=b"hello")
         Credentials("RocketMQ", "12345678").sign(command)
         self.assertEqual(
@@ -44,9 +38,7 @@ class SignatureTests(SynchronousTestCase):
         )
 
     def test_again(self) -> None:
-        """
-        A request that is sent again is signed again, and has the same signature.
-        """
+        """A request that is sent again is signed again, and has the same signature."""
         command = Command(code=310, ext=dict(FIELDS), body=b"hello")
         credentials = Credentials("RocketMQ", "12345678", "token")
         credentials.sign(command)
@@ -56,15 +48,12 @@ class SignatureTests(SynchronousTestCase):
         self.assertEqual(before["SecurityToken"], "token")
 
     def test_secrets(self) -> None:
-        """
-        The secret key is in no text of ours.
-        """
+        """The secret key is in no text of ours."""
         self.assertNotIn("12345678", repr(Credentials("RocketMQ", "12345678", "12345678")))
 
     @given(st.dictionaries(st.text(), st.text()), st.binary(), st.text(min_size=1))
     def test_any(self, ext: dict[str, str], body: bytes, secret: str) -> None:
-        """
-        Whatever stands in a request it can be signed, in any order of its fields, and a view is
+        """Whatever stands in a request it can be signed, in any order of its fields, and a view is
         signed as bytes are.
         """
         backwards = dict(reversed(ext.items()))

@@ -1,3 +1,1 @@
-"""
-Filters over properties.
-"""
+"""Filters over properties."""

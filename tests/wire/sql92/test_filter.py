@@ -1,6 +1,4 @@
-"""
-Filters, beside what stock brokers' say.
-"""
+"""Filters, beside what stock brokers' say."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ LATER_WORDS = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
 def said(text: str, properties: Properties) -> str:
-    """
-    What ours says, in the letters of the table.
-    """
+    """What ours says, in the letters of the table."""
     try:
         found = Parser(text).parse().evaluate(properties)
     except Incomparable:
@@ -37,36 +33,26 @@ def said(text: str, properties: Properties) -> str:
 
 
 class StockTests(SynchronousTestCase):
-    """
-    Over four hundred filters and fifty sets of properties of which stock filters were asked.
-    """
+    """Over four hundred filters and fifty sets of properties of which stock filters were asked."""
 
     def setUp(self) -> None:
-        """
-        Read the table.
-        """
+        """Read the table."""
         table = json.loads(STOCK.read_text(encoding="utf-8"))
         self.sets = table["properties"]
         self.newest = {text: answers[-1] for text, answers in table["expressions"].items()}
         self.before = {text: answers[0] for text, answers in table["expressions"].items()}
 
     def ours(self, text: str) -> str:
-        """
-        What ours says of all sets.
-        """
+        """What ours says of all sets."""
         return "".join(said(text, properties) for properties in self.sets)
 
     def test_size(self) -> None:
-        """
-        The table is not a small one.
-        """
+        """The table is not a small one."""
         self.assertGreaterEqual(len(self.newest), 200)
         self.assertGreaterEqual(len(self.sets), 50)
 
     def test_same(self) -> None:
-        """
-        Each answer is that of 5.3: true, false, unknown, or the end of the question.
-        """
+        """Each answer is that of 5.3: true, false, unknown, or the end of the question."""
         differing = {}
         for text, answers in self.newest.items():
             try:
@@ -78,8 +64,8 @@ class StockTests(SynchronousTestCase):
         self.assertEqual({}, differing)
 
     def test_refused(self) -> None:
-        """
-        What 5.3 refuses is refused; what it reads in part only is too, where it stops reading.
+        """What 5.3 refuses is refused; what it reads in part only is too, where it stops
+        reading.
         """
         cut = []
         for text, answers in self.newest.items():
@@ -96,32 +82,24 @@ class StockTests(SynchronousTestCase):
         self.assertLess(len(cut), len(self.newest) // 8)
 
     def test_of_4(self) -> None:
-        """
-        4.9 says the same of all that does not have 5.x's words.
-        """
+        """4.9 says the same of all that does not have 5.x's words."""
         for text, answers in self.before.items():
             if not any(word in text.upper() for word in LATER_WORDS):
                 self.assertEqual(answers, self.newest[text], text)
 
 
 class FilterTests(SynchronousTestCase):
-    """
-    What no table says.
-    """
+    """What no table says."""
 
     def fault(self, text: str) -> ExpressionInvalid:
-        """
-        What is wrong with a filter.
-        """
+        """What is wrong with a filter."""
         error = self.assertRaises(ExpressionInvalid, read_filter, text)
         again = self.assertRaises(ExpressionInvalid, read_filter, text)
         self.assertEqual(str(error), str(again))
         return error
 
     def test_matches(self) -> None:
-        """
-        Only a true answer is a match.
-        """
+        """Only a true answer is a match."""
         wanted = read_filter("price > 10 AND region IN ('eu', 'us')")
         for properties, match in (
             ({"price": "11", "region": "eu"}, True),
@@ -134,9 +112,7 @@ class FilterTests(SynchronousTestCase):
             self.assertEqual(wanted.matches(properties), match, properties)
 
     def test_positions(self) -> None:
-        """
-        A fault is told with its place.
-        """
+        """A fault is told with its place."""
         for text, place, fault in (
             ("", 1, "found the end, expected a value"),
             ("a >", 4, "found the end, expected a value"),
@@ -159,9 +135,7 @@ class FilterTests(SynchronousTestCase):
             self.assertIn(f"at character {place}: ", str(error))
 
     def test_bounds(self) -> None:
-        """
-        A filter that would take long is refused, soon.
-        """
+        """A filter that would take long is refused, soon."""
         hostile = (
             "(" * 100 + "a" + ")" * 100,
             "NOT " * 100 + "a",
@@ -182,9 +156,7 @@ class FilterTests(SynchronousTestCase):
         self.assertLess(perf_counter() - begun, 2)
 
     def test_long_ones(self) -> None:
-        """
-        One that is long and not hostile is read, and asked without being nested.
-        """
+        """One that is long and not hostile is read, and asked without being nested."""
         wanted = read_filter(" OR ".join(f"a = '{n}'" for n in range(150)))
         self.assertTrue(wanted.matches({"a": "149"}))
         self.assertGreater(wanted.steps, 450)
@@ -193,17 +165,13 @@ class FilterTests(SynchronousTestCase):
         self.assertLess(names.steps, 5)
 
     def test_read_once(self) -> None:
-        """
-        A filter that many consumers have is read once.
-        """
+        """A filter that many consumers have is read once."""
         self.assertIs(read_filter("a = 'once'"), read_filter("a = 'once'"))
 
     @given(st.text(alphabet="ab5.'()=<>-+, \nNOTANDIXorisnull", max_size=40), st.text(max_size=8))
     @settings(max_examples=tries(300))
     def test_anything(self, text: str, value: str) -> None:
-        """
-        Whatever is written, it is refused or answers.
-        """
+        """Whatever is written, it is refused or answers."""
         try:
             wanted = read_filter(text)
         except ExpressionInvalid as error:

@@ -1,3 +1,1 @@
-"""
-What a log holds, counted and drawn.
-"""
+"""What a log holds, counted and drawn."""

@@ -1,5 +1,4 @@
-"""
-Counting a range's messages by topic, queue and time, in Spark's tasks.
+"""Counting a range's messages by topic, queue and time, in Spark's tasks.
 
 A task gives back a few hundred rows, whatever its range holds: time is counted in steps that
 grow until there are not too many of them.  Steps are a width times a power of two, so those
@@ -34,9 +33,7 @@ FINEST = 1000
 
 
 class Counted(StrEnum):
-    """
-    What a row of counts is about.
-    """
+    """What a row of counts is about."""
 
     QUEUE = "queue"
     """By queue: weight is stored bytes, values are queue offsets."""
@@ -71,8 +68,7 @@ COUNTS = pa.schema(
 
 @frozen(kw_only=True)
 class Counting:
-    """
-    The work of a task.
+    """The work of a task.
 
     @ivar options: How stores are read, and which records count.
     @ivar step: Milliseconds of a step of time; C{None} begins with L{FINEST} and lets it grow.
@@ -82,9 +78,7 @@ class Counting:
     step: int | None = None
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """
-        Count the records of a range.
-        """
+        """Count the records of a range."""
         counts = RangeCounts(self.step or FINEST, self.step is None)
         selection = Selection.of(self.options)
         keep = None if selection.everything else selection.keep
@@ -100,8 +94,7 @@ class Counting:
 
 @define
 class RangeCounts:
-    """
-    What was counted of one range.
+    """What was counted of one range.
 
     @ivar step: Milliseconds of a step of time, now.
     @ivar grows: Whether it may become longer.
@@ -115,9 +108,7 @@ class RangeCounts:
     )
 
     def take(self, heads: FixedFields) -> None:
-        """
-        Count the records of one batch.
-        """
+        """Count the records of one batch."""
         names, numbers = heads.topics
         known = [self.topics.setdefault(name, len(self.topics)) for name in names]
         topic = np.array(known, np.int64)[numbers]
@@ -154,9 +145,7 @@ class RangeCounts:
         self.cells[Counted.TIME] = tallied(cells.set_column(place, CELLS.field(place), wider))
 
     def rows(self, store: str) -> pa.Table:
-        """
-        All counts as rows of the schema C{COUNTS}.
-        """
+        """All counts as rows of the schema C{COUNTS}."""
         names, found = pa.array(list(self.topics), pa.string()), []
         for what, cells in self.cells.items():
             step = self.step if what is Counted.TIME else 0

@@ -1,5 +1,4 @@
-"""
-What a log holds: how many messages of which topics, how fast they came, how large they are
+"""What a log holds: how many messages of which topics, how fast they came, how large they are
 and how long they were on their way.
 
     >>> stats(spark, "/data/store").topics
@@ -39,8 +38,7 @@ _OF_RANGES = {
 
 @frozen(kw_only=True)
 class Spread:
-    """
-    How a number is spread.
+    """How a number is spread.
 
     @ivar low: The least; exact, as L{high}.
     @ivar p50: What half of all are not above; within 3 %, as L{p90} and L{p99}.
@@ -55,9 +53,7 @@ class Spread:
 
     @classmethod
     def of(cls, counts: dict[int, int], low: int, high: int) -> Self:
-        """
-        Make it from a histogram's buckets, by their numbers.
-        """
+        """Make it from a histogram's buckets, by their numbers."""
         middles = (percentile(counts, part) for part in (0.5, 0.9, 0.99))
         p50, p90, p99 = (min(max(each, low), high) for each in middles)
         return cls(low=low, p50=p50, p90=p90, p99=p99, high=high)
@@ -65,8 +61,7 @@ class Spread:
 
 @frozen(kw_only=True)
 class QueueStats:
-    """
-    One queue.
+    """One queue.
 
     @ivar first: The least queue offset; halves and rollbacks have 0.
     @ivar last: The greatest.
@@ -88,8 +83,7 @@ class QueueStats:
 
 @frozen(kw_only=True)
 class TopicSummary:
-    """
-    One topic, of all stores.
+    """One topic, of all stores.
 
     @ivar queues: How many queues it has messages in.
     @ivar bytes: Of records.
@@ -114,16 +108,13 @@ class TopicSummary:
 
     @property
     def retried(self) -> int:
-        """
-        Messages that were delivered before.
-        """
+        """Messages that were delivered before."""
         return sum(count for times, count in self.retries.items() if times > 0)
 
 
 @frozen(kw_only=True)
 class TimeStep:
-    """
-    What a queue got in one step of time.
+    """What a queue got in one step of time.
 
     @ivar time: When it began, in milliseconds since 1970.
     """
@@ -138,8 +129,7 @@ class TimeStep:
 
 @frozen(kw_only=True)
 class Stats:
-    """
-    What a log holds.
+    """What a log holds.
 
     @ivar step: Milliseconds of a step of time.
     @ivar topics: The most messages first.
@@ -159,9 +149,7 @@ class Stats:
     delays: dict[str, dict[int, int]]
 
     def to_json(self) -> dict[str, Any]:
-        """
-        All of it but the buckets.
-        """
+        """All of it but the buckets."""
         found = asdict(self)
         del found["sizes"], found["delays"]
         return found
@@ -175,8 +163,7 @@ def stats(
     shown: Shown = silent,
     **options: object,
 ) -> Stats:
-    """
-    Count what logs hold.
+    """Count what logs hold.
 
     @param stores: One store's root, or several by name.
     @param step: Milliseconds of a step of time; without it there are about L{POINTS} of them.
@@ -198,9 +185,7 @@ Row = dict[str, Any]
 
 
 def summed(rows: Iterable[Row], step: int | None) -> Stats:
-    """
-    Put together what the tasks counted.
-    """
+    """Put together what the tasks counted."""
     by_what: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_what[row["what"]].append(row)
@@ -245,9 +230,7 @@ def summed(rows: Iterable[Row], step: int | None) -> Stats:
 
 
 def _steps(rows: list[Row], asked: int | None) -> tuple[list[TimeStep], int]:
-    """
-    The steps of all tasks in the width of the widest, or wider for fewer of them.
-    """
+    """The steps of all tasks in the width of the widest, or wider for fewer of them."""
     width = asked or max((row["step"] for row in rows), default=FINEST)
     times = [row["low"] for row in rows] + [row["high"] for row in rows]
     while asked is None and times and (max(times) - min(times)) // width > POINTS:

@@ -1,5 +1,4 @@
-"""
-Plots of what a log holds.
+"""Plots of what a log holds.
 
 Source: docs/guide/jobs.rst, Stats.
 """
@@ -25,8 +24,7 @@ OTHERS = "others"
 
 
 def plots(found: Stats, folder: Path) -> list[Path]:
-    """
-    Draw rates, sizes and delays.
+    """Draw rates, sizes and delays.
 
     @return: The files, PNG.
     """
@@ -40,9 +38,7 @@ def plots(found: Stats, folder: Path) -> list[Path]:
 
 
 def _names(found: Stats) -> dict[str, str]:
-    """
-    The name in the legend of each topic.
-    """
+    """The name in the legend of each topic."""
     shown = {each.topic for each in found.topics[: len(SERIES)]}
     return {each.topic: each.topic if each.topic in shown else OTHERS for each in found.topics}
 
@@ -53,9 +49,7 @@ def _colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def _over_time(found: Stats, label: str, unit: int) -> Figure:
-    """
-    Rates by topic, one on top of the other; steps without messages are zeros.
-    """
+    """Rates by topic, one on top of the other; steps without messages are zeros."""
     names = _names(found)
     rates: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for step in found.steps:
@@ -82,9 +76,7 @@ def _over_time(found: Stats, label: str, unit: int) -> Figure:
 
 
 def _shares(found: Stats, counts: dict[str, dict[int, int]], label: str) -> Figure:
-    """
-    Which part of a topic's messages is not above a number.
-    """
+    """Which part of a topic's messages is not above a number."""
     figure = blank(10, 4)
     axes = figure.subplots()
     shown = [each.topic for each in found.topics[: len(SERIES)]]
@@ -113,9 +105,7 @@ def _plain(axes: Axes) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """
-    Above the plot, where nothing is drawn.
-    """
+    """Above the plot, where nothing is drawn."""
     axes.legend(
         fontsize=8, frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1), borderpad=0
     )

@@ -1,5 +1,4 @@
-"""
-Counting many records at once: how many there are of each kind, and how large a number is.
+"""Counting many records at once: how many there are of each kind, and how large a number is.
 
 Numbers are counted in buckets: each up to 63 has one, above that 32 lie in every power of
 two, so that a percentile is off by 3 % at most.
@@ -21,9 +20,7 @@ _FINE_BITS = 6
 
 
 def buckets(numbers: Array) -> Array:
-    """
-    The bucket of each number; those below 0 mirror those above.
-    """
+    """The bucket of each number; those below 0 mirror those above."""
     size = np.abs(np.clip(numbers, -(1 << 52), 1 << 52))
     # frexp is exact up to 53 bits: the number of bits of each.
     shift = np.maximum(np.frexp(size.astype(np.float64))[1].astype(np.int64) - _FINE_BITS, 0)
@@ -33,9 +30,7 @@ def buckets(numbers: Array) -> Array:
 
 
 def middle(bucket: int) -> int:
-    """
-    A number in the middle of a bucket.
-    """
+    """A number in the middle of a bucket."""
     size = abs(bucket)
     shift = max(0, size // _HALF - 1)
     low = (size - shift * _HALF) << shift
@@ -44,8 +39,7 @@ def middle(bucket: int) -> int:
 
 
 def percentile(counts: dict[int, int], part: float) -> int:
-    """
-    The number that a part of all are not above.
+    """The number that a part of all are not above.
 
     @param counts: By bucket, at least one.
     @param part: 0 to 1.
@@ -78,9 +72,7 @@ _KEPT = {"count": "sum", "total": "sum", "low": "min", "high": "max"}
 
 
 def tallied(*cells: pa.Table) -> pa.Table:
-    """
-    Make one row of those of each kind.
-    """
+    """Make one row of those of each kind."""
     found = pa.concat_tables(cells).group_by(_KINDS, use_threads=False)
     kept = found.aggregate(list(_KEPT.items()))
     names = [*_KINDS, *(f"{name}_{how}" for name, how in _KEPT.items())]
@@ -88,8 +80,7 @@ def tallied(*cells: pa.Table) -> pa.Table:
 
 
 def records(kinds: Sequence[Array], weights: Array, values: Array) -> pa.Table:
-    """
-    Records as rows of L{CELLS} that are to be put together.
+    """Records as rows of L{CELLS} that are to be put together.
 
     @param kinds: Their first three columns.
     """

@@ -1,3 +1,1 @@
-"""
-Are copies of one log the same, and which records are not?
-"""
+"""Are copies of one log the same, and which records are not?"""

@@ -1,5 +1,4 @@
-"""
-Copies of a log compared chunk by chunk, in Spark's tasks.
+"""Copies of a log compared chunk by chunk, in Spark's tasks.
 
 Chunks lie at multiples of their size from the log's byte 0, so those of two sites are the
 same.  A task reads a chunk from every copy, and says where the bytes differ from those of
@@ -59,26 +58,20 @@ compared."""
 
 
 class DigestKind(StrEnum):
-    """
-    What a chunk's digest is.  CRC-32 finds faults, SHA-256 tampering too.
-    """
+    """What a chunk's digest is.  CRC-32 finds faults, SHA-256 tampering too."""
 
     CRC32 = "crc32"
     SHA256 = "sha256"
 
     def of(self, data: Array) -> str:
-        """
-        The digest of some bytes.
-        """
+        """The digest of some bytes."""
         if self is DigestKind.CRC32:
             return f"{crc32(data):08x}"
         return hashlib.sha256(data.data).hexdigest()
 
 
 class Absent(StrEnum):
-    """
-    Why bytes are not there.
-    """
+    """Why bytes are not there."""
 
     DELETED = "deleted"
     """Retention took their file while the job ran."""
@@ -90,8 +83,7 @@ class Absent(StrEnum):
 
 @frozen
 class HeldBytes:
-    """
-    What a copy has of some bytes.
+    """What a copy has of some bytes.
 
     @ivar data: The bytes; zeros where there are none.
     @ivar there: How many of them there are.
@@ -104,8 +96,7 @@ class HeldBytes:
 
 
 def held(files: LogFiles, start: int, end: int, buffer: Array | None = None) -> HeldBytes:
-    """
-    Read some bytes of a log.
+    """Read some bytes of a log.
 
     @param buffer: Where they go, if it is long enough; the next read there makes them invalid.
     """
@@ -117,8 +108,7 @@ def held(files: LogFiles, start: int, end: int, buffer: Array | None = None) -> 
 
 
 def _fill(files: LogFiles, start: int, end: int, view: memoryview) -> tuple[int, Absent | None]:
-    """
-    Read as many bytes as there are.
+    """Read as many bytes as there are.
 
     @return: How many, and why not more.
     """
@@ -140,16 +130,12 @@ def _fill(files: LogFiles, start: int, end: int, view: memoryview) -> tuple[int,
 
 
 def _why(files: LogFiles, offset: int) -> Absent:
-    """
-    Why no file has a byte.
-    """
+    """Why no file has a byte."""
     return Absent.DELETED if offset < files.first else Absent.MISSING
 
 
 def differing(one: Array, other: Array) -> Array:
-    """
-    Where two runs of bytes of one length differ.
-    """
+    """Where two runs of bytes of one length differ."""
     whole = len(one) // 8 * 8
     if np.array_equal(one[:whole].view(np.uint64), other[:whole].view(np.uint64)):
         rest = np.flatnonzero(one[whole:] != other[whole:])
@@ -158,8 +144,7 @@ def differing(one: Array, other: Array) -> Array:
 
 
 def split(places: Array) -> list[Array]:
-    """
-    Part places where many bytes lie between two of them.
+    """Part places where many bytes lie between two of them.
 
     @param places: Ascending.
     @return: None for none, and L{MOST_EXTENTS} at most.
@@ -174,17 +159,14 @@ def split(places: Array) -> list[Array]:
 
 
 def edges(low: int, high: int, chunk: int) -> list[int]:
-    """
-    Where the chunks of C{[low, high)} begin, and where the last one ends.
-    """
+    """Where the chunks of C{[low, high)} begin, and where the last one ends."""
     inner = range((low // chunk + 1) * chunk, high, chunk)
     return [low, *inner, high] if low < high else []
 
 
 @frozen(kw_only=True)
 class Comparing:
-    """
-    The work of a task by its number.
+    """The work of a task by its number.
 
     @ivar copies: The copies; the others are held against the first.
     @ivar edges: Where chunks begin, and where the last one ends.
@@ -207,8 +189,7 @@ class Comparing:
         sum: DigestKind,
         options: ReadOptions,
     ) -> Self:
-        """
-        The work of comparing chunks.
+        """The work of comparing chunks.
 
         @param places: What L{edges} gave.
         """
@@ -222,21 +203,16 @@ class Comparing:
 
     @property
     def chunks(self) -> int:
-        """
-        How many chunks there are.
-        """
+        """How many chunks there are."""
         return max(0, len(self.edges) - 1)
 
     @property
     def tasks(self) -> int:
-        """
-        How many tasks there are.
-        """
+        """How many tasks there are."""
         return -(-self.chunks // self.each)
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """
-        Compare the chunks of one task.
+        """Compare the chunks of one task.
 
         @raise LogCutBack: If a copy was cut below their end since the job began.
         """

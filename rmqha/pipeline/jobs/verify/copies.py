@@ -1,6 +1,4 @@
-"""
-Copies of one log that are to be compared.
-"""
+"""Copies of one log that are to be compared."""
 
 from __future__ import annotations
 
@@ -26,8 +24,7 @@ from rmqha.wire.log.published import Cut
 
 @frozen(kw_only=True)
 class Copy:
-    """
-    One copy of a log, as the job found it when it began.
+    """One copy of a log, as the job found it when it began.
 
     @ivar name: What it is called.
     @ivar root: Its store's root.
@@ -50,9 +47,7 @@ class Copy:
     cuts: tuple[Cut, ...] = ()
 
     def range(self, start: int, end: int) -> Range:
-        """
-        Some of it, for a L{RangeProof}.
-        """
+        """Some of it, for a L{RangeProof}."""
         return Range(
             store=self.name,
             broker=self.broker,
@@ -68,16 +63,13 @@ class Copy:
 
 
 def options_of(stores: Mapping[str, AnyPath], point_file: str) -> ReadOptions:
-    """
-    How the copies are read; each alone, because together they are refused.
-    """
+    """How the copies are read; each alone, because together they are refused."""
     named = {name: os.fspath(path) for name, path in stores.items()}
     return ReadOptions.parse({"stores": named, "pointFile": point_file, "visibility": "log"})
 
 
 def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
-    """
-    Look at one copy.
+    """Look at one copy.
 
     @raise NotAStore: If there is none.
     """
@@ -103,17 +95,13 @@ def _written_end(files: LogFiles, whole: int) -> int:
 
 
 def check_common(copies: Iterable[Copy], low: int, high: int) -> None:
-    """
-    @raise NothingInCommon: If there is nothing to compare, but for logs that are all empty.
-    """
+    """@raise NothingInCommon: If there is nothing to compare, but for logs that are all empty."""
     if low > high or (low == high and any(copy.end > copy.first for copy in copies)):
         raise NothingInCommon(low, high)
 
 
 def check_uncut(copies: Iterable[Copy], high: int, options: ReadOptions) -> None:
-    """
-    @raise LogCutBack: If a copy was cut below C{high} since the job began.
-    """
+    """@raise LogCutBack: If a copy was cut below C{high} since the job began."""
     for copy in copies:
         if copy.root:
             RangeProof(copy.range(copy.first, high), options).check_cuts()

@@ -1,5 +1,4 @@
-"""
-Copies that no machine sees both of: the digests of one's chunks, made where it lies, are
+"""Copies that no machine sees both of: the digests of one's chunks, made where it lies, are
 compared where the other one does.
 
 Source: docs/guide/jobs.rst, Verify.
@@ -44,8 +43,7 @@ PART = "a part of a chunk, which has no digest of its own"
 
 @frozen(kw_only=True)
 class Digests:
-    """
-    What one site knows of its copy.
+    """What one site knows of its copy.
 
     @ivar store: What the copy is called there.
     @ivar broker: The broker's name, if it is known.
@@ -66,16 +64,12 @@ class Digests:
 
     @property
     def edges(self) -> list[int]:
-        """
-        Where chunks begin, and where the last one ends.
-        """
+        """Where chunks begin, and where the last one ends."""
         return edges(self.low, self.high, self.chunk)
 
     @property
     def copy(self) -> Copy:
-        """
-        The copy they are of.
-        """
+        """The copy they are of."""
         return Copy(
             name=self.store,
             root="",
@@ -87,15 +81,12 @@ class Digests:
         )
 
     def to_json(self) -> str:
-        """
-        The text of the file.
-        """
+        """The text of the file."""
         return json.dumps({"version": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """
-        Read a file.
+        """Read a file.
 
         @raise DigestsInvalid: If it is none, or not whole.
         """
@@ -126,8 +117,7 @@ def digest(
     point_file: str = "use",
     shown: Shown = silent,
 ) -> Digests:
-    """
-    The digests of one copy's chunks, for L{against} elsewhere.
+    """The digests of one copy's chunks, for L{against} elsewhere.
 
     @param store: Its root, or the one store by its name.
     @param end: Only below this physical offset.
@@ -161,8 +151,7 @@ def against(
     point_file: str = "use",
     shown: Shown = silent,
 ) -> ComparisonReport:
-    """
-    Compare one copy with the digests of another one that was read elsewhere.
+    """Compare one copy with the digests of another one that was read elsewhere.
 
     Chunks that lie in both as a whole are compared; what differs is only known as a chunk.
 
@@ -217,9 +206,7 @@ def against(
 
 
 def _only(store: Stores, point_file: str) -> tuple[Copy, ReadOptions]:
-    """
-    One copy, and how it is read.
-    """
+    """One copy, and how it is read."""
     named = store if isinstance(store, Mapping) else {ONLY: store}
     options = options_of(named, point_file)
     ((name, path),) = named.items()

@@ -1,6 +1,4 @@
-"""
-What a comparison of copies finds, and how it is read from what tasks say.
-"""
+"""What a comparison of copies finds, and how it is read from what tasks say."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ from rmqha.pipeline.jobs.verify.copies import Copy
 
 
 class ComparisonResult(StrEnum):
-    """
-    The outcome of a comparison of copies.
-    """
+    """The outcome of a comparison of copies."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -26,8 +22,7 @@ class ComparisonResult(StrEnum):
 
 @frozen(kw_only=True)
 class ByteDifference:
-    """
-    Bytes of a copy that are not those of the first one.
+    """Bytes of a copy that are not those of the first one.
 
     @ivar store: The copy.
     @ivar start: Physical offset of the first byte that differs, or is not there.
@@ -45,8 +40,7 @@ class ByteDifference:
 
 @frozen(kw_only=True)
 class Skipped:
-    """
-    Bytes that were not compared.
+    """Bytes that were not compared.
 
     @ivar start: Physical offset of the first.
     @ivar end: Just past the last.
@@ -61,8 +55,7 @@ class Skipped:
 
 @frozen(kw_only=True)
 class ComparisonReport:
-    """
-    What a comparison found.
+    """What a comparison found.
 
     @ivar verdict: Equal only if no byte that could be compared differs, and none is missing.
     @ivar copies: The copies; the first is the one the others were held against.
@@ -89,16 +82,12 @@ class ComparisonReport:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """
-        The report as a JSON object, for C{--json}.
-        """
+        """The report as a JSON object, for C{--json}."""
         return asdict(self)
 
     @property
     def summary(self) -> str:
-        """
-        It in a sentence or three.
-        """
+        """It in a sentence or three."""
         size = self.high - self.low
         text = (
             f"{size} bytes from {self.low} to {self.high}, in {self.chunks} chunks of "
@@ -119,17 +108,13 @@ class ComparisonReport:
 
 
 def in_order(table: pa.Table) -> list[dict[str, Any]]:
-    """
-    Rows of chunks in the log's order.
-    """
+    """Rows of chunks in the log's order."""
     rows: list[dict[str, Any]] = table.to_pylist()
     return sorted(rows, key=lambda row: row["start"])
 
 
 def read_chunks(table: pa.Table) -> tuple[list[ByteDifference], list[Skipped]]:
-    """
-    Turn rows of chunks into differences and what was skipped.
-    """
+    """Turn rows of chunks into differences and what was skipped."""
     differences: list[ByteDifference] = []
     skipped: list[Skipped] = []
     for row in in_order(table):
@@ -146,9 +131,7 @@ def read_chunks(table: pa.Table) -> tuple[list[ByteDifference], list[Skipped]]:
 def read_absent(
     row: dict[str, Any], differences: list[ByteDifference], skipped: list[Skipped]
 ) -> None:
-    """
-    Bytes that are not there are a difference; if they were deleted meanwhile, they are not.
-    """
+    """Bytes that are not there are a difference; if they were deleted meanwhile, they are not."""
     store, start, end = row["store"], row["absent_at"], row["end"]
     why = Absent(row["absent"])
     if why is Absent.DELETED:
@@ -161,9 +144,7 @@ def read_absent(
 
 
 def merged(differences: Iterable[ByteDifference]) -> list[ByteDifference]:
-    """
-    Differences by copy and place, those that follow each other without a gap made one.
-    """
+    """Differences by copy and place, those that follow each other without a gap made one."""
     kept: list[ByteDifference] = []
     for found in sorted(differences, key=lambda each: (each.store, each.start)):
         last = kept[-1] if kept else None
@@ -175,9 +156,7 @@ def merged(differences: Iterable[ByteDifference]) -> list[ByteDifference]:
 
 
 def lagging(copies: Iterable[Copy]) -> dict[str, int]:
-    """
-    Bytes that copies lack at their end to be as long as the longest.
-    """
+    """Bytes that copies lack at their end to be as long as the longest."""
     ends = {copy.name: copy.end for copy in copies}
     longest = max(ends.values())
     return {name: longest - end for name, end in ends.items() if end < longest}

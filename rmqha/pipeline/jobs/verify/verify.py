@@ -1,5 +1,4 @@
-"""
-Whether copies of one log are the same, byte for byte, and where they are not.
+"""Whether copies of one log are the same, byte for byte, and where they are not.
 
     >>> verify(spark, {"master": "/data/a", "slave": "/data/b"})
 
@@ -45,8 +44,7 @@ def verify(
     point_file: str = "use",
     shown: Shown = silent,
 ) -> ComparisonReport:
-    """
-    Compare copies of one log.
+    """Compare copies of one log.
 
     @param stores: The copies by name, at least two; the first is held against the others.
     @param chunk: Bytes of a chunk.

@@ -1,5 +1,4 @@
-"""
-Accounts, as an administrator is shown them.
+"""Accounts, as an administrator is shown them.
 
 Source: docs/protocol/remoting.md, Access control.
 """
@@ -11,8 +10,7 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class PlainAccessConfig:
-    """
-    One account.
+    """One account.
 
     @ivar topic_perms: C{NAME=PERMISSION} of each topic that has one of its own.
     @ivar group_perms: The same of groups.
@@ -30,9 +28,7 @@ class PlainAccessConfig:
 
 @frozen(kw_only=True)
 class AclConfig:
-    """
-    Answers code 54.
-    """
+    """Answers code 54."""
 
     global_white_addrs: tuple[str, ...] = ()
     plain_access_configs: tuple[PlainAccessConfig, ...] = ()

@@ -1,5 +1,4 @@
-"""
-Clients: heartbeats, who is there, and locks on queues.
+"""Clients: heartbeats, who is there, and locks on queues.
 
 Source: docs/protocol/remoting.md, Clients.
 """
@@ -15,9 +14,7 @@ from rmqha.wire.remoting.fields import ext
 
 
 class ConsumeType(IntEnum):
-    """
-    Who asks: the application, or the client for it.
-    """
+    """Who asks: the application, or the client for it."""
 
     CONSUME_ACTIVELY = 0
     CONSUME_PASSIVELY = 1
@@ -25,18 +22,14 @@ class ConsumeType(IntEnum):
 
 
 class MessageModel(IntEnum):
-    """
-    Whether each member of a group gets all messages, or its share.
-    """
+    """Whether each member of a group gets all messages, or its share."""
 
     BROADCASTING = 0
     CLUSTERING = 1
 
 
 class ConsumeFromWhere(IntEnum):
-    """
-    Where a group without offsets starts.
-    """
+    """Where a group without offsets starts."""
 
     CONSUME_FROM_LAST_OFFSET = 0
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = 1
@@ -48,8 +41,7 @@ class ConsumeFromWhere(IntEnum):
 
 @frozen(kw_only=True)
 class SubscriptionData:
-    """
-    What a group wants of one topic.
+    """What a group wants of one topic.
 
     @ivar sub_string: The expression; empty or C{*} is everything.
     @ivar sub_version: Grows with every change; of the client's own making.
@@ -69,9 +61,7 @@ class SubscriptionData:
 
 @frozen(kw_only=True)
 class ConsumerData:
-    """
-    One group a client consumes in.
-    """
+    """One group a client consumes in."""
 
     group_name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -83,17 +73,14 @@ class ConsumerData:
 
 @frozen(kw_only=True)
 class ProducerData:
-    """
-    One group a client sends in.
-    """
+    """One group a client sends in."""
 
     group_name: str
 
 
 @frozen(kw_only=True)
 class HeartbeatData:
-    """
-    Code 34.
+    """Code 34.
 
     @ivar heartbeat_fingerprint: 0 in a whole heartbeat.
     @ivar without_sub: Whether the subscriptions were left out; only by those who were told
@@ -109,17 +96,14 @@ class HeartbeatData:
 
 @frozen(kw_only=True)
 class ConsumerIds:
-    """
-    Answers code 38: ids of a consumer group's clients.
-    """
+    """Answers code 38: ids of a consumer group's clients."""
 
     consumer_id_list: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)
 class QueueLocks:
-    """
-    Codes 41 and 42.
+    """Codes 41 and 42.
 
     @ivar only_this_broker: 5.x.
     """
@@ -132,18 +116,14 @@ class QueueLocks:
 
 @frozen(kw_only=True)
 class LockedQueues:
-    """
-    Answers code 41: the queues that are the client's now.
-    """
+    """Answers code 41: the queues that are the client's now."""
 
     locked: tuple[MessageQueue, ...] = ext("lockOKMQSet", ())
 
 
 @frozen(kw_only=True)
 class CheckClientConfig:
-    """
-    Code 46: a client has its subscription checked.
-    """
+    """Code 46: a client has its subscription checked."""
 
     client_id: str
     group: str
@@ -153,8 +133,7 @@ class CheckClientConfig:
 
 @frozen(kw_only=True)
 class Connection:
-    """
-    A client of a group.
+    """A client of a group.
 
     @ivar client_addr: C{ip:port}.
     @ivar language: A name of L{LanguageCode<rmqha.wire.remoting.codes.LanguageCode>}.
@@ -168,9 +147,7 @@ class Connection:
 
 @frozen(kw_only=True)
 class ConsumerConnection:
-    """
-    Answers code 203: a consumer group's clients, and how they consume.
-    """
+    """Answers code 203: a consumer group's clients, and how they consume."""
 
     connection_set: tuple[Connection, ...] = ()
     subscription_table: dict[str, SubscriptionData] = field(factory=dict)
@@ -181,17 +158,14 @@ class ConsumerConnection:
 
 @frozen(kw_only=True)
 class ProducerConnection:
-    """
-    Answers code 204: a producer group's clients.
-    """
+    """Answers code 204: a producer group's clients."""
 
     connection_set: tuple[Connection, ...] = ()
 
 
 @frozen(kw_only=True)
 class ProducerInfo:
-    """
-    A producer, as code 328 tells it.
+    """A producer, as code 328 tells it.
 
     @ivar remote_ip: C{/ip:port}, with the slash.
     @ivar last_update_timestamp: Its last heartbeat, in milliseconds since the epoch.
@@ -206,18 +180,14 @@ class ProducerInfo:
 
 @frozen(kw_only=True)
 class ProducerTable:
-    """
-    Answers code 328: producers by group.
-    """
+    """Answers code 328: producers by group."""
 
     data: dict[str, tuple[ProducerInfo, ...]] = field(factory=dict)
 
 
 @frozen(kw_only=True)
 class SubscriptionAnswer:
-    """
-    Answers code 345: a group's subscription to a topic.
-    """
+    """Answers code 345: a group's subscription to a topic."""
 
     topic: str
     group: str

@@ -1,6 +1,4 @@
-"""
-What several bodies are made of.
-"""
+"""What several bodies are made of."""
 
 from __future__ import annotations
 
@@ -9,9 +7,7 @@ from attrs import evolve, frozen
 
 @frozen
 class MessageQueue:
-    """
-    A queue of a topic on one broker.  As a key it is written as an object.
-    """
+    """A queue of a topic on one broker.  As a key it is written as an object."""
 
     broker_name: str
     queue_id: int
@@ -20,8 +16,7 @@ class MessageQueue:
 
 @frozen(kw_only=True)
 class DataVersion:
-    """
-    Which state of a table this is; any change makes another.
+    """Which state of a table this is; any change makes another.
 
     @ivar counter: Changes so far.
     @ivar timestamp: When it last changed, in milliseconds since the epoch.
@@ -34,14 +29,13 @@ class DataVersion:
 
     @property
     def age(self) -> tuple[int, int, int]:
-        """
-        What orders the versions of one table.  The counter goes before the time: clocks step back.
+        """What orders the versions of one table.  The counter goes before the time: clocks step
+        back.
         """
         return self.state_version, self.counter, self.timestamp
 
     def changed(self, now: int) -> DataVersion:
-        """
-        The version after one more change.
+        """The version after one more change.
 
         @param now: In milliseconds since the epoch.
         """

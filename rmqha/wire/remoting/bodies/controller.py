@@ -1,5 +1,4 @@
-"""
-Controller mode: SyncStateSets, members and epochs.
+"""Controller mode: SyncStateSets, members and epochs.
 
 Source: docs/protocol/controller.rst, Requests.
 """
@@ -18,8 +17,7 @@ LAST_END = (1 << 63) - 1
 
 @frozen(kw_only=True)
 class SyncStateSet:
-    """
-    The ids from which a master may be elected; with codes 1001, 1003, 1004 and 1008.
+    """The ids from which a master may be elected; with codes 1001, 1003, 1004 and 1008.
 
     @ivar sync_state_set: In no order.
     @ivar sync_state_set_epoch: How often the set was changed.  With 1001 that of the set that is
@@ -32,8 +30,7 @@ class SyncStateSet:
 
 @frozen(kw_only=True)
 class ElectedMaster:
-    """
-    Answers code 1002.
+    """Answers code 1002.
 
     @ivar broker_member_group: All members by id; absent where the master still exists.
     """
@@ -44,9 +41,7 @@ class ElectedMaster:
 
 @frozen(kw_only=True)
 class SetMember:
-    """
-    One member as a controller sees it.
-    """
+    """One member as a controller sees it."""
 
     broker_name: str
     broker_id: int
@@ -57,8 +52,7 @@ class SetMember:
 
 @frozen(kw_only=True)
 class ReplicasInfo:
-    """
-    One set as a controller sees it.
+    """One set as a controller sees it.
 
     @ivar master_broker_id: Absent while there is no master, as is its address.
     """
@@ -73,8 +67,7 @@ class ReplicasInfo:
 
 @frozen(kw_only=True)
 class SyncStateData:
-    """
-    Answers code 1006, whose body is a list of names.
+    """Answers code 1006, whose body is a list of names.
 
     @ivar replicas_info_table: By name; those that are not known are left out.
     """
@@ -84,8 +77,7 @@ class SyncStateData:
 
 @frozen(kw_only=True)
 class EpochRange:
-    """
-    Which bytes of a log are filed under a label.
+    """Which bytes of a log are filed under a label.
 
     @ivar end_offset: Where they end; L{LAST_END} for the newest.
     """
@@ -97,8 +89,7 @@ class EpochRange:
 
 @frozen(kw_only=True)
 class EpochCache:
-    """
-    Answers code 1007.
+    """Answers code 1007.
 
     @ivar broker_id: As in the routes: 0 is the master.
     @ivar max_offset: Where the log ends.

@@ -1,5 +1,4 @@
-"""
-What a slave of 5.x copies besides the tables of 4.x.
+"""What a slave of 5.x copies besides the tables of 4.x.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -16,8 +15,7 @@ from rmqha.wire.remoting.bodies.common import DataVersion
 
 @frozen(kw_only=True)
 class TimerCheckpoint:
-    """
-    Answers code 60, in binary: how far a broker's timer messages are.
+    """Answers code 60, in binary: how far a broker's timer messages are.
 
     @ivar last_read_time: Up to when they were delivered, in milliseconds since the epoch.
     @ivar log_flushed: Bytes of the timer log that are on disk.
@@ -35,9 +33,7 @@ class TimerCheckpoint:
     counter: int = 0
 
     def encode(self) -> bytes:
-        """
-        It as a body: seven numbers of eight bytes.
-        """
+        """It as a body: seven numbers of eight bytes."""
         return _CHECKPOINT.pack(*astuple(self))
 
 
@@ -46,9 +42,7 @@ _CHECKPOINT = Struct(">7q")
 
 @frozen(kw_only=True)
 class TimerMetrics:
-    """
-    Answers code 61: how many timer messages wait, by topic.
-    """
+    """Answers code 61: how many timer messages wait, by topic."""
 
     data_version: DataVersion = field(factory=DataVersion)
     timing_count: dict[str, dict[str, Any]] = field(factory=dict)
@@ -56,8 +50,6 @@ class TimerMetrics:
 
 @frozen(kw_only=True)
 class RequestModes:
-    """
-    Answers code 402: who pops and who pulls, by group by topic.
-    """
+    """Answers code 402: who pops and who pulls, by group by topic."""
 
     message_request_mode_map: dict[str, dict[str, dict[str, Any]]] = field(factory=dict)

@@ -1,5 +1,4 @@
-"""
-Offsets of queues and groups, in messages.
+"""Offsets of queues and groups, in messages.
 
 Source: docs/protocol/remoting.md, Offsets.
 """
@@ -18,8 +17,7 @@ LOG_END = "maxPhyOffset"
 
 @frozen(kw_only=True)
 class ConsumerOffsets:
-    """
-    Answers code 43, and is C{consumerOffset.json}.
+    """Answers code 43, and is C{consumerOffset.json}.
 
     @ivar offset_table: Offsets by queue id by C{topic@group}.
     @ivar data_version: 5.x.
@@ -37,9 +35,7 @@ offset at which a queue goes on that has no message left."""
 
 @frozen(kw_only=True)
 class DelayOffsets:
-    """
-    Answers code 45, and is C{delayOffset.json}: offsets by delay level.
-    """
+    """Answers code 45, and is C{delayOffset.json}: offsets by delay level."""
 
     offset_table: dict[int, int] = field(factory=dict)
     data_version: DataVersion | None = None
@@ -47,22 +43,16 @@ class DelayOffsets:
 
     @property
     def log_end(self) -> int | None:
-        """
-        The physical offset below which all copies are; C{None} if nobody says.
-        """
+        """The physical offset below which all copies are; C{None} if nobody says."""
         found = self.extra.get(LOG_END)
         return found if type(found) is int else None
 
     def holds(self, end: int) -> bool:
-        """
-        Whether a log that ends there surely has what the offsets say.
-        """
+        """Whether a log that ends there surely has what the offsets say."""
         return self.log_end is not None and self.log_end <= end
 
     def at(self, log_end: int | None, offsets: dict[int, int]) -> DelayOffsets:
-        """
-        The same with other offsets, and with where the log has to end for them.
-        """
+        """The same with other offsets, and with where the log has to end for them."""
         extra = {name: value for name, value in self.extra.items() if name != LOG_END}
         if log_end is not None:
             extra[LOG_END] = log_end
@@ -71,16 +61,12 @@ class DelayOffsets:
 
 @frozen(kw_only=True)
 class ResetOffsets:
-    """
-    Answers code 222, and is the body of 220.
-    """
+    """Answers code 222, and is the body of 220."""
 
     offset_table: dict[MessageQueue, int] = field(factory=dict)
 
     def for_c(self) -> ResetOffsetsForC:
-        """
-        The same as clients in C++ read it.
-        """
+        """The same as clients in C++ read it."""
         return ResetOffsetsForC(
             offset_table=tuple(
                 QueueOffset(queue.broker_name, offset, queue.queue_id, queue.topic)
@@ -91,9 +77,7 @@ class ResetOffsets:
 
 @frozen
 class QueueOffset:
-    """
-    One queue and its new offset in L{ResetOffsetsForC}.
-    """
+    """One queue and its new offset in L{ResetOffsetsForC}."""
 
     broker_name: str
     offset: int
@@ -103,17 +87,14 @@ class QueueOffset:
 
 @frozen(kw_only=True)
 class ResetOffsetsForC:
-    """
-    The body of 220 towards clients in C++.
-    """
+    """The body of 220 towards clients in C++."""
 
     offset_table: tuple[QueueOffset, ...] = ()
 
 
 @frozen(kw_only=True)
 class TopicOffset:
-    """
-    A queue's range.
+    """A queue's range.
 
     @ivar last_update_timestamp: Store time of its last message; 0 if it is empty.
     """
@@ -125,8 +106,7 @@ class TopicOffset:
 
 @frozen(kw_only=True)
 class TopicStats:
-    """
-    Answers code 202.
+    """Answers code 202.
 
     @ivar topic_put_tps: Messages a second; 5.x.
     """
@@ -137,8 +117,7 @@ class TopicStats:
 
 @frozen(kw_only=True)
 class GroupOffset:
-    """
-    How far a group is in a queue.
+    """How far a group is in a queue.
 
     @ivar last_timestamp: Store time of the last message it finished; 0 for none.
     @ivar pull_offset: 5.x.
@@ -152,8 +131,7 @@ class GroupOffset:
 
 @frozen(kw_only=True)
 class ConsumeStats:
-    """
-    Answers code 208.
+    """Answers code 208.
 
     @ivar consume_tps: Messages a second.
     """
@@ -164,9 +142,7 @@ class ConsumeStats:
 
 @frozen(kw_only=True)
 class ConsumeStatsList:
-    """
-    Answers code 317: in each entry one group's statistics, one a topic.
-    """
+    """Answers code 317: in each entry one group's statistics, one a topic."""
 
     broker_addr: str | None = None
     consume_stats_list: tuple[dict[str, tuple[ConsumeStats, ...]], ...] = ()
@@ -176,8 +152,7 @@ class ConsumeStatsList:
 
 @frozen(kw_only=True)
 class ConsumerStatus:
-    """
-    Answers codes 221 and 223.
+    """Answers codes 221 and 223.
 
     @ivar message_queue_table: One client's offsets.
     @ivar consumer_table: Offsets by client id.
@@ -189,8 +164,7 @@ class ConsumerStatus:
 
 @frozen(kw_only=True)
 class QueueTimeSpan:
-    """
-    The store times of one queue, in milliseconds since the epoch.
+    """The store times of one queue, in milliseconds since the epoch.
 
     @ivar consume_time_stamp: That of the message a group is at.
     @ivar delay_time: Its age, in milliseconds.
@@ -205,8 +179,6 @@ class QueueTimeSpan:
 
 @frozen(kw_only=True)
 class ConsumeTimeSpan:
-    """
-    Answers code 303: how far a group has read each queue, by time.
-    """
+    """Answers code 303: how far a group has read each queue, by time."""
 
     consume_time_span_set: tuple[QueueTimeSpan, ...] = ()

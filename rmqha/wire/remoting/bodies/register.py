@@ -1,5 +1,4 @@
-"""
-The body of a broker's registration (code 103), in its three forms.
+"""The body of a broker's registration (code 103), in its three forms.
 
 Source: docs/protocol/remoting.md, Registration.
 """
@@ -27,24 +26,19 @@ _KIND = "RegisterBroker"
 
 @frozen(kw_only=True)
 class RegisterBody:
-    """
-    What a broker registers: its topics, in code 103.
-    """
+    """What a broker registers: its topics, in code 103."""
 
     topic_config_serialize_wrapper: TopicTable = field(factory=TopicTable)
     filter_server_list: tuple[str, ...] = ()
 
 
 def checksum(body: bytes | memoryview) -> int:
-    """
-    The C{bodyCrc32} of a body as it is sent.
-    """
+    """The C{bodyCrc32} of a body as it is sent."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def read(body: bytes | memoryview, *, version: int, compressed: bool) -> RegisterBody:
-    """
-    Read a registration.
+    """Read a registration.
 
     @param version: That of the request's header; old brokers send their topics only.
     @param compressed: The header's field of that name.
@@ -61,8 +55,7 @@ def read(body: bytes | memoryview, *, version: int, compressed: bool) -> Registe
 
 
 def write(registration: RegisterBody, *, compressed: bool = False) -> bytes:
-    """
-    Write a registration.  The compressed form has no place for C{order}, C{topicSysFlag}
+    """Write a registration.  The compressed form has no place for C{order}, C{topicSysFlag}
     and whatever newer releases added.
     """
     if not compressed:
@@ -104,17 +97,13 @@ def _inflated(body: bytes | memoryview) -> bytes:
 
 @define
 class _Pieces:
-    """
-    Reads the pieces of a compressed registration, each behind its length.
-    """
+    """Reads the pieces of a compressed registration, each behind its length."""
 
     raw: bytes
     at: int = field(init=False, default=0)
 
     def registration(self) -> RegisterBody:
-        """
-        Read all pieces: the version, the topics, the filter servers.
-        """
+        """Read all pieces: the version, the topics, the filter servers."""
         version = json_body.read(DataVersion, self._piece())
         count = self._number()
         if not 0 <= count <= len(self.raw) - self.at:

@@ -1,5 +1,4 @@
-"""
-What a name server knows: which brokers there are and who has which topic.
+"""What a name server knows: which brokers there are and who has which topic.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -13,8 +12,7 @@ from attrs import field, frozen
 
 @frozen(kw_only=True)
 class BrokerData:
-    """
-    The brokers of one name.
+    """The brokers of one name.
 
     @ivar broker_addrs: C{ip:port} by id; 0 is the master.
     @ivar enable_acting_master: 5.x.
@@ -29,8 +27,7 @@ class BrokerData:
 
 @frozen(kw_only=True)
 class QueueData:
-    """
-    A topic's queues on the brokers of one name.
+    """A topic's queues on the brokers of one name.
 
     @ivar perm: Bits: 4 read, 2 write, 1 inherit.
     """
@@ -44,8 +41,7 @@ class QueueData:
 
 @frozen(kw_only=True)
 class TopicRoute:
-    """
-    Answers code 105.
+    """Answers code 105.
 
     @ivar order_topic_conf: C{broker:queues} with semicolons between.
     @ivar filter_server_table: Filter servers by broker address.
@@ -60,8 +56,7 @@ class TopicRoute:
 
 @frozen(kw_only=True)
 class ClusterInfo:
-    """
-    Answers code 106.
+    """Answers code 106.
 
     @ivar broker_addr_table: By broker name.
     @ivar cluster_addr_table: Broker names by cluster.
@@ -73,9 +68,7 @@ class ClusterInfo:
 
 @frozen(kw_only=True)
 class MemberGroup:
-    """
-    Answers code 901, in L{MemberGroupAnswer}.
-    """
+    """Answers code 901, in L{MemberGroupAnswer}."""
 
     broker_name: str
     cluster: str | None = None
@@ -84,26 +77,20 @@ class MemberGroup:
 
 @frozen(kw_only=True)
 class MemberGroupAnswer:
-    """
-    Answers code 901: the brokers of one name.
-    """
+    """Answers code 901: the brokers of one name."""
 
     broker_member_group: MemberGroup | None = None
 
 
 @frozen(kw_only=True)
 class KvTable:
-    """
-    Texts by name; answers codes 28, 103 and 219.
-    """
+    """Texts by name; answers codes 28, 103 and 219."""
 
     table: dict[str, str] = field(factory=dict)
 
 
 @frozen(kw_only=True)
 class KvTables:
-    """
-    Such tables by namespace: C{kvConfig.json}.
-    """
+    """Such tables by namespace: C{kvConfig.json}."""
 
     config_table: dict[str, dict[str, str]] = field(factory=dict)

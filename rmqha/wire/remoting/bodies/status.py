@@ -1,5 +1,4 @@
-"""
-Statistics and states of a broker.
+"""Statistics and states of a broker.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.bodies.clients import SubscriptionData
 
 @frozen(kw_only=True)
 class StatsItem:
-    """
-    A statistic over some time.
+    """A statistic over some time.
 
     @ivar sum: What was counted.
     @ivar tps: That, a second.
@@ -28,9 +26,7 @@ class StatsItem:
 
 @frozen(kw_only=True)
 class BrokerStats:
-    """
-    Answers code 315: one statistic over three spans of time.
-    """
+    """Answers code 315: one statistic over three spans of time."""
 
     stats_minute: StatsItem = StatsItem()
     stats_hour: StatsItem = StatsItem()
@@ -39,8 +35,7 @@ class BrokerStats:
 
 @frozen(kw_only=True)
 class QueueUnit:
-    """
-    A unit of a consume queue.
+    """A unit of a consume queue.
 
     @ivar physic_offset: Where the message is in the log, in bytes.
     @ivar eval: Whether a group's filter lets it pass.
@@ -57,9 +52,7 @@ class QueueUnit:
 
 @frozen(kw_only=True)
 class QueueUnits:
-    """
-    Answers code 321: units of a consume queue.
-    """
+    """Answers code 321: units of a consume queue."""
 
     queue_data: tuple[QueueUnit, ...] = ()
     min_queue_index: int = 0
@@ -70,9 +63,7 @@ class QueueUnits:
 
 @frozen(kw_only=True)
 class HaClientInfo:
-    """
-    A slave's side of replication; offsets in bytes.
-    """
+    """A slave's side of replication; offsets in bytes."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0
@@ -84,8 +75,7 @@ class HaClientInfo:
 
 @frozen(kw_only=True)
 class HaConnectionInfo:
-    """
-    A master's view of one slave; offsets in bytes.
+    """A master's view of one slave; offsets in bytes.
 
     @ivar addr: C{ip:port}.
     @ivar diff: What it lacks.
@@ -101,9 +91,7 @@ class HaConnectionInfo:
 
 @frozen(kw_only=True)
 class HaStatus:
-    """
-    Answers code 907: replication as a node sees it; offsets in bytes.
-    """
+    """Answers code 907: replication as a node sees it; offsets in bytes."""
 
     master: bool
     master_commit_log_max_offset: int = 0

@@ -1,5 +1,4 @@
-"""
-The tables of topics and groups, on the wire and in C{config/*.json}.
+"""The tables of topics and groups, on the wire and in C{config/*.json}.
 
 What releases put into an entry that we do not know is kept in C{extra} and written back, if it
 comes with a table; what comes with a request is a client's word, and is not.  Source:
@@ -25,8 +24,7 @@ LATER = {SPARE: True}
 
 @frozen(kw_only=True)
 class TopicConfig:
-    """
-    A topic on a broker.
+    """A topic on a broker.
 
     @ivar perm: Bits: 4 read, 2 write, 1 inherit.
     @ivar topic_filter_type: C{SINGLE_TAG} or C{MULTI_TAG}.
@@ -47,9 +45,7 @@ class TopicConfig:
 
 @frozen(kw_only=True)
 class TopicTable:
-    """
-    Answers code 21, is part of a registration, and is C{topics.json}.
-    """
+    """Answers code 21, is part of a registration, and is C{topics.json}."""
 
     topic_config_table: dict[str, TopicConfig] = field(factory=dict)
     data_version: DataVersion = field(factory=DataVersion)
@@ -63,17 +59,13 @@ C{end}, a physical offset, and C{queues}, the queue offsets just past what they 
 
 @frozen(kw_only=True)
 class TopicConfigList:
-    """
-    Code 18: topics to be made or changed.
-    """
+    """Code 18: topics to be made or changed."""
 
     topic_config_list: tuple[TopicConfig, ...] = ()
 
 
 class RetryPolicyKind(IntEnum):
-    """
-    Which of its two policies a group follows.
-    """
+    """Which of its two policies a group follows."""
 
     EXPONENTIAL = 0
     CUSTOMIZED = 1
@@ -81,8 +73,8 @@ class RetryPolicyKind(IntEnum):
 
 @frozen(kw_only=True)
 class ExponentialRetryPolicy:
-    """
-    The first and the longest pause before a retry, in milliseconds, and what each is multiplied by.
+    """The first and the longest pause before a retry, in milliseconds, and what each is multiplied
+    by.
     """
 
     initial: int = 5000
@@ -92,18 +84,14 @@ class ExponentialRetryPolicy:
 
 @frozen(kw_only=True)
 class CustomizedRetryPolicy:
-    """
-    The pauses before retries, in milliseconds.
-    """
+    """The pauses before retries, in milliseconds."""
 
     next: tuple[int, ...] = ()
 
 
 @frozen(kw_only=True)
 class GroupRetryPolicy:
-    """
-    When 5.x's consumers by POP are given a message again; nothing here follows it.
-    """
+    """When 5.x's consumers by POP are given a message again; nothing here follows it."""
 
     type: RetryPolicyKind = RetryPolicyKind.CUSTOMIZED
     exponential_retry_policy: ExponentialRetryPolicy | None = None
@@ -112,9 +100,7 @@ class GroupRetryPolicy:
 
 @frozen(kw_only=True)
 class SimpleSubscription:
-    """
-    What a group of 5.x wants of a topic.
-    """
+    """What a group of 5.x wants of a topic."""
 
     topic: str | None = None
     expression_type: str | None = None
@@ -124,8 +110,7 @@ class SimpleSubscription:
 
 @frozen(kw_only=True)
 class GroupConfig:
-    """
-    A consumer group on a broker; code 200.  What 5.x added is kept for its peers; nothing here
+    """A consumer group on a broker; code 200.  What 5.x added is kept for its peers; nothing here
     goes by it.
 
     @ivar which_broker_when_consume_slowly: The id of the broker that slow readers go to.
@@ -154,9 +139,7 @@ class GroupConfig:
 
 @frozen(kw_only=True)
 class GroupTable:
-    """
-    Answers code 201, and is C{subscriptionGroup.json}.
-    """
+    """Answers code 201, and is C{subscriptionGroup.json}."""
 
     subscription_group_table: dict[str, GroupConfig] = field(factory=dict)
     data_version: DataVersion = field(factory=DataVersion)
@@ -165,17 +148,14 @@ class GroupTable:
 
 @frozen(kw_only=True)
 class GroupConfigList:
-    """
-    Code 225: groups to be made or changed.
-    """
+    """Code 225: groups to be made or changed."""
 
     group_config_list: tuple[GroupConfig, ...] = ()
 
 
 @frozen(kw_only=True)
 class TopicList:
-    """
-    Answers codes 206, 224, 304, 305, 311 to 313 and 343.
+    """Answers codes 206, 224, 304, 305, 311 to 313 and 343.
 
     @ivar broker_addr: C{ip:port} of some master, in answers of 304.
     """
@@ -186,8 +166,6 @@ class TopicList:
 
 @frozen(kw_only=True)
 class GroupList:
-    """
-    Answers code 300: the groups that consume a topic.
-    """
+    """Answers code 300: the groups that consume a topic."""
 
     group_list: tuple[str, ...] = ()

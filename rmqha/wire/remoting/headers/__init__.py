@@ -1,5 +1,4 @@
-"""
-The custom headers of requests and answers, by family.
+"""The custom headers of requests and answers, by family.
 
 C{@ivar} names what the attribute's name does not say.  Times are milliseconds since the
 epoch, as on the wire.  Which code carries which header: docs/protocol/remoting.md,

@@ -1,5 +1,4 @@
-"""
-Topics, groups, statistics and rights: what administrators ask a broker.
+"""Topics, groups, statistics and rights: what administrators ask a broker.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -11,27 +10,21 @@ from attrs import frozen
 
 @frozen(kw_only=True)
 class TopicRequest:
-    """
-    Codes 202, 215, 217 and 300, and those of a name server that name a topic only.
-    """
+    """Codes 202, 215, 217 and 300, and those of a name server that name a topic only."""
 
     topic: str
 
 
 @frozen(kw_only=True)
 class GroupRequest:
-    """
-    Codes 343 and 352: about one consumer group.
-    """
+    """Codes 343 and 352: about one consumer group."""
 
     group: str
 
 
 @frozen(kw_only=True)
 class TopicGroupRequest:
-    """
-    Codes 221, 303 and 345.
-    """
+    """Codes 221, 303 and 345."""
 
     topic: str
     group: str
@@ -39,8 +32,7 @@ class TopicGroupRequest:
 
 @frozen(kw_only=True)
 class CreateTopicRequest:
-    """
-    Code 17.
+    """Code 17.
 
     @ivar perm: Bits: 4 read, 2 write, 1 inherit.
     @ivar topic_filter_type: C{SINGLE_TAG} or C{MULTI_TAG}.
@@ -61,9 +53,7 @@ class CreateTopicRequest:
 
 @frozen(kw_only=True)
 class TopicConfigRequest:
-    """
-    Code 351: about one topic.
-    """
+    """Code 351: about one topic."""
 
     topic: str
     lo: bool | None = None
@@ -71,8 +61,7 @@ class TopicConfigRequest:
 
 @frozen(kw_only=True)
 class DeleteGroupRequest:
-    """
-    Code 207.
+    """Code 207.
 
     @ivar remove_offset: Whether its offsets go too, in 4.9.
     @ivar clean_offset: The same in 5.x.
@@ -84,16 +73,13 @@ class DeleteGroupRequest:
 
     @property
     def with_offsets(self) -> bool:
-        """
-        Whether the group's offsets go too; 4.x and 5.x say it in different fields.
-        """
+        """Whether the group's offsets go too; 4.x and 5.x say it in different fields."""
         return bool(self.remove_offset or self.clean_offset)
 
 
 @frozen(kw_only=True)
 class ConsumeStatsRequest:
-    """
-    Code 208.
+    """Code 208.
 
     @ivar topic: One topic; absent for all of the group.
     @ivar topic_list: Topics with semicolons between; 5.x.
@@ -106,9 +92,7 @@ class ConsumeStatsRequest:
 
 @frozen(kw_only=True)
 class BrokerStatsRequest:
-    """
-    Code 315: one statistic, by name and key.
-    """
+    """Code 315: one statistic, by name and key."""
 
     stats_name: str
     stats_key: str
@@ -116,8 +100,7 @@ class BrokerStatsRequest:
 
 @frozen(kw_only=True)
 class AllConsumeStatsRequest:
-    """
-    Code 317.
+    """Code 317.
 
     @ivar is_order: Whether only order topics are meant.
     """
@@ -127,8 +110,7 @@ class AllConsumeStatsRequest:
 
 @frozen(kw_only=True)
 class VersionAnswer:
-    """
-    Answers code 26.
+    """Answers code 26.
 
     @ivar version: A data version, as JSON.
     """
@@ -138,9 +120,7 @@ class VersionAnswer:
 
 @frozen(kw_only=True)
 class AclConfigRequest:
-    """
-    Code 50; lists have commas between.
-    """
+    """Code 50; lists have commas between."""
 
     access_key: str
     secret_key: str | None = None
@@ -154,18 +134,14 @@ class AclConfigRequest:
 
 @frozen(kw_only=True)
 class AccessKeyRequest:
-    """
-    Code 51: delete an access key.
-    """
+    """Code 51: delete an access key."""
 
     access_key: str
 
 
 @frozen(kw_only=True)
 class GlobalWhiteAddressesRequest:
-    """
-    Code 53: set the addresses that need no access key.
-    """
+    """Code 53: set the addresses that need no access key."""
 
     global_white_addrs: str
     acl_file_full_path: str | None = None
@@ -173,8 +149,7 @@ class GlobalWhiteAddressesRequest:
 
 @frozen(kw_only=True)
 class AclVersionAnswer:
-    """
-    Answers code 52.
+    """Answers code 52.
 
     @ivar version: A data version, as JSON.
     @ivar all_acl_file_version: JSON of data versions by path.

@@ -1,5 +1,4 @@
-"""
-Clients, their groups and their transactions.
+"""Clients, their groups and their transactions.
 
 Source: docs/protocol/remoting.md, Clients, and Transactions.
 """
@@ -13,9 +12,7 @@ from rmqha.wire.remoting.fields import Long, ext
 
 @frozen(kw_only=True)
 class UnregisterClientRequest:
-    """
-    Code 35: a client leaves its groups.
-    """
+    """Code 35: a client leaves its groups."""
 
     client_id: str = ext("clientID")
     producer_group: str | None = None
@@ -24,26 +21,21 @@ class UnregisterClientRequest:
 
 @frozen(kw_only=True)
 class ConsumerGroupRequest:
-    """
-    Codes 38 and 203, and 40 towards a client.
-    """
+    """Codes 38 and 203, and 40 towards a client."""
 
     consumer_group: str
 
 
 @frozen(kw_only=True)
 class ProducerGroupRequest:
-    """
-    Code 204: about one producer group.
-    """
+    """Code 204: about one producer group."""
 
     producer_group: str
 
 
 @frozen(kw_only=True)
 class EndTransactionRequest:
-    """
-    Code 37.
+    """Code 37.
 
     @ivar tran_state_table_offset: Queue offset of the half message.
     @ivar commit_log_offset: Physical offset of the half message, in bytes.
@@ -63,8 +55,7 @@ class EndTransactionRequest:
 
 @frozen(kw_only=True)
 class CheckTransactionRequest:
-    """
-    Code 39, towards a producer; the half message is the body.
+    """Code 39, towards a producer; the half message is the body.
 
     @ivar tran_state_table_offset: Queue offset of the half message.
     @ivar commit_log_offset: Physical offset of the half message, in bytes.
@@ -81,8 +72,7 @@ class CheckTransactionRequest:
 
 @frozen(kw_only=True)
 class ResumeCheckRequest:
-    """
-    Code 323: check a half message again.
+    """Code 323: check a half message again.
 
     @ivar msg_id: An offset id.
     """
@@ -92,8 +82,7 @@ class ResumeCheckRequest:
 
 @frozen(kw_only=True)
 class RunningInfoRequest:
-    """
-    Code 307, passed on to the client.
+    """Code 307, passed on to the client.
 
     @ivar jstack_enable: Whether the client's stacks are wanted.
     """
@@ -105,8 +94,7 @@ class RunningInfoRequest:
 
 @frozen(kw_only=True)
 class ConsumeDirectlyRequest:
-    """
-    Code 309; passed on to the client with the message as its body.
+    """Code 309; passed on to the client with the message as its body.
 
     @ivar msg_id: An offset id.
     """

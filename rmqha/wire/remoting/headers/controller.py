@@ -1,5 +1,4 @@
-"""
-Controller mode: what members and administrators ask a controller, and what it tells members.
+"""Controller mode: what members and administrators ask a controller, and what it tells members.
 
 Ids are controller ids, which a member is given once; the SyncStateSet itself is in bodies
 (L{rmqha.wire.remoting.bodies.controller}).
@@ -22,8 +21,7 @@ DEFAULT_PRIORITY = 0x7FFFFFFF
 
 @frozen(kw_only=True)
 class MetadataInfoAnswer:
-    """
-    Answers code 1005, which has no header.
+    """Answers code 1005, which has no header.
 
     @ivar group: The controllers' raft group.
     @ivar controller_leader_id: Absent while the controller knows no leader, as is its address.
@@ -39,9 +37,7 @@ class MetadataInfoAnswer:
 
 @frozen(kw_only=True)
 class NextBrokerIdRequest:
-    """
-    Code 1012: which id may be applied for?
-    """
+    """Code 1012: which id may be applied for?"""
 
     cluster_name: str
     broker_name: str
@@ -49,9 +45,7 @@ class NextBrokerIdRequest:
 
 @frozen(kw_only=True)
 class NextBrokerIdAnswer:
-    """
-    Answers code 1012.
-    """
+    """Answers code 1012."""
 
     cluster_name: str
     broker_name: str
@@ -60,8 +54,7 @@ class NextBrokerIdAnswer:
 
 @frozen(kw_only=True)
 class ApplyBrokerIdRequest:
-    """
-    Code 1013: apply for an id.
+    """Code 1013: apply for an id.
 
     @ivar register_check_code: Whoever comes again with this gets the same answer.
     """
@@ -74,9 +67,7 @@ class ApplyBrokerIdRequest:
 
 @frozen(kw_only=True)
 class ApplyBrokerIdAnswer:
-    """
-    Answers code 1013.
-    """
+    """Answers code 1013."""
 
     cluster_name: str | None = None
     broker_name: str | None = None
@@ -84,8 +75,7 @@ class ApplyBrokerIdAnswer:
 
 @frozen(kw_only=True)
 class RegisterMemberRequest:
-    """
-    Code 1003: a member with an id says where it is.
+    """Code 1003: a member with an id says where it is.
 
     @ivar broker_address: Its client port.
     @ivar invoke_time: Milliseconds since 1970.
@@ -100,8 +90,7 @@ class RegisterMemberRequest:
 
 @frozen(kw_only=True)
 class RegisterMemberAnswer:
-    """
-    Answers code 1003; the SyncStateSet is in the body.
+    """Answers code 1003; the SyncStateSet is in the body.
 
     @ivar master_broker_id: Absent while no master is alive, as are the others of it.
     """
@@ -116,8 +105,7 @@ class RegisterMemberAnswer:
 
 @frozen(kw_only=True)
 class MemberHeartbeatRequest:
-    """
-    Code 904, one-way, to each controller.
+    """Code 904, one-way, to each controller.
 
     @ivar broker_addr: The client port.
     @ivar epoch: The newest epoch label of the log, L{NO_EPOCH} without one.
@@ -139,8 +127,7 @@ class MemberHeartbeatRequest:
 
 @frozen(kw_only=True)
 class ElectMasterRequest:
-    """
-    Code 1002.
+    """Code 1002.
 
     @ivar broker_id: Who asks; with C{designate_elect} who is to be elected.
     @ivar invoke_time: Milliseconds since 1970.
@@ -155,9 +142,7 @@ class ElectMasterRequest:
 
 @frozen(kw_only=True)
 class ElectMasterAnswer:
-    """
-    Answers code 1002; of a failed election all are absent.
-    """
+    """Answers code 1002; of a failed election all are absent."""
 
     master_broker_id: Long | None = None
     master_address: str | None = None
@@ -167,18 +152,14 @@ class ElectMasterAnswer:
 
 @frozen(kw_only=True)
 class ReplicaInfoRequest:
-    """
-    Code 1004: who is master?
-    """
+    """Code 1004: who is master?"""
 
     broker_name: str
 
 
 @frozen(kw_only=True)
 class ReplicaInfoAnswer:
-    """
-    Answers code 1004; the SyncStateSet is in the body.
-    """
+    """Answers code 1004; the SyncStateSet is in the body."""
 
     master_broker_id: Long | None = None
     master_address: str | None = None
@@ -187,9 +168,8 @@ class ReplicaInfoAnswer:
 
 @frozen(kw_only=True)
 class AlterSyncStateSetRequest:
-    """
-    Code 1001: a master proposes other ids; they are in the body, with the epoch of the set that is
-    to be replaced.
+    """Code 1001: a master proposes other ids; they are in the body, with the epoch of the set that
+    is to be replaced.
     """
 
     broker_name: str
@@ -200,17 +180,14 @@ class AlterSyncStateSetRequest:
 
 @frozen(kw_only=True)
 class AlterSyncStateSetAnswer:
-    """
-    Answers code 1001.
-    """
+    """Answers code 1001."""
 
     new_sync_state_set_epoch: int
 
 
 @frozen(kw_only=True)
 class RoleChangedRequest:
-    """
-    Code 1008, one-way, from a controller to a member's client port.
+    """Code 1008, one-way, from a controller to a member's client port.
 
     @ivar master_broker_id: Absent if there is none now, as is its address.
     """
@@ -223,8 +200,7 @@ class RoleChangedRequest:
 
 @frozen(kw_only=True)
 class CleanBrokerDataRequest:
-    """
-    Code 1011: an administrator takes members out of a set.
+    """Code 1011: an administrator takes members out of a set.
 
     @ivar broker_controller_ids_to_clean: Ids with semicolons between; absent is the whole set.
     """

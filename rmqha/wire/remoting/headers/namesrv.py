@@ -1,5 +1,4 @@
-"""
-What brokers and clients ask a name server.
+"""What brokers and clients ask a name server.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.fields import Long
 
 @frozen(kw_only=True)
 class RegisterBrokerRequest:
-    """
-    Code 103; the topics are in the body.
+    """Code 103; the topics are in the body.
 
     @ivar broker_addr: C{ip:port}, as clients shall dial it.
     @ivar ha_server_addr: C{ip:port} slaves shall dial.
@@ -40,8 +38,7 @@ class RegisterBrokerRequest:
 
 @frozen(kw_only=True)
 class RegisterBrokerAnswer:
-    """
-    Tells a slave where its master is, and a master of ours that it is not in the routes because
+    """Tells a slave where its master is, and a master of ours that it is not in the routes because
     another has a higher epoch.
 
     @ivar master_epoch: That master's; from name servers of ours.
@@ -54,9 +51,7 @@ class RegisterBrokerAnswer:
 
 @frozen(kw_only=True)
 class BrokerRequest:
-    """
-    Codes 104 and 322: one broker, by all its names.
-    """
+    """Codes 104 and 322: one broker, by all its names."""
 
     broker_name: str
     broker_addr: str
@@ -66,17 +61,14 @@ class BrokerRequest:
 
 @frozen(kw_only=True)
 class DataVersionAnswer:
-    """
-    Answers code 322: whether the broker has to register again.
-    """
+    """Answers code 322: whether the broker has to register again."""
 
     changed: bool
 
 
 @frozen(kw_only=True)
 class RouteRequest:
-    """
-    Code 105.
+    """Code 105.
 
     @ivar accept_standard_json_only: Whether numeric keys must be in quotes.
     """
@@ -87,35 +79,28 @@ class RouteRequest:
 
 @frozen(kw_only=True)
 class BrokerNameRequest:
-    """
-    Codes 205 and 327: wipe or restore a broker's write permission.
-    """
+    """Codes 205 and 327: wipe or restore a broker's write permission."""
 
     broker_name: str
 
 
 @frozen(kw_only=True)
 class WipeWritePermAnswer:
-    """
-    Answers code 205: how many topics the broker has.
-    """
+    """Answers code 205: how many topics the broker has."""
 
     wipe_topic_count: int
 
 
 @frozen(kw_only=True)
 class AddWritePermAnswer:
-    """
-    Answers code 327: how many topics the broker has.
-    """
+    """Answers code 327: how many topics the broker has."""
 
     add_topic_count: int
 
 
 @frozen(kw_only=True)
 class DeleteTopicRequest:
-    """
-    Code 216.
+    """Code 216.
 
     @ivar cluster_name: Its brokers only; absent for all.
     """
@@ -126,18 +111,14 @@ class DeleteTopicRequest:
 
 @frozen(kw_only=True)
 class ClusterRequest:
-    """
-    Code 224: the topics of one cluster.
-    """
+    """Code 224: the topics of one cluster."""
 
     cluster: str
 
 
 @frozen(kw_only=True)
 class PutKvRequest:
-    """
-    Code 100: set a text.
-    """
+    """Code 100: set a text."""
 
     namespace: str
     key: str
@@ -146,9 +127,7 @@ class PutKvRequest:
 
 @frozen(kw_only=True)
 class KvRequest:
-    """
-    Codes 101 and 102: read or delete a text.
-    """
+    """Codes 101 and 102: read or delete a text."""
 
     namespace: str
     key: str
@@ -156,17 +135,13 @@ class KvRequest:
 
 @frozen(kw_only=True)
 class NamespaceRequest:
-    """
-    Code 219: all texts of a namespace.
-    """
+    """Code 219: all texts of a namespace."""
 
     namespace: str
 
 
 @frozen(kw_only=True)
 class KvAnswer:
-    """
-    Answers code 101: the text.
-    """
+    """Answers code 101: the text."""
 
     value: str | None = None

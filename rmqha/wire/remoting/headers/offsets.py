@@ -1,5 +1,4 @@
-"""
-Offsets of queues and of groups, in messages.
+"""Offsets of queues and of groups, in messages.
 
 Source: docs/protocol/remoting.md, Offsets.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.fields import Long
 
 @frozen(kw_only=True)
 class QueryConsumerOffsetRequest:
-    """
-    Code 14.
+    """Code 14.
 
     @ivar set_zero_if_not_found: False asks for "not found" where 0 would be guessed; 5.x.
     """
@@ -27,9 +25,7 @@ class QueryConsumerOffsetRequest:
 
 @frozen(kw_only=True)
 class UpdateConsumerOffsetRequest:
-    """
-    Code 15: a consumer commits its offset in a queue.
-    """
+    """Code 15: a consumer commits its offset in a queue."""
 
     consumer_group: str
     topic: str
@@ -39,8 +35,8 @@ class UpdateConsumerOffsetRequest:
 
 @frozen(kw_only=True)
 class ConsumerOffsetsRequest:
-    """
-    Code 43, the fields of a slave of ours; a stock slave sends none, a stock master looks at none.
+    """Code 43, the fields of a slave of ours; a stock slave sends none, a stock master looks at
+    none.
 
     @ivar offsets_since: The version of the table that it has, as an answer named it; empty if it
         has none.
@@ -57,8 +53,7 @@ WHOLE = ConsumerOffsetsRequest(offsets_since="")
 
 @frozen(kw_only=True)
 class ConsumerOffsetsAnswer:
-    """
-    Answers code 43 for such a slave.
+    """Answers code 43 for such a slave.
 
     @ivar offsets_version: Which version of the table the slave has then.
     @ivar changes_only: Whether the body has only what changed since the version it named.
@@ -72,8 +67,7 @@ class ConsumerOffsetsAnswer:
 
 @frozen(kw_only=True)
 class SearchOffsetRequest:
-    """
-    Code 29: the offset for a store time.
+    """Code 29: the offset for a store time.
 
     @ivar timestamp: In milliseconds since the epoch.
     @ivar boundary_type: C{lower} or C{upper}; 5.x.
@@ -87,9 +81,7 @@ class SearchOffsetRequest:
 
 @frozen(kw_only=True)
 class MaxOffsetRequest:
-    """
-    Code 30: where a queue ends.
-    """
+    """Code 30: where a queue ends."""
 
     topic: str
     queue_id: int
@@ -98,9 +90,7 @@ class MaxOffsetRequest:
 
 @frozen(kw_only=True)
 class QueueRequest:
-    """
-    Codes 31 and 32: a queue's first offset, or the store time of its first message.
-    """
+    """Codes 31 and 32: a queue's first offset, or the store time of its first message."""
 
     topic: str
     queue_id: int
@@ -108,17 +98,14 @@ class QueueRequest:
 
 @frozen(kw_only=True)
 class OffsetAnswer:
-    """
-    Answers codes 14, 29, 30 and 31.
-    """
+    """Answers codes 14, 29, 30 and 31."""
 
     offset: Long
 
 
 @frozen(kw_only=True)
 class StoreTimeAnswer:
-    """
-    Answers code 32.
+    """Answers code 32.
 
     @ivar timestamp: In milliseconds since the epoch, -1 for an empty queue.
     """
@@ -128,8 +115,7 @@ class StoreTimeAnswer:
 
 @frozen(kw_only=True)
 class ResetOffsetRequest:
-    """
-    Code 222: set a group's offsets to a time.
+    """Code 222: set a group's offsets to a time.
 
     @ivar timestamp: In milliseconds since the epoch, -1 for the end.
     @ivar is_force: Whether offsets may grow.
@@ -147,9 +133,7 @@ class ResetOffsetRequest:
 
 @frozen(kw_only=True)
 class ResetOffsetPush:
-    """
-    Code 220: tell a consumer its new offsets, which are in the body.
-    """
+    """Code 220: tell a consumer its new offsets, which are in the body."""
 
     topic: str
     group: str
@@ -159,8 +143,7 @@ class ResetOffsetPush:
 
 @frozen(kw_only=True)
 class ConsumerStatusRequest:
-    """
-    Code 223: the offsets a group's clients stand at.
+    """Code 223: the offsets a group's clients stand at.
 
     @ivar client_addr: A client id; absent for all.
     """
@@ -172,8 +155,7 @@ class ConsumerStatusRequest:
 
 @frozen(kw_only=True)
 class CorrectionOffsetRequest:
-    """
-    Code 308: the least offsets of some groups.
+    """Code 308: the least offsets of some groups.
 
     @ivar filter_groups: Groups, with commas between.
     """
@@ -185,9 +167,7 @@ class CorrectionOffsetRequest:
 
 @frozen(kw_only=True)
 class CloneGroupOffsetRequest:
-    """
-    Code 314: copy a group's offsets to another group.
-    """
+    """Code 314: copy a group's offsets to another group."""
 
     src_group: str
     dest_group: str

@@ -1,5 +1,4 @@
-"""
-Reading messages: pulls, and look-ups by key and by offset.
+"""Reading messages: pulls, and look-ups by key and by offset.
 
 Source: docs/protocol/remoting.md, Pulling.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.fields import Long, ext
 
 @frozen(kw_only=True)
 class PullMessageRequest:
-    """
-    Codes 11 and 361.
+    """Codes 11 and 361.
 
     @ivar queue_offset: The first one wanted, in messages.
     @ivar sys_flag: Bits: 1 commits C{commit_offset}, 2 may wait, 4 brings a subscription,
@@ -43,8 +41,7 @@ class PullMessageRequest:
 
 @frozen(kw_only=True)
 class PullMessageAnswer:
-    """
-    Goes with codes 0, 19, 20 and 21; offsets are in messages.
+    """Goes with codes 0, 19, 20 and 21; offsets are in messages.
 
     @ivar suggest_which_broker_id: Where to pull next time; 0 is the master.
     @ivar next_begin_offset: Where to go on from.
@@ -63,8 +60,7 @@ class PullMessageAnswer:
 
 @frozen(kw_only=True)
 class QueryMessageRequest:
-    """
-    Code 12: messages by key and time.
+    """Code 12: messages by key and time.
 
     @ivar begin_timestamp: In milliseconds since the epoch, as the end.
     @ivar unique_key_query: Whether the key is a message's own id.
@@ -80,9 +76,7 @@ class QueryMessageRequest:
 
 @frozen(kw_only=True)
 class QueryMessageAnswer:
-    """
-    How far the index is.
-    """
+    """How far the index is."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
@@ -90,8 +84,7 @@ class QueryMessageAnswer:
 
 @frozen(kw_only=True)
 class ViewMessageRequest:
-    """
-    Code 33.
+    """Code 33.
 
     @ivar offset: Physical offset of the message, in bytes.
     """
@@ -102,9 +95,7 @@ class ViewMessageRequest:
 
 @frozen(kw_only=True)
 class QueryConsumeQueueRequest:
-    """
-    Code 321: units of a consume queue, from an index on.
-    """
+    """Code 321: units of a consume queue, from an index on."""
 
     topic: str
     queue_id: int

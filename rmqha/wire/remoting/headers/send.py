@@ -1,5 +1,4 @@
-"""
-Sending: messages, batches, replies, and messages that come back from a consumer.
+"""Sending: messages, batches, replies, and messages that come back from a consumer.
 
 Source: docs/protocol/remoting.md, Sending.
 """
@@ -13,8 +12,7 @@ from rmqha.wire.remoting.fields import Long, ext
 
 @frozen(kw_only=True)
 class SendMessageRequest:
-    """
-    Codes 10 and 324.
+    """Codes 10 and 324.
 
     @ivar topic: May be a retry topic.
     @ivar default_topic: The topic a new one is made after.
@@ -45,9 +43,7 @@ class SendMessageRequest:
 
 @frozen(kw_only=True)
 class SendMessageV2Request(SendMessageRequest):
-    """
-    Codes 310, 320 and 325: the same with one letter a field.
-    """
+    """Codes 310, 320 and 325: the same with one letter a field."""
 
     producer_group: str = ext("a")
     topic: str = ext("b")
@@ -67,8 +63,7 @@ class SendMessageV2Request(SendMessageRequest):
 
 @frozen(kw_only=True)
 class SendMessageAnswer:
-    """
-    Where a message, or the first of a batch, went.
+    """Where a message, or the first of a batch, went.
 
     @ivar msg_id: Its offset id; those of a batch with commas between.
     @ivar queue_offset: In messages.
@@ -88,9 +83,7 @@ class SendMessageAnswer:
 
 @frozen(kw_only=True)
 class SendRefusedAnswer:
-    """
-    What even an answer with an error says.
-    """
+    """What even an answer with an error says."""
 
     region: str = ext("MSG_REGION", "DefaultRegion")
     trace_on: bool = ext("TRACE_ON", True)
@@ -98,8 +91,7 @@ class SendRefusedAnswer:
 
 @frozen(kw_only=True)
 class SendBackRequest:
-    """
-    Code 36: a consumer could not use a message and wants it again later.
+    """Code 36: a consumer could not use a message and wants it again later.
 
     @ivar offset: Physical offset of the message, in bytes.
     @ivar group: The consumer's group.
@@ -118,8 +110,7 @@ class SendBackRequest:
 
 @frozen(kw_only=True)
 class PushReplyRequest:
-    """
-    Code 326: a broker brings a reply to the one who asked.
+    """Code 326: a broker brings a reply to the one who asked.
 
     @ivar born_host: C{ip:port}.
     @ivar store_host: C{ip:port}.

@@ -1,5 +1,4 @@
-"""
-What a master and its slaves tell each other, and what 5.x brokers tell a name server of them.
+"""What a master and its slaves tell each other, and what 5.x brokers tell a name server of them.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -13,9 +12,7 @@ from rmqha.wire.remoting.fields import Long
 
 @frozen(kw_only=True)
 class MemberGroupRequest:
-    """
-    Code 901: the brokers of one name.
-    """
+    """Code 901: the brokers of one name."""
 
     cluster_name: str
     broker_name: str
@@ -23,8 +20,7 @@ class MemberGroupRequest:
 
 @frozen(kw_only=True)
 class SlaveTablesRequest:
-    """
-    Code 21, when a slave of ours asks its master: stock brokers send no header, and ignore ours.
+    """Code 21, when a slave of ours asks its master: stock brokers send no header, and ignore ours.
 
     @ivar ha_listen_port: Where slaves connect to the one that asks; 0 for nowhere.
     """
@@ -34,8 +30,7 @@ class SlaveTablesRequest:
 
 @frozen(kw_only=True)
 class BrokerHeartbeatRequest:
-    """
-    Code 904.
+    """Code 904.
 
     @ivar heartbeat_timeout_mills: How long it may be silent.
     @ivar max_offset: Where its log ends, in bytes.
@@ -54,8 +49,7 @@ class BrokerHeartbeatRequest:
 
 @frozen(kw_only=True)
 class EpochClaim:
-    """
-    Code 28, from a broker of ours: the master that it knows.  Stock brokers ask and answer 28
+    """Code 28, from a broker of ours: the master that it knows.  Stock brokers ask and answer 28
     without a header.
 
     @ivar broker_name: The name of the asking broker.
@@ -70,8 +64,7 @@ class EpochClaim:
 
 @frozen(kw_only=True)
 class HaInfo:
-    """
-    Code 906, both ways: empty as a question, a master's addresses as its answer.
+    """Code 906, both ways: empty as a question, a master's addresses as its answer.
 
     @ivar master_flush_offset: How far the master's log is on disk, in bytes.
     """
