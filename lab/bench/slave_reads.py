@@ -97,9 +97,7 @@ def _row(
 
 
 def _round(pair: Pair, reader: Reader, group: str, backlog: int, sends: int) -> tuple[float, float]:
-    """@return: The writes' p99 in microseconds, and how fast was read during them, in messages a
-    second.
-    """
+    """The writes' p99 in microseconds, and how fast was read during them, in messages a second."""
     if reader is Reader.NOBODY:
         return pair.send(sends, MANY).p99, 0.0
     assert isinstance(pair.master, Node) and isinstance(pair.slave, Node)

@@ -18,9 +18,7 @@ class GroupCommit:
     """Shares writes of one thing among all who want it written."""
 
     def __init__(self, write: Callable[[], Deferred[None]]) -> None:
-        """@param write: Writes what there is to write when it is called, and fires when that is
-        durable.
-        """
+        """Group what C{write} writes when it is called; it fires when that is durable."""
         self._write = write
         self._wanted: list[Deferred[None]] = []
         self._writing = False

@@ -52,9 +52,7 @@ class MasterNode(TellingNode):
     def __init__(
         self, settings: Settings, reactor: Any, *, repair: bool = False, force: bool = False
     ) -> None:
-        """@param force: Whether to start beside another master, and although this one was
-        fenced.
-        """
+        """With C{force} it starts beside another master, and although this one was fenced."""
         super().__init__(settings, reactor, repair=repair)
         self.force = force
         self.serving = Serving(

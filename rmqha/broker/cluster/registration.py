@@ -233,9 +233,8 @@ class Registration:
                 self.topics.touch()
 
     def _due(self) -> Deferred[None]:
-        """@return: Fires when what they are told is made; fails if it cannot be.  A name server
-        that
-            cannot be reached is no failure of ours.
+        """Fires when what they are told is made; fails if it cannot be.  A name server that cannot
+        be reached is no failure of ours.
         """
         self._quiet.sweep()
         made: Deferred[None] = Deferred()

@@ -183,9 +183,8 @@ class MetadataSync:
     # --- a round ------------------------------------------------------------------------
 
     def _due(self) -> Deferred[None] | None:
-        """@return: Fires when the next round is over, and fails as it does.  A master that cannot
-        be
-            asked is no failure of ours.
+        """Fires when the next round is over, and fails as it does.  A master that cannot be asked
+        is no failure of ours.
         """
         self.hurry()
         if self._soon is None and self._round is None:

@@ -163,9 +163,8 @@ class FolderTable(LakeTable):
             self._require(file)
 
     def _require(self, file: Mapping[str, Any]) -> None:
-        """@raise TableRefused: If a file that waits no longer is not where it has to be, and no
-        other
-            job has finished the commit and gone on since.
+        """Refuse a file that waits no longer and is not where it has to be, if no other job has
+        finished the commit and gone on since.
         """
         size, expected = self._folder.size(file["path"]), file["bytes"]
         if size != expected and not self._passed:

@@ -252,7 +252,7 @@ class ElectedUpstream:
     def _request(
         self, address: str, code: RequestCode | ControllerRequestCode
     ) -> Deferred[Command]:
-        """@return: Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too, and with
+        """Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too, and with
         L{RemotingUnreachable<rmqha.errors.RemotingUnreachable>} also when the connection ends
         before the answer.
         """

@@ -146,9 +146,7 @@ def _become(user: Owner, groups: list[int]) -> None:
 
 
 def _refuse_foreign(folders: Iterable[Path], owner: Owner) -> None:
-    """@raise ForeignFile: For the first file or folder of another's that this process may not
-    write.
-    """
+    """Refuse the first file or folder of another's that this process may not write."""
     if owner.uid == ROOT:
         return
     for folder in folders:

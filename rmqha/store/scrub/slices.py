@@ -143,9 +143,8 @@ def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
 def _scanned(
     log: ColdLog, start: int, stop: int, kept: KeptChecksums
 ) -> tuple[int, Block | None, tuple[ScrubFault, ...], bytes]:
-    """@return: Where the valid records end, the last block of them, what else is wrong, and
-    checksums
-        that are missing.
+    """Where the valid records end, the last block of them, what else is wrong, and checksums that
+    are missing.
     """
     faults: tuple[ScrubFault, ...] = ()
     end, last, fresh = start, None, b""

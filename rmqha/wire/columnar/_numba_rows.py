@@ -181,9 +181,7 @@ def _properties(
 
 @compiled(types.void(BYTES, int64[:], int64[:, :]))
 def _layout(data: Array, positions: Array, found: Array) -> None:
-    """@param found: The columns of L{rmqha.wire.columnar.kernels_numpy.StringLayout}, one row
-    each.
-    """
+    """Fill the columns of L{rmqha.wire.columnar.kernels_numpy.StringLayout}, one row each."""
     for row in range(len(positions)):
         position = positions[row]
         flags = i32(data, position + SYS_FLAG_AT)

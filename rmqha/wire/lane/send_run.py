@@ -409,9 +409,7 @@ class SendRun:
 
     @cython.cfunc
     def _bare(self, at: cython.Py_ssize_t, q: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """@return: Just past a number, C{true} or C{false} without quotes; -1 if it is none of
-        them.
-        """
+        """Just past a number, C{true} or C{false} without quotes; -1 if it is none of them."""
         view = self._view
         start: cython.Py_ssize_t = at
         if at < q and view[at] == 45:
@@ -551,9 +549,7 @@ class SendRun:
 
     @cython.cfunc
     def _letter(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
-        """@return: The letter of a field's name, be it long or short; 0 for one that is not
-        known.
-        """
+        """The letter of a field's name, be it long or short; 0 for one that is not known."""
         if size == 1:
             self._short = True
             return self._view[at]
