@@ -5,11 +5,17 @@ import sys
 
 # What is no runner and looks at the tests has no use for hypothesis.
 if {"pytest", "twisted.trial.runner"} & sys.modules.keys():
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
     from tests.support.effort import tries
 
     # A busy machine, or code compiled at its first call, is slow and not wrong.
-    settings.register_profile("rmqha", deadline=None, print_blob=True, max_examples=tries(100))
+    settings.register_profile(
+        "rmqha",
+        deadline=None,
+        print_blob=True,
+        max_examples=tries(100),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.register_profile("long", settings.get_profile("rmqha"), max_examples=10_000)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "rmqha"))

@@ -215,15 +215,26 @@ class AdminTests(FaultTestCase):
     """Strangers at the admin port."""
 
     def test_slow(self) -> None:
-        """A node answers its probes beside a thousand requests that never end."""
+        """A node answers its probes beside a thousand requests that never end.
+
+        Two hundred of them come back at once, and may crowd out a probe that has connected and not
+        yet asked, so a probe tries again, as those of an orchestrator do.
+        """
         broker = Node(self.folder, "master")
         self._processes.append(broker)
         broker.start()
+
+        def answered() -> bool:
+            try:
+                return broker.reasons("livez") == set()
+            except OSError:
+                return False
+
         slow = Strangers(("127.0.0.1", broker.admin_port), 200, b"GET /livez HTTP/1.1\r\n")
         with slow.at_work():
             until(lambda: slow.came > 200, "they come back", tell=broker.tail)
             while slow.came < 1000:
-                self.assertEqual(set(), broker.reasons("livez"))
+                until(answered, "a probe is answered", 5.0, tell=broker.tail)
 
 
 class SlotTests(FaultTestCase):
