@@ -13,8 +13,8 @@ from rmqha.errors import ExtraMissing
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WEAK = "#d8dde0"
-"""The colour of what is in the background."""
+OURS, BAD, WEAK = "#7aa6c2", "#c8102e", "#d8dde0"
+"""Colours: plain, at fault, in the background."""
 
 SERIES = ("#2b6a8f", "#d98324", "#5b8c5a", "#8e5572", "#c8a13a", "#4c4c6d", "#a23b3b", "#3b8ea5")
 """Colours of things side by side."""
