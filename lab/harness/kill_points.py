@@ -54,7 +54,7 @@ CALLS = {
     "marked": (">", "rmqha.store.derived.dispatch_mark.save"),
     "checkpoint": ("<", "rmqha.store.log.checkpoint.Checkpoint.save"),
     # start and stop
-    "epoch": (">", "rmqha.ha.epoch.Epoch.begin"),
+    "epoch": (">", "rmqha.ha.epoch.Epoch.save"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a member that is elected: before its epoch is written, behind that, with others let in
     "lead": ("<", "rmqha.roles.leading.LeadingNode._promote"),
