@@ -104,8 +104,8 @@ test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, w
 trial: $(SPARK) ## run all but tests/spark under Twisted's own runner
 	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(call MODULES,$(NOT_TRIAL))
 
-trial-quick: $(READY) ## run what `make test-core` runs under Twisted's own runner
-	@RMQHA_TESTS=core $(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(call MODULES,$(NOT_CORE))
+trial-quick: $(READY) ## run what `make test-core` runs under Twisted's own runner, or ONLY="tests.ha ..." of it
+	@RMQHA_TESTS=core $(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(or $(ONLY),$(call MODULES,$(NOT_CORE)))
 
 # Without PySpark's types nothing can be said of the code that is called by it.
 MYPY_ALL := rmqha $(PLUGINS)

@@ -49,9 +49,32 @@ class NameTests(SynchronousTestCase):
         for name in (SWITCHES, f"{SWITCHES}.test_switches"):
             self.assertEqual(f"{name} runs with make interop-full only\n", self.refused(name))
 
+    def test_full_and_daily(self) -> None:
+        """A whole run and a part of it are not one run."""
+        self.assertIn("say one of them", self.refused("--full", "--daily"))
+
     def test_known(self) -> None:
         """A class and one of its tests are both names, and a base of classes is none."""
         for name in (SLAVE, f"{SLAVE}.test_sync"):
             self.assertEqual("", runner.wrong([name], full=False))
         self.assertEqual("", runner.wrong([SWITCHES, f"{SWITCHES}.test_switches"], full=True))
         self.assertIn(f"no scenario is named {BASE}", runner.wrong([BASE], full=True))
+
+
+class DailyTests(SynchronousTestCase):
+    """C{python -m tests.interop --daily}"""
+
+    def test_two_days(self) -> None:
+        """Two days run all there is, and what one version alone has on both."""
+        every = [f"tests.interop.{name}" for name in ("a.Ours4Tests", "a.Ours5Tests")]
+        every += [f"tests.interop.{name}" for name in ("a.SetTests", "b.Stock5Tests", "b.Of4Case")]
+        one, two = (runner.of_the_day(every, day) for day in (7, 8))
+        self.assertEqual(set(every), {*one, *two})
+        self.assertEqual(set(every[2:]), {*one} & {*two})
+        self.assertEqual(one, runner.of_the_day(every, 9))
+
+    def test_pairs_differ(self) -> None:
+        """One day has pairs with either version."""
+        names = [f"tests.interop.m{n}.Ours{digit}Tests" for n in range(20) for digit in (4, 5)]
+        found = {name[-6] for name in runner.of_the_day(names, 7)}
+        self.assertEqual({"4", "5"}, found)

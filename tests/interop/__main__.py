@@ -1,11 +1,11 @@
-"""Run all of it and write the page: C{python -m tests.interop [--full] [TEST ...]}.
+"""Run all of it and write the page: C{python -m tests.interop [--full | --daily] [TEST ...]}.
 
-Most of the time is JVMs that start and stop, so the versions run beside each other, and
-those that take long in several parts.
+Most of the time is JVMs that start and stop, so several processes share the tests.
 """
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import os
 import re
@@ -13,15 +13,22 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from zlib import crc32
 
 from lab.harness.nodes import ROOT, Folder
 from lab.stock import jars, packages
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 
-#: How many processes share the tests with a version: 5.x takes twice as long to start and
-#: to stop, and with 4.9 come the clients of other languages.
-PARTS = {"4.9.7": 2, "5.3.3": 2}
+#: In how many parts the tests with a version are run: the next begins when one of L{AT_ONCE}
+#: has ended, and the more there are the less one of them is left alone at the end.
+PARTS = {"5.3.3": 6, "4.9.7": 4}
+
+#: How many parts run at once.
+AT_ONCE = 4
+
+#: Seconds between two looks at whether one has ended.
+PAUSE = 0.2
 
 #: Seconds that one run may take before something hangs.
 LIMIT = 7200.0
@@ -50,12 +57,31 @@ def cases(version: str) -> dict[str, type[InteropTestCase]]:
     return found
 
 
+def of_the_day(names: list[str], day: int) -> list[str]:
+    """What of these classes one day runs: those that only one version has, and of two that differ
+    by the version alone one today, the other tomorrow.
+    """
+    twins = {"4": "5", "5": "4"}
+
+    def runs(name: str) -> bool:
+        digit = re.search(r"(?<=[a-z])[45](?=[A-Z]\w*$)", name)
+        if digit is None:
+            return True
+        at = digit.start()
+        if name[:at] + twins[digit[0]] + name[at + 1 :] not in names:
+            return True
+        older = (crc32((name[:at] + name[at + 1 :]).encode()) + day) % 2 == 0
+        return older == (digit[0] == "4")
+
+    return [name for name in names if runs(name)]
+
+
 def wrong(wanted: list[str], *, full: bool) -> str:
     """Why a run of these names would leave one of them out; empty if it would not."""
     known = {name: case for version in jars.VERSIONS for name, case in cases(version).items()}
     told = []
     for name in wanted:
-        group = name if name in known else name.rpartition(".")[0]
+        group = name if name in known else _group(name)
         tests = [f"{group}.{test}" for test in _tests(known.get(group))]
         chosen = tests if name == group else [test for test in tests if test == name]
         if not chosen:
@@ -70,6 +96,10 @@ def _tests(case: type[InteropTestCase] | None) -> list[str]:
     return [name for name in dir(case) if name.startswith("test_")]
 
 
+def _group(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
 
@@ -77,34 +107,41 @@ def _last(name: str) -> str:
 class Run:
     """Some classes of tests, in a process of their own."""
 
-    def __init__(
-        self, name: str, names: list[str], folder: Path, full: bool, wanted: list[str]
-    ) -> None:
+    def __init__(self, name: str, tests: list[str], folder: Path, full: bool) -> None:
         self.results = folder / f"results-{name}"
         self.log = folder / f"log-{name}"
-        environment = dict(os.environ, RMQHA_INTEROP="full" if full else "1")
-        environment[matrix.RESULTS] = str(self.results)
-        chosen = [test for test in wanted if test.rsplit(".", 1)[0] in names or test in names]
-        command = [sys.executable, "-m", "twisted.trial", "--reporter=text"]
-        command += [f"--temp-directory={folder / f'trial-{name}'}"]
-        self.process: subprocess.Popen[bytes] | None = None
-        if chosen or not wanted:
-            with open(self.log, "wb") as log:
-                self.process = subprocess.Popen(
-                    [*command, *(chosen or names)],
-                    cwd=ROOT,
-                    env=environment,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                )
+        self.environment = dict(os.environ, RMQHA_INTEROP="full" if full else "1")
+        self.environment[matrix.RESULTS] = str(self.results)
+        self.command = [sys.executable, "-m", "twisted.trial", "--reporter=text"]
+        self.command += [f"--temp-directory={folder / f'trial-{name}'}", *tests]
+
+    def start(self) -> Run:
+        """Let it begin."""
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=ROOT,
+                env=self.environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.begun = time.monotonic()
+        return self
+
+    def ended(self) -> bool:
+        """Whether it has ended.
+
+        @raise subprocess.TimeoutExpired: If something hangs.
+        """
+        if self.process.poll() is None and time.monotonic() - self.begun > LIMIT:
+            raise subprocess.TimeoutExpired(self.command, LIMIT)
+        return self.process.returncode is not None
 
     def wait(self) -> int:
         """Wait for its end, and show what it said.
 
         @return: The exit code.
         """
-        if self.process is None:
-            return 0
         code = self.process.wait(LIMIT)
         sys.stdout.write(self._said())
         sys.stdout.flush()
@@ -112,13 +149,27 @@ class Run:
 
     def failed(self) -> list[str]:
         """The tests that failed."""
-        if not self.process:
-            return []
         told = "".join(FAILED.findall(self._said()))
         return sorted(set(re.findall(r"(?m)^tests\.interop\.[\w.]+$", told)))
 
     def _said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def run_all(runs: list[Run]) -> int:
+    """Run them, so many at once.
+
+    @return: The worst exit code.
+    """
+    waiting, running, worst = list(runs), list[Run](), 0
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            running.append(waiting.pop(0).start())
+        for run in [run for run in running if run.ended()]:
+            running.remove(run)
+            worst = max(worst, run.wait())
+        time.sleep(PAUSE)
+    return worst
 
 
 def main(arguments: list[str]) -> int:
@@ -127,8 +178,11 @@ def main(arguments: list[str]) -> int:
     @return: The worst exit code; 0 without peers, as then all tests are skipped; L{UNKNOWN} if a
         name chooses nothing.
     """
-    wanted, full = [name for name in arguments if name != "--full"], "--full" in arguments
+    full, daily = "--full" in arguments, "--daily" in arguments
+    wanted = [name for name in arguments if name not in ("--full", "--daily")]
     refused = wrong(wanted, full=full)
+    if full and daily:
+        refused = "--full is everything, --daily a part of it: say one of them"
     if refused:
         jars.say(refused)
         return UNKNOWN
@@ -148,24 +202,31 @@ def main(arguments: list[str]) -> int:
             jars.say(f"interop skipped: some clients: {error}")
     kept = Folder("interop-results-")
     begun = time.monotonic()
-    classes = {version: list(cases(version)) for version in jars.VERSIONS}
-    runs = [
-        Run(f"{version}-{part}", classes[version][part :: PARTS[version]], kept.path, full, wanted)
-        for version in jars.VERSIONS
-        for part in range(PARTS[version])
-    ]
-    code = max([run.wait() for run in runs])
+    every = [name for version in PARTS for name in cases(version)]
+    chosen = every
+    if daily:
+        chosen = of_the_day(every, datetime.date.today().toordinal())
+        jars.say(f"today {len(chosen)} of {len(every)} classes; make interop runs all")
+    runs = list[Run]()
+    for version, parts in PARTS.items():
+        names = [name for name in cases(version) if name in chosen]
+        for part in range(parts):
+            tests = names[part::parts]
+            if wanted:
+                tests = [test for test in wanted if test in tests or _group(test) in tests]
+            if tests:
+                runs.append(Run(f"{version}-{part}", tests, kept.path, full))
+    code = run_all(runs)
     found = [row for run in runs for row in matrix.recorded(run.results)]
     again = [test for run in runs for test in run.failed()]
     if 0 < len(again) <= AGAIN:
         jars.say(f"once more, alone: {', '.join(again)}")
-        every = [name for version in jars.VERSIONS for name in classes[version]]
-        second = Run("again", every, kept.path, full, again)
-        code = second.wait()
+        second = Run("again", again, kept.path, full)
+        code = second.start().wait()
         found = matrix.repeated(found, matrix.recorded(second.results))
     failed = sum(row.result == matrix.FAILED for row in found)
     jars.say(f"{len(found)} scenarios, {failed} failed, {time.monotonic() - begun:.0f} s")
-    if found and complete and not wanted:
+    if found and complete and not wanted and not daily:
         matrix.PAGE.write_text(matrix.page(found), encoding="utf-8")
         jars.say(f"wrote {matrix.PAGE.relative_to(ROOT)}")
     kept.remove()
