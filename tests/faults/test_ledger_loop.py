@@ -34,6 +34,9 @@ FAULTS = (
     "restore both",
 )
 
+#: Rounds of every day.
+DAILY = 20
+
 #: Rounds between two looks at everything.
 BETWEEN_CHECKS = 6
 
@@ -86,7 +89,7 @@ class LedgerTests(PromotionTestCase):
         self.begin()
         bag: list[str] = []
         done: Counter[str] = Counter()
-        for number in (every := rounds(len(FAULTS))):
+        for number in (every := rounds(DAILY)):
             bag = bag or self.random.sample(FAULTS, len(FAULTS))
             fault = bag.pop()
             done[fault] += 1
