@@ -16,13 +16,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
+from rmqha.logfiles.typed_table import Port
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.store_layout import OWN_FOLDER, REPLICAS
 
@@ -31,6 +32,23 @@ MOST_KNOWN = 64
 
 MOST_PORTS = 8
 """Most HA ports of one address."""
+
+
+@frozen
+class Kept:
+    """What the file holds."""
+
+    replicas: dict[str, list[Port]] = field(factory=dict)
+
+
+def read(root: Path) -> Kept | None:
+    """Those that a store's file names; C{None} without one.  Blocking.
+
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If it makes no sense.
+    """
+    path = root / OWN_FOLDER / REPLICAS
+    return typed_table.read(path, Kept, "it does not say where replicas listen")
 
 
 @define(eq=False)
@@ -62,15 +80,11 @@ class KnownReplicas:
         """
         path = root / OWN_FOLDER / REPLICAS
         try:
-            table = json_table.read(path) or {}
-            found = {
-                str(host): [int(port) for port in ports]
-                for host, ports in table.get("replicas", {}).items()
-            }
-        except (TableUnreadable, AttributeError, TypeError, ValueError) as error:
+            known = read(root)
+        except TableUnreadable as error:
             cls._log.warn("Cannot read which replicas there were: {error}", error=error)
-            found = {}
-        return cls(path, in_thread, found)
+            known = None
+        return cls(path, in_thread, {} if known is None else known.replicas)
 
     def joined(self, host: str) -> None:
         """A replica at C{host} has acknowledged what it was sent."""

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 from attrs import asdict, field, frozen
 
-from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.typed_table import Natural
 from rmqha.switchover.asked_broker import Offsets
 from rmqha.wire.store_layout import BACKUP_SUFFIX
 
@@ -48,11 +47,11 @@ class UnderWay:
     master: str
     slave: str
     phase: Phase
-    permission: int
-    closed: int
-    epoch: int
+    permission: Natural
+    closed: Natural
+    epoch: Natural
     refuses: bool = False
-    end: int = 0
+    end: Natural = 0
     offsets: Offsets = field(factory=dict)
 
     @property
@@ -73,16 +72,10 @@ class SwitchoverJournal:
     def read(self) -> UnderWay | None:
         """What is under way; C{None} if nothing is.
 
+        @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If the file makes no sense.
         """
-        table = json_table.read(self.path)
-        if table is None:
-            return None
-        values: dict[str, Any] = {str(key): value for key, value in table.items()}
-        try:
-            return UnderWay(**{**values, "phase": Phase(values["phase"])})
-        except (KeyError, TypeError, ValueError) as error:
-            raise TableUnreadable(str(self.path), f"it is no switchover's: {error}") from error
+        return typed_table.read(self.path, UnderWay, "it is no switchover's")
 
     def write(self, under_way: UnderWay) -> None:
         """Make it what is under way; durable on return."""

@@ -27,7 +27,8 @@ from twisted.python.failure import Failure
 from rmqha.errors import DiskFull, HeldForAnotherMaster, TableUnreadable
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
+from rmqha.logfiles.typed_table import Natural
 from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.store_layout import FOLLOWED, OWN_FOLDER
@@ -47,9 +48,9 @@ class FollowedMaster:
 
     address: str
     client: str = ""
-    epoch: int | None = None
-    boot: int | None = None
-    held: int = 0
+    epoch: Natural | None = None
+    boot: Natural | None = None
+    held: Natural = 0
     following: bool = True
 
     @classmethod
@@ -59,22 +60,7 @@ class FollowedMaster:
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If something is there that makes no sense.
         """
-        path = path_of(root)
-        table = json_table.read(path)
-        if table is None:
-            return None
-        kinds: dict[str, tuple[type, ...]] = {
-            "address": (str,),
-            "client": (str,),
-            "epoch": (int, type(None)),
-            "boot": (int, type(None)),
-            "held": (int,),
-            "following": (bool,),
-        }
-        values = {name: table.get(name) for name in kinds}
-        if any(type(values[name]) not in allowed for name, allowed in kinds.items()):
-            raise TableUnreadable(str(path), "it does not name a master")
-        return cls(**values)  # type: ignore[arg-type]
+        return typed_table.read(path_of(root), cls, "it does not name a master")
 
     def write(self, root: Path) -> None:
         """Make it what the store keeps; durable on return.  Blocking.

@@ -28,6 +28,7 @@ from twisted.logger import Logger
 
 from rmqha.errors import DerivedFault, RecordFault
 from rmqha.logfiles.reader import LogReader
+from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch_reading import ScalarRun, keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
@@ -71,9 +72,9 @@ class DispatchMark:
     @ivar entries: Entries of the index.
     """
 
-    offset: int
-    queues: tuple[tuple[str, int, int], ...] = ()
-    entries: int = 0
+    offset: Natural
+    queues: tuple[tuple[str, Natural, Natural], ...] = ()
+    entries: Natural = 0
 
 
 @frozen(kw_only=True)

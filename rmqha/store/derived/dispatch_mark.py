@@ -8,12 +8,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attrs import frozen
+
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived.dispatch import DispatchMark
 from rmqha.wire.store_layout import BACKUP_SUFFIX
+
+
+@frozen(kw_only=True)
+class Kept(DispatchMark):
+    """What the file holds.
+
+    @ivar crc: Of the bytes before the offset.
+    @ivar durable: Up to where the log itself was on the disk.
+    """
+
+    crc: Natural
+    durable: Natural = 0
+
+
+def read(path: Path) -> Kept | None:
+    """What a file holds, of whatever log it speaks; C{None} without one.  Blocking.
+
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If it makes no sense.
+    """
+    return typed_table.read(path, Kept, "it is no mark of what was dispatched")
 
 
 def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
@@ -39,20 +63,14 @@ def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
 def load(path: Path, log: LogReader) -> DispatchMark | None:
     """The last mark, if it speaks of this log."""
     try:
-        table = json_table.read(path)
-        if not table or not log.min_offset <= table["offset"] <= log.confirmed:
-            return None
-        mark = DispatchMark(
-            offset=int(table["offset"]),
-            entries=int(table["entries"]),
-            queues=tuple(
-                (str(name), int(number), int(end)) for name, number, end in table["queues"]
-            ),
-        )
-        same = table["crc"] == tail_crc(log, mark.offset)
-    except (TableUnreadable, KeyError, TypeError, ValueError):
+        mark = read(path)
+    except TableUnreadable:
         return None
-    return mark if same else None
+    if mark is None or not log.min_offset <= mark.offset <= log.confirmed:
+        return None
+    if mark.crc != tail_crc(log, mark.offset):
+        return None
+    return DispatchMark(offset=mark.offset, entries=mark.entries, queues=mark.queues)
 
 
 def drop(path: Path) -> None:
@@ -67,6 +85,7 @@ def known_durable(path: Path) -> int:
     known.
     """
     try:
+        # Alone: what proves a loss is not forgotten for a key that is wrong elsewhere.
         table = json_table.read(path)
     except TableUnreadable:
         return 0

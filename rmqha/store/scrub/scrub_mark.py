@@ -11,8 +11,9 @@ from pathlib import Path
 from attrs import asdict, field, frozen
 
 from rmqha.errors import FileUnreadable, TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.logfiles.typed_table import Natural
 from rmqha.store.files.mapped import none_left
 from rmqha.store.scrub.cold_log import ColdLog
 from rmqha.store.scrub.slices import ScrubFault
@@ -28,10 +29,10 @@ class ScrubPass:
     @ivar ended: When, in milliseconds since 1970; 0 while it goes on.
     """
 
-    began: int
-    start: int
-    stop: int
-    ended: int = 0
+    began: Natural
+    start: Natural
+    stop: Natural
+    ended: Natural = 0
 
 
 @frozen(kw_only=True)
@@ -44,10 +45,29 @@ class ScrubMark:
     @ivar faults: What is bad.
     """
 
-    position: int = 0
+    position: Natural = 0
     running: ScrubPass | None = None
     last: ScrubPass | None = None
     faults: tuple[ScrubFault, ...] = field(default=())
+
+
+@frozen(kw_only=True)
+class Kept(ScrubMark):
+    """What the file holds.
+
+    @ivar crc: Of the bytes before the position.
+    """
+
+    crc: Natural
+
+
+def read(path: Path) -> Kept | None:
+    """What a file holds, of whatever log it speaks; C{None} without one.  Blocking.
+
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If it makes no sense.
+    """
+    return typed_table.read(path, Kept, "it is no scrub's")
 
 
 def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
@@ -57,16 +77,10 @@ def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     held = log.min_offset <= mark.position <= log.end
-    json_table.replace(
-        path,
-        {
-            "position": mark.position,
-            "crc": tail_crc(log, mark.position) if held else 0,
-            "running": None if mark.running is None else asdict(mark.running),
-            "last": None if mark.last is None else asdict(mark.last),
-            "faults": [asdict(fault) for fault in mark.faults],
-        },
-    )
+    crc = tail_crc(log, mark.position) if held else 0
+    table: json_table.Table = {"crc": crc}
+    table.update(asdict(mark).items())
+    json_table.replace(path, table)
 
 
 def load(path: Path, log: ColdLog) -> ScrubMark:
@@ -78,20 +92,17 @@ def load(path: Path, log: ColdLog) -> ScrubMark:
         those that were there: a record begins at least there.
     """
     try:
-        table = json_table.read(path)
-        if not table:
+        mark = read(path)
+        if mark is None:
             return ScrubMark()
-        position = int(table["position"])
-        running = None if table["running"] is None else ScrubPass(**table["running"])
-        last = None if table["last"] is None else ScrubPass(**table["last"])
-        faults = tuple(ScrubFault(**fault) for fault in table["faults"])
+        position, running = mark.position, mark.running
         inside = log.min_offset <= position <= log.end
         if not inside:
             position, running = log.min_offset, None
-        elif table["crc"] != tail_crc(log, position):
+        elif mark.crc != tail_crc(log, position):
             position = log.file_start(position)
-    except (TableUnreadable, FileUnreadable, OSError, KeyError, TypeError, ValueError) as error:
+    except (TableUnreadable, FileUnreadable, OSError) as error:
         if none_left(error):
             raise
         return ScrubMark()
-    return ScrubMark(position=position, running=running, last=last, faults=faults)
+    return ScrubMark(position=position, running=running, last=mark.last, faults=mark.faults)

@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.logfiles.scan import judge, next_valid, scan
+from rmqha.logfiles.typed_table import Natural
 from rmqha.store.files.mapped import none_left
 from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.store.scrub.cold_log import MOST, ColdLog
@@ -38,11 +39,11 @@ class ScrubFault:
     @ivar found: When it was found, in milliseconds since 1970; 0 before that is filled in.
     """
 
-    offset: int
-    end: int
+    offset: Natural
+    end: Natural
     path: str
     reason: str
-    found: int = 0
+    found: Natural = 0
 
     def __str__(self) -> str:
         return f"{self.path} at byte {self.offset}: {self.reason}"

@@ -14,8 +14,8 @@ from typing import Self
 
 from attrs import frozen
 
-from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table
+from rmqha.logfiles import json_table, typed_table
+from rmqha.logfiles.typed_table import Natural
 from rmqha.wire.store_layout import HELD, OWN_FOLDER
 
 
@@ -28,9 +28,9 @@ class Held:
     @ivar offset: Physical: the log was counted on below it.
     """
 
-    id: int
-    epoch: int
-    offset: int
+    id: Natural
+    epoch: Natural
+    offset: Natural
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
@@ -40,14 +40,7 @@ class Held:
         @raise TableUnreadable: If it is there and makes no sense.
         """
         path = root / OWN_FOLDER / HELD
-        table = json_table.read(path)
-        if table is None:
-            return None
-        found = [table.get(name) for name in ("id", "epoch", "offset")]
-        numbers = [value for value in found if isinstance(value, int) and value >= 0]
-        if len(numbers) < len(found):
-            raise TableUnreadable(str(path), "it does not say up to where the log was held")
-        return cls(id=numbers[0], epoch=numbers[1], offset=numbers[2])
+        return typed_table.read(path, cls, "it does not say up to where the log was held")
 
     def write(self, root: Path) -> None:
         """Keep it; durable on return.  Blocking.

@@ -1,0 +1,213 @@
+"""Small JSON files: what each may hold, and that nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import TableUnreadable
+from rmqha.ha import known_replicas
+from rmqha.ha.known_replicas import KnownReplicas
+from rmqha.ha.slave import followed
+from rmqha.ha.slave.followed import FollowedMaster
+from rmqha.store.derived import dispatch_mark
+from rmqha.store.scrub import scrub_mark
+from rmqha.store.tables.held_file import Held
+from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
+from rmqha.wire.store_layout import HELD, OWN_FOLDER, REPLICAS
+
+Row = dict[str, Any]
+
+
+@frozen(kw_only=True)
+class SmallFile:
+    """A file, and what reads it.
+
+    @ivar row: What a whole one holds.
+    @ivar name: Where it is, below a store's root.
+    @ivar read: Reads a store's.
+    """
+
+    row: Row
+    name: str
+    read: Callable[[Path], object]
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A store's root."""
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def journal(root: Path) -> SwitchoverJournal:
+    """That of a store's."""
+    return SwitchoverJournal(root / "switchover.json")
+
+
+FILES = (
+    SmallFile(
+        row={
+            "master": "127.0.0.1:10911",
+            "slave": "127.0.0.1:10921",
+            "phase": 3,
+            "permission": 6,
+            "closed": 1_700_000_000_000,
+            "epoch": 4,
+            "refuses": True,
+            "end": 4096,
+            "offsets": {"Orders@Readers": {0: 5}},
+        },
+        name="switchover.json",
+        read=lambda root: journal(root).read(),
+    ),
+    SmallFile(
+        row={
+            "address": "127.0.0.1:10912",
+            "client": "127.0.0.1:10911",
+            "epoch": 4,
+            "boot": 1_700_000_000_000,
+            "held": 4096,
+            "following": True,
+        },
+        name=f"{OWN_FOLDER}/{followed.FOLLOWED}",
+        read=FollowedMaster.read,
+    ),
+    SmallFile(
+        row={"id": 2, "epoch": 4, "offset": 4096}, name=f"{OWN_FOLDER}/{HELD}", read=Held.read
+    ),
+    SmallFile(
+        row={"replicas": {"127.0.0.1": [10912, 0]}},
+        name=f"{OWN_FOLDER}/{REPLICAS}",
+        read=known_replicas.read,
+    ),
+    SmallFile(
+        row={
+            "position": 4096,
+            "crc": 7,
+            "running": {"began": 1, "start": 0, "stop": 4096, "ended": 0},
+            "last": None,
+            "faults": [{"offset": 5, "end": 9, "path": "0", "reason": "crc", "found": 1}],
+        },
+        name="scrub.json",
+        read=lambda root: scrub_mark.read(root / "scrub.json"),
+    ),
+    SmallFile(
+        row={"offset": 4096, "crc": 7, "durable": 4096, "entries": 3, "queues": [["Orders", 0, 3]]},
+        name="dispatched.json",
+        read=lambda root: dispatch_mark.read(root / "dispatched.json"),
+    ),
+)
+
+WRONG: tuple[Any, ...] = ("six", "6", -1, 1.0, 2**63, [1], {"a": 1}, [[1]])
+"""Values that no key of these files has; texts and lists where there are some are left out."""
+
+
+def places(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The keys that lead to each value in a table, but to the table."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        yield (key,)
+        if isinstance(item, (dict, list)):
+            yield from ((key, *rest) for rest in places(item))
+
+
+def write(root: Path, file: SmallFile, row: Row) -> None:
+    """Put a file there."""
+    path = root / file.name
+    path.parent.mkdir(exist_ok=True)
+    text = json.dumps(row).replace('"0":', "0:")
+    path.write_text(text, encoding="utf-8")
+
+
+class TypedTableTests(SynchronousTestCase):
+    """Files that a node, a tool or a stranger has left."""
+
+    def test_whole(self) -> None:
+        """Each is read as it stands."""
+        for file in FILES:
+            with folder() as root:
+                write(root, file, file.row)
+                self.assertIsNotNone(file.read(root), file.name)
+
+    def test_none(self) -> None:
+        """Without a file there is nothing."""
+        for file in FILES:
+            with folder() as root:
+                self.assertIsNone(file.read(root), file.name)
+
+    @given(st.sampled_from(FILES), st.data())
+    def test_wrong_value(self, file: SmallFile, data: st.DataObject) -> None:
+        """A value of another type is refused by file and key, wherever it is."""
+        row = deepcopy(file.row)
+        place = data.draw(st.sampled_from(list(places(row))))
+        inner: Any = row
+        for key in place[:-1]:
+            inner = inner[key]
+        right = inner[place[-1]]
+        wrong = [value for value in WRONG if type(value) is not type(right) or right != value]
+        if place[0] == "offsets":
+            # A broker may have said any number.
+            wrong.remove(-1)
+        if isinstance(right, str):
+            wrong = [value for value in wrong if not isinstance(value, str)]
+        inner[place[-1]] = data.draw(st.sampled_from([*wrong, True] if right != 1 else wrong))
+        if isinstance(right, bool):
+            inner[place[-1]] = data.draw(st.sampled_from(WRONG))
+        with folder() as root:
+            write(root, file, row)
+            error = self.assertRaises(TableUnreadable, file.read, root)
+        self.assertIn(file.name, str(error))
+        self.assertIn(str(place[0]), str(error))
+
+    @given(st.sampled_from(FILES), st.text(min_size=1, max_size=5))
+    def test_strange_key(self, file: SmallFile, key: str) -> None:
+        """A key that nobody knows may change what the others mean."""
+        if key in file.row:
+            return
+        with folder() as root:
+            write(root, file, {**file.row, key: 1})
+            self.assertRaises(TableUnreadable, file.read, root)
+
+
+class ReaderTests(SynchronousTestCase):
+    """What their owners make of it."""
+
+    def test_switchover(self) -> None:
+        """S-G: a permission in words is none to give back to a broker."""
+        with folder() as root:
+            write(root, FILES[0], {**FILES[0].row, "permission": "six"})
+            error = self.assertRaises(TableUnreadable, journal(root).read)
+        self.assertIn("permission is 'six'", str(error))
+
+    def test_switchover_kept(self) -> None:
+        """What is written is what is read."""
+        under_way = UnderWay(
+            master="a:1",
+            slave="b:2",
+            phase=Phase.PROMOTING,
+            permission=6,
+            closed=1,
+            epoch=0,
+            offsets={"Orders@Readers": {0: 5}},
+        )
+        with folder() as root:
+            journal(root).write(under_way)
+            self.assertEqual(under_way, journal(root).read())
+
+    def test_replicas(self) -> None:
+        """S-G: a port that no replica listens on is not asked for a lost tail."""
+        with folder() as root:
+            write(root, FILES[3], {"replicas": {"127.0.0.1": [99_999_999]}})
+            known = KnownReplicas.load(root, lambda *_: self.fail("nothing is written"))
+        self.assertEqual({}, known.ports)
