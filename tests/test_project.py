@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import twisted
@@ -96,6 +98,26 @@ class ToolsTests(SynchronousTestCase):
         """Every folder with tests has its C{__init__.py}, without which trial passes it by."""
         folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
         self.assertEqual([], [path for path in folders if not (path / "__init__.py").exists()])
+
+
+class SecondTryTests(SynchronousTestCase):
+    """C{tests/flaky.md}: what failed once and passed then."""
+
+    def test_each_has_a_cause(self) -> None:
+        """Each row names a test that there is, the day it was seen, and why it failed."""
+        page = (ROOT / "tests" / "flaky.md").read_text(encoding="utf-8")
+        rows = [
+            [cell.strip() for cell in line.strip("|").split(" | ")]
+            for line in page.splitlines()
+            if line.startswith("| `")
+        ]
+        self.assertTrue(rows)
+        for test, day, cause in rows:
+            path, group, name = test.strip("`").split("::")
+            found = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+            self.assertTrue(callable(getattr(getattr(found, group), name)), test)
+            self.assertLessEqual(date.fromisoformat(day), date.today())
+            self.assertGreater(len(cause.split()), 5, f"{test}: {cause}")
 
 
 class GoldenTests(SynchronousTestCase):

@@ -225,7 +225,9 @@ def main(arguments: list[str]) -> int:
         code = second.start().wait()
         found = matrix.repeated(found, matrix.recorded(second.results))
     failed = sum(row.result == matrix.FAILED for row in found)
-    jars.say(f"{len(found)} scenarios, {failed} failed, {time.monotonic() - begun:.0f} s")
+    seconds = time.monotonic() - begun
+    jars.say(f"{len(found)} scenarios, {failed} failed, {len(again)} tests that failed at first")
+    jars.say(f"interop took {seconds:.0f} s")
     if found and complete and not wanted and not daily:
         matrix.PAGE.write_text(matrix.page(found), encoding="utf-8")
         jars.say(f"wrote {matrix.PAGE.relative_to(ROOT)}")
