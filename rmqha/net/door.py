@@ -68,8 +68,9 @@ class Door(Generic[Inside]):
     """Let connections in and out.
 
     Who comes is a I{stranger} until the owner says that it is known.  When there is no room for
-    another one, the stranger that has been there longest goes, so that those who only take up
-    room can keep nobody out.
+    another one, a stranger goes, so that those who only take up room can keep nobody out: of the
+    address that has most of them the one that has been there longest.  So a crowd of one address
+    makes room for itself, and whoever comes alone is left in peace.
 
     @ivar inside: The open ones, in the order they came.
     @ivar closed: How many ended, or were refused, by reason; the door itself counts
@@ -105,6 +106,7 @@ class Door(Generic[Inside]):
         self._most_strangers = strangers
         # In the order they came: all that may have to make room, and those of each address.
         self._strangers: dict[Inside, None] = {}
+        self._crowds: Counter[str] = Counter()
         self._of_host: defaultdict[str, dict[Inside, None]] = defaultdict(dict)
         self._leaving: set[Inside] = set()
         self._farewell: IDelayedCall | None = None
@@ -154,13 +156,16 @@ class Door(Generic[Inside]):
         return self.expel(host) or self.relief(host)
 
     def expel(self, host: str) -> bool:
-        """Close the stranger that has been here longest.
+        """Close a stranger: of the address with most of them the one that has been here longest.
 
         @param host: Where who needs the room comes from.
         @return: Whether there is one.
         """
-        oldest = next(iter(self._strangers), None)
-        return oldest is not None and self._expel(oldest, host)
+        if not self._strangers:
+            return False
+        most = max(self._crowds.values())
+        oldest = next(each for each in self._strangers if self._crowds[each.host] == most)
+        return self._expel(oldest, host)
 
     def _expel(self, oldest: Inside, host: str) -> bool:
         if len(self._leaving) >= LEAVING:
@@ -187,12 +192,17 @@ class Door(Generic[Inside]):
         self.inside[connection] = None
         if not expected:
             self._strangers[connection] = None
+            self._crowds[connection.host] += 1
         if self._most_strangers:
             self._of_host[connection.host][connection] = None
 
     def known(self, connection: Inside) -> None:
         """One is no stranger any longer.  Saying it twice is the same as once."""
-        self._strangers.pop(connection, None)
+        if connection in self._strangers:
+            del self._strangers[connection]
+            self._crowds[connection.host] -= 1
+            if not self._crowds[connection.host]:
+                del self._crowds[connection.host]
         alike = self._of_host.get(connection.host)
         if alike is not None:
             alike.pop(connection, None)

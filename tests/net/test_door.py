@@ -129,6 +129,21 @@ class DoorTests(SynchronousTestCase):
         self.assertEqual(self.door.closed, {"too-many": 1})
         self.assertIn("Closed an old connection of 10.0.0.1 to make room", self.lines[0])
 
+    def test_a_crowd_makes_room_for_itself(self) -> None:
+        """A10: who comes alone stays, however soon the many of one address come back."""
+        self.most = 5
+        probe = Played(self.door, "10.9.0.1")
+        crowd = [Played(self.door, "10.6.6.6", leaves=True) for _ in range(4)]
+        for _ in range(20):
+            self.assertTrue(self.door.admits("10.6.6.6"))
+            crowd.append(Played(self.door, "10.6.6.6", leaves=True))
+        self.assertEqual([], probe.closed)
+        self.assertEqual(20, sum(bool(each.closed) for each in crowd))
+        self.assertEqual(20, sum(bool(each.closed) for each in crowd[:20]))
+        other = Played(self.door, "10.9.0.2")
+        self.assertTrue(self.door.admits("10.9.0.3"))
+        self.assertEqual(([], []), (probe.closed, other.closed))
+
     def test_strangers_of_one_address(self) -> None:
         """One address has so many strangers at most, however much room there is."""
         self.most = 100
