@@ -184,7 +184,7 @@ class PathTests(SynchronousTestCase):
         wrong, seen = [], 0
         for page in PAGES:
             for name in literals(page.read_text(encoding="utf-8")):
-                match = re.match(r"((?:[a-z_]+/)+[a-z_]*(?:\.py)?)(?![\w<*])", name)
+                match = re.match(r"((?:[a-z_]+/)+[a-z_]*(?:\.(?:py|md))?)(?![\w<*])", name)
                 if match is None or not (
                     name.endswith(".py") or name.startswith(("rmqha/", "lab/", "tests/"))
                 ):

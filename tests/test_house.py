@@ -162,7 +162,7 @@ LAB: dict[str, set[str]] = {
 }
 
 #: Modules in one folder, at most: a room that has more is two.
-LARGEST_ROOM = 15
+LARGEST_ROOM = 25
 
 #: Parts that run where there is no reactor: inside Spark, or as pure codecs.
 WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "tier", "pipeline")

@@ -35,20 +35,20 @@ MOST_PORTS = 8
 
 
 @frozen
-class Kept:
+class KeptReplicas:
     """What the file holds."""
 
     replicas: dict[str, list[Port]] = field(factory=dict)
 
 
-def read(root: Path) -> Kept | None:
+def read(root: Path) -> KeptReplicas | None:
     """Those that a store's file names; C{None} without one.  Blocking.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it makes no sense.
     """
     path = root / OWN_FOLDER / REPLICAS
-    return typed_table.read(path, Kept, "it does not say where replicas listen")
+    return typed_table.read(path, KeptReplicas, "it does not say where replicas listen")
 
 
 @define(eq=False)

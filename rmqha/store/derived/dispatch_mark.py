@@ -20,7 +20,7 @@ from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 @frozen(kw_only=True)
-class Kept(DispatchMark):
+class KeptDispatchMark(DispatchMark):
     """What the file holds.
 
     @ivar crc: Of the bytes before the offset.
@@ -31,13 +31,13 @@ class Kept(DispatchMark):
     durable: Natural = 0
 
 
-def read(path: Path) -> Kept | None:
+def read(path: Path) -> KeptDispatchMark | None:
     """What a file holds, of whatever log it speaks; C{None} without one.  Blocking.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it makes no sense.
     """
-    return typed_table.read(path, Kept, "it is no mark of what was dispatched")
+    return typed_table.read(path, KeptDispatchMark, "it is no mark of what was dispatched")
 
 
 def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:

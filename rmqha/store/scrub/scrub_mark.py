@@ -52,7 +52,7 @@ class ScrubMark:
 
 
 @frozen(kw_only=True)
-class Kept(ScrubMark):
+class KeptScrubMark(ScrubMark):
     """What the file holds.
 
     @ivar crc: Of the bytes before the position.
@@ -61,13 +61,13 @@ class Kept(ScrubMark):
     crc: Natural
 
 
-def read(path: Path) -> Kept | None:
+def read(path: Path) -> KeptScrubMark | None:
     """What a file holds, of whatever log it speaks; C{None} without one.  Blocking.
 
     @raise FileUnreadable: If the system does not let it be read.
     @raise TableUnreadable: If it makes no sense.
     """
-    return typed_table.read(path, Kept, "it is no scrub's")
+    return typed_table.read(path, KeptScrubMark, "it is no scrub's")
 
 
 def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
