@@ -76,6 +76,14 @@ def of_certificates() -> Iterator[StatusFamily]:
         each("tls", "reloadFailures", "role"),
         "role",
     )
+    yield counter(
+        "clear_text_connections",
+        "connections",
+        "Connections in clear text to a port that takes TLS too.",
+        "clearText.connections",
+        each("clearText", "connections", "port"),
+        "port",
+    )
 
 
 def _info(status: Status) -> Found:

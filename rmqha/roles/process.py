@@ -196,6 +196,7 @@ class Process(Service):
             "fileLimit": self.shares.files,
             "connectionLimits": self.shares.status(),
             "tls": self.tls.identities.status(),
+            "clearText": [each.status() for each in self.tls.clear_text],
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }

@@ -165,7 +165,7 @@ class MasterProtocol(Protocol):
         """
         self._greeting = False
         hello = data[0] == HANDSHAKE
-        refused = self.factory.gate.refusal(hello)
+        refused = self.factory.gate.refusal(hello, self.host)
         if refused is not None:
             self.close(refused.reason, refused)
         elif hello:

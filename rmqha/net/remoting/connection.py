@@ -230,7 +230,7 @@ class RemotingProtocol(Protocol):
         if gate is None:
             return False
         hello = data[0] == HANDSHAKE
-        refusal = gate.refusal(hello)
+        refusal = gate.refusal(hello, self.host)
         if refusal is not None:
             self.close(refusal.reason, refusal)
         elif hello:

@@ -14,6 +14,7 @@ from typing import Any
 from attrs import field, frozen
 
 from rmqha.config.settings import TlsMode
+from rmqha.net.tls.clear_text import ClearText
 from rmqha.net.tls.errors import TlsRefused
 
 HANDSHAKE = 0x16
@@ -36,11 +37,13 @@ class TlsGate:
     @ivar context: Makes the TLS side of each connection, as C{startTLS} needs it; C{None} has
         permissive accept clear text alone.
     @ivar key: The key that sets the mode, for the log.
+    @ivar clear_text: Where connections in clear text are counted that could be TLS.
     """
 
     mode: TlsMode = TlsMode.PERMISSIVE
     context: Any = field(default=None)
     key: str = "tlsMode"
+    clear_text: ClearText | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.mode is TlsMode.ENFORCING and self.context is None:
@@ -53,13 +56,16 @@ class TlsGate:
         """
         return self.mode is TlsMode.ENFORCING
 
-    def refusal(self, hello: bool) -> TlsRefused | None:
+    def refusal(self, hello: bool, host: str) -> TlsRefused | None:
         """Why a connection cannot stay; C{None} when it may.
 
         @param hello: Whether it begins with L{HANDSHAKE}.
+        @param host: Where it comes from.
         """
         if not hello:
             if self.mode is not TlsMode.ENFORCING:
+                if self.clear_text is not None:
+                    self.clear_text.on_connection(host)
                 return None
             return TlsRefused("clear-text", f"it speaks clear text, and {self.key} is enforcing")
         if self.mode is TlsMode.DISABLED:

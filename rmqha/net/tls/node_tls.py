@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.config.settings import ClientAuth, RemotingSettings, TlsMode, TlsSettings
+from rmqha.net.tls.clear_text import ClearText
 from rmqha.net.tls.gate import TlsGate
 from rmqha.net.tls.identity import TlsIdentities, TlsIdentity
 from rmqha.net.tls.material import TlsFiles
@@ -24,6 +25,7 @@ class NodeTls:
     @ivar requests: Of requests to name servers, controllers and other brokers.
     @ivar dialling: Of connections to HA ports.
     @ivar identities: The certificates of all.
+    @ivar clear_text: Who speaks clear text, for each port that takes both.
     """
 
     remoting: RemotingSettings
@@ -34,6 +36,7 @@ class NodeTls:
     requests: OutgoingTls = field(init=False)
     dialling: OutgoingTls = field(init=False)
     identities: TlsIdentities = field(init=False)
+    clear_text: list[ClearText] = field(factory=list, init=False)
     _clients: TlsIdentity | None = field(default=None, init=False)
     _ha: TlsIdentity | None = field(default=None, init=False)
 
@@ -58,6 +61,11 @@ class NodeTls:
             self._ha = replication_identity(settings)
         self.dialling = replication(self._ha if settings.ha_enabled else None, settings)
         present = (each for each in (self._clients, requests, self._ha) if each is not None)
+        permissive = TlsMode.PERMISSIVE
+        if self._clients is not None and remoting.tls is permissive:
+            self.clear_text.append(ClearText("clients", "tlsMode", self.clock))
+        if settings.ha_cert is not None and settings.ha_mode is permissive:
+            self.clear_text.append(ClearText("ha", "haTlsMode", self.clock))
         self.identities = TlsIdentities(
             all=tuple(present),
             clock=self.clock,
@@ -68,12 +76,17 @@ class NodeTls:
 
     def client_ports(self) -> TlsGate:
         """What the client ports accept."""
-        return TlsGate(self.remoting.tls, self._clients)
+        return TlsGate(self.remoting.tls, self._clients, clear_text=self._clear_text("clients"))
 
     def ha_port(self) -> TlsGate:
         """What the HA port accepts."""
         shows = self._ha is not None and self.settings.ha_cert is not None
-        return TlsGate(self.settings.ha_mode, self._ha if shows else None, "haTlsMode")
+        return TlsGate(
+            self.settings.ha_mode, self._ha if shows else None, "haTlsMode", self._clear_text("ha")
+        )
+
+    def _clear_text(self, port: str) -> ClearText | None:
+        return next((each for each in self.clear_text if each.port == port), None)
 
 
 def requests_identity(settings: TlsSettings) -> TlsIdentity:

@@ -17,12 +17,14 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import Logger, formatEvent
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.certificates import Authority, certificate
 from rmqha.config.settings import RemotingSettings, TlsMode, TlsSettings
+from rmqha.net.tls.clear_text import MOST_HOSTS, ClearText
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.identity import DAY, LOOK_EVERY
 from rmqha.net.tls.material import TlsFiles, TlsMaterial
@@ -185,8 +187,8 @@ class NodeTlsTests(SynchronousTestCase):
         node = self.node()
         self.assertIsNone(node.requests.identity)
         self.assertIsNone(node.dialling.identity)
-        self.assertIsNotNone(node.client_ports().refusal(hello=True))
-        self.assertIsNotNone(node.ha_port().refusal(hello=True))
+        self.assertIsNotNone(node.client_ports().refusal(True, "h"))
+        self.assertIsNotNone(node.ha_port().refusal(True, "h"))
         self.assertEqual(self.roles(), [])
         self.assertEqual(list(node.identities.jobs()), [])
 
@@ -196,15 +198,54 @@ class NodeTlsTests(SynchronousTestCase):
         """
         files = {"ha_key": Path("k"), "ha_cert": Path("c")}
         node = self.node(**files)
-        self.assertIsNone(node.ha_port().refusal(hello=True))
-        self.assertIsNone(node.ha_port().refusal(hello=False))
+        self.assertIsNone(node.ha_port().refusal(True, "h"))
+        self.assertIsNone(node.ha_port().refusal(False, "h"))
         self.assertIsNone(node.dialling.identity)
         strict = self.node(**files, ha_mode=TlsMode.ENFORCING, ha_enabled=True)
-        refusal = strict.ha_port().refusal(hello=False)
+        refusal = strict.ha_port().refusal(False, "h")
         assert refusal is not None
         self.assertEqual(str(refusal), "it speaks clear text, and haTlsMode is enforcing")
         self.assertIsNotNone(strict.dialling.identity)
         self.assertEqual(self.roles(**files), ["replication"])
+
+    def test_clear_text(self) -> None:
+        """O4: who speaks clear text to a port that takes TLS too is counted by address, and told
+        once a minute; where nothing else can be spoken nobody is.
+        """
+        self.assertEqual([], self.node().clear_text)
+        clock, lines = Clock(), list[str]()
+        observer = lambda event: lines.append(formatEvent(event))  # noqa: E731
+        self.patch(ClearText, "_log", Logger(observer=observer))
+        node = NodeTls(
+            RemotingSettings(tls_key=Path("k"), tls_cert=Path("c")),
+            TlsSettings(ha_key=Path("k"), ha_cert=Path("c")),
+            clock,
+            at_once,
+        )
+        for _ in range(3):
+            self.assertIsNone(node.client_ports().refusal(False, "10.0.0.1"))
+            clock.advance(10)
+        self.assertIsNone(node.client_ports().refusal(True, "10.0.0.2"))
+        self.assertIsNone(node.ha_port().refusal(False, "10.0.0.3"))
+        clients, ha = [each.status() for each in node.clear_text]
+        peer = {"host": "10.0.0.1", "connections": 3, "secondsSince": 10.0}
+        self.assertEqual({"port": "clients", "connections": 3, "peers": [peer]}, clients)
+        self.assertEqual(("ha", 1), (ha["port"], ha["connections"]))
+        self.assertEqual(2, len(lines))
+        self.assertIn("tlsMode=permissive takes TLS too: 10.0.0.1 (1)", lines[0])
+        clock.advance(60)
+        node.client_ports().refusal(False, "10.0.0.9")
+        self.assertIn("10.0.0.1 (2), 10.0.0.9 (1)", lines[2])
+
+    def test_many_clear_text(self) -> None:
+        """However many addresses come, what is kept of them stays small."""
+        port = ClearText("ha", "haTlsMode", Clock())
+        for number in range(MOST_HOSTS + 50):
+            port.on_connection(f"10.0.{number // 256}.{number % 256}")
+        status = port.status()
+        self.assertEqual(MOST_HOSTS + 50, status["connections"])
+        self.assertEqual(MOST_HOSTS + 1, len(status["peers"]))
+        self.assertEqual(("others", 50), (status["peers"][0]["host"], port.connections["others"]))
 
     def test_disabled(self) -> None:
         """Files that nothing uses are not read."""
