@@ -1,6 +1,6 @@
 """Small JSON files below a store's root, as the objects they speak of.
 
-An L{attrs} class says what its file holds: each field is a key, there is no other, and each value
+An attrs class says what its file holds: each field is a key, there is no other, and each value
 is of the type that the field is annotated with.  C{"6"}, C{True} and C{6.0} are no C{int}, and a
 default is for whoever makes an object, never for what a file does not say.
 """
@@ -31,7 +31,7 @@ T = TypeVar("T")
 def read(path: Path, kind: type[T], what: str) -> T | None:
     """Read a file or its previous generation, as L{json_table.read} does.
 
-    @param kind: An L{attrs} class.
+    @param kind: An attrs class.
     @param what: What the file is, for the error: C{"it is no switchover's"}.
     @return: C{None} if there is none.
     @raise FileUnreadable: If the system does not let it be read.
@@ -54,7 +54,7 @@ def of_table(path: Path, table: json_table.Table, kind: type[T], what: str) -> T
 
 
 def structured(value: Any, kind: Any, where: str = "it") -> Any:
-    """A value as one of a type: of an L{attrs} class, C{None}, C{bool}, C{int}, C{str}, an
+    """A value as one of a type: of an attrs class, C{None}, C{bool}, C{int}, C{str}, an
     C{IntEnum}, a number of a C{range}, or tuples, lists, sets, mappings and unions of these.
 
     @param where: The keys that lead to it.
