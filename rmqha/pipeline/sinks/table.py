@@ -125,7 +125,8 @@ class LakeTable(ABC):
         @param refresh: Looks at the table as it is now.
         @param commit: Is given how far the table is then.
         @param conflict: What it raises if another one was faster.
-        @raise TableRefused: If that one moved the same sources, or others are faster all the time.
+        @raise TableRefused: If that one moved the same sources, or others are faster all the time,
+            or if neither the commit nor a look at the table is answered.
         @raise TierUnreachable: If an object store does not take it.
         """
         before = self.sources()
@@ -141,8 +142,16 @@ class LakeTable(ABC):
                 if tries == 1:
                     raise TableRefused(self.shape.place, str(error)) from error
             except Exception as error:
-                refresh()
-                now = self.sources()
+                try:
+                    refresh()
+                    now = self.sources()
+                except Exception as unseen:
+                    raise TableRefused(
+                        self.shape.place,
+                        f"whether the rows were added is not known: {words_of(error)}; nor can the "
+                        f"table be read: {words_of(unseen)}. The next run goes on from what it "
+                        f"holds, and rmqha spark check {self.shape.place} says what that is",
+                    ) from error
                 if all(now.get(source) == held for source, held in moved.items()):
                     return
                 if isinstance(error, OSError) and self.shape.url:

@@ -303,8 +303,21 @@ class AppendTests(LakeTestCase):
                 self.patch(sink, change, away)
                 error = self.assertRaises(OSError, append, target, self.store)
                 self.assertEqual("no answer", str(error))
+                seen = sink.sources
+
+                def cut_off(*given: Any, sink: Any = sink, lost: Any = lost) -> None:
+                    self.patch(sink, "sources", away)
+                    lost(*given)
+
+                self.patch(sink, change, cut_off)
+                refused = self.assertRaises(
+                    TableRefused, append, target, self.store, endingOffsets={"store": self.all[60]}
+                )
+                self.patch(sink, "sources", seen)
+                for words in ("not known: connection reset", "no answer", "rmqha spark check"):
+                    self.assertIn(words, str(refused))
                 self.patch(sink, change, real)
-                self.assertEqual(self.all[:40], offsets(target))
+                self.assertEqual(self.all[:60], offsets(target))
                 append(target, self.store)
                 self.assertEqual(self.all[:500], offsets(target))
 
