@@ -19,7 +19,7 @@ LANE := $(wildcard rmqha/wire/lane/*_run.py rmqha/wire/lane/*.pxd) rmqha/store/f
 # Options for the tools behind a target: make test ARGS="-k ledger -x"
 ARGS :=
 # Tests wait more than they compute, and those with whole nodes most of all.
-JOBS := 2
+JOBS := 3
 FAULT_JOBS := 3
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 PYTEST_FAULTS := $(PY) -m pytest -q -n $(FAULT_JOBS) --dist worksteal tests/faults
