@@ -11,6 +11,7 @@ Source of names: docs/operations.rst, Status, Health and Retention slots.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
@@ -321,8 +322,9 @@ class AdminPort(Site):
     """The HTTP server around it.
 
     @ivar connections: How many there are.
-    @ivar waiting: Those that have asked nothing, or whose answer is written; the one that has been
-        so longest is first, and the first to make room.
+    @ivar waiting: Those that have asked nothing, or whose answer is written; of the address that
+        has most of them the one that has been so longest makes room, as at a L{Door
+        <rmqha.net.door.Door>}.
     """
 
     noisy = False
@@ -370,7 +372,7 @@ class AdminPort(Site):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """Take a connection, if its peer is allowed.  Where there are L{MOST_CONNECTIONS} already,
-        the one that has waited longest for a request goes.
+        one that waits for a request goes.
         """
         if not self._allowed.permits(host_of(addr)):
             self._quiet.warn(
@@ -386,13 +388,16 @@ class AdminPort(Site):
         return super().buildProtocol(addr)
 
     def _make_room(self) -> bool:
-        oldest = next(iter(self.waiting), None)
-        if oldest is None:
+        hosts = {each: host_of(each.transport.getPeer()) for each in self.waiting}
+        if not hosts:
             return False
+        many = Counter(hosts.values())
+        most = max(many.values())
+        oldest = next(each for each, host in hosts.items() if many[host] == most)
         del self.waiting[oldest]
         self._quiet.warn(
             CROWDED_OUT,
-            host_of(oldest.transport.getPeer()),
+            hosts[oldest],
             "Closed a connection of {peer} to the admin port that asked nothing, to make room: "
             "there are {most} at the most",
             most=MOST_CONNECTIONS,

@@ -244,6 +244,30 @@ class AdminTests(SynchronousTestCase):
         self.assertIn(b"numbers", busy[1].value())
         self.assertIsNotNone(port.buildProtocol(None))
 
+    def test_a_crowd_makes_room_for_itself(self) -> None:
+        """A10: a probe stays between its connection and its request, however many of one address
+        come back meanwhile.
+        """
+        port = AdminPort(self.site, clock=Clock())
+
+        def come(host: str) -> tuple[Any, StringTransport]:
+            address = IPv4Address("TCP", host, 4000)
+            channel, transport = port.buildProtocol(address), StringTransport(peerAddress=address)
+            channel.makeConnection(transport)
+            return channel, transport
+
+        crowd = [come("10.0.0.1") for _ in range(MOST_CONNECTIONS)]
+        probe, answer = come("10.0.0.2")
+        gone = crowd.pop(0)
+        for _ in range(2 * MOST_CONNECTIONS):
+            self.assertTrue(gone[1].disconnected)
+            gone[0].connectionLost(Failure(ConnectionDone()))
+            crowd.append(come("10.0.0.1"))
+            gone = crowd.pop(0)
+        self.assertFalse(answer.disconnected)
+        probe.dataReceived(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertTrue(answer.value().startswith(b"HTTP/1.1 200"))
+
     def test_slow_requests(self) -> None:
         """A request has to be whole in time, however often a little of it comes; the next one on
         the same connection has as long.
