@@ -150,7 +150,8 @@ class LakeTable(ABC):
                         self.shape.place,
                         f"whether the rows were added is not known: {words_of(error)}; nor can the "
                         f"table be read: {words_of(unseen)}. The next run goes on from what it "
-                        f"holds, and rmqha spark check {self.shape.place} says what that is",
+                        f"holds, and rmqha spark check STORE --table {self.shape.place} says what "
+                        "that is",
                     ) from error
                 if all(now.get(source) == held for source, held in moved.items()):
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import string
 import tempfile
@@ -14,6 +15,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.cli.spark.check import check
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import NotNext, OptionInvalid, TableRefused
 from rmqha.pipeline.log.errors import NotThisLog
@@ -314,8 +316,14 @@ class AppendTests(LakeTestCase):
                     TableRefused, append, target, self.store, endingOffsets={"store": self.all[60]}
                 )
                 self.patch(sink, "sources", seen)
-                for words in ("not known: connection reset", "no answer", "rmqha spark check"):
+                for words in ("not known: connection reset", "no answer"):
                     self.assertIn(words, str(refused))
+                advised = re.search(r"rmqha spark check (.+) says", str(refused))
+                assert advised is not None
+                # It is a command as it stands, but for the store's folder.
+                words_of_it = advised[1].replace("STORE", str(self.store), 1).split()
+                context = check.make_context("check", words_of_it)
+                self.assertEqual(str(target.root), str(context.params["table"]))
                 self.patch(sink, change, real)
                 self.assertEqual(self.all[:60], offsets(target))
                 append(target, self.store)
