@@ -22,6 +22,9 @@ from rmqha.logfiles import json_table
 Natural = Annotated[int, range(1 << 63)]
 """An offset, a length, an epoch, an id or a time: what a signed C{long} holds from 0 on."""
 
+Long = Annotated[int, range(-(1 << 63), 1 << 63)]
+"""Whatever a signed C{long} holds."""
+
 Port = Annotated[int, range(1 << 16)]
 """A port; 0 where there is none."""
 

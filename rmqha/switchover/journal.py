@@ -14,8 +14,7 @@ from attrs import asdict, field, frozen
 
 from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.logfiles.typed_table import Natural
-from rmqha.switchover.asked_broker import Offsets
+from rmqha.logfiles.typed_table import Long, Natural
 from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
@@ -52,7 +51,7 @@ class UnderWay:
     epoch: Natural
     refuses: bool = False
     end: Natural = 0
-    offsets: Offsets = field(factory=dict)
+    offsets: dict[str, dict[int, Long]] = field(factory=dict)
 
     @property
     def number(self) -> int:
