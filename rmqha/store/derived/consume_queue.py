@@ -433,10 +433,13 @@ class ConsumeQueue:
         elif self._min_physical < end:
             self.correct_min(end)
             first = self._min
-            raw = self.units(first, self.max_offset - first)
+            raw, mended = self.units(first, self.max_offset - first), self._mended
             self.begin(first, lasting=False)
             self._write(first, raw)
             self.highest = self.max_offset - 1
+            if mended > first:
+                # A pass over the whole log has met them, and goes on behind.
+                self._mended = mended
 
     def destroy(self) -> None:
         """Delete all files; the queue is empty afterwards and may begin anywhere."""

@@ -120,6 +120,19 @@ class DeletedTests(LogTestCase):
         self.assertEqual((5, 8), self.bounds())
         self.assertEqual(0, self.here.dispatcher.fault_count)
 
+    def test_goes_on(self) -> None:
+        """What comes next to a topic that was made again before that is heard of stands behind what
+        is there, in a store that has gone through its whole log since it was opened.
+        """
+        end = self.here.log.confirmed
+        self.put("Old", 3)
+        self.successResultOf(self.delete(end=end))
+        self.put("Old", 2)
+        self.assertEqual((5, 10), self.bounds())
+        self.assertEqual(0, self.here.dispatcher.fault_count)
+        self.close_store(self.here)
+        self.assertEqual([], derived_faults(self.here.settings, exact=False))
+
     def test_noted_alone(self) -> None:
         """A process that died when it had noted that, and nothing more, leaves the rest to the
         next.
