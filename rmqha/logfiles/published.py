@@ -117,6 +117,20 @@ def fingerprint(files: LogFiles, offset: int) -> str:
             head = read_at(read, offset - file.start, HEAD_MOST)
     except FileNotFoundError:
         return ""
+    return head_sum(head)
+
+
+def first_record_sum(log: LogReader) -> str:
+    """The fingerprint of an open log's first record, C{""} if it has none."""
+    size = min(HEAD_MOST, log.confirmed - log.min_offset)
+    return head_sum(bytes(log.read(log.min_offset, size))) if size > 0 else ""
+
+
+def head_sum(head: bytes) -> str:
+    """A record's fingerprint.
+
+    @param head: Its first bytes, L{HEAD_MOST} at most.
+    """
     if len(head) < MIN_RECORD or head[FIELDS["magic"].place] not in MAGIC_BYTES:
         return ""
     hosts = head[HOSTS_BYTE_AT]
@@ -260,7 +274,13 @@ def read_copied_damage(root: Path | None) -> CopiedDamage:
 
 
 def stale_end(files: LogFiles, point: Point) -> int | None:
-    """How far a log goes that is not as its node left it; C{None} if it is."""
+    """How far a log goes that is not the one of which its node has published the point, or not as
+    the node left it; C{None} if it is.
+    """
+    if other_first(point.identity, files):
+        return point.durable
+    if not point.closed:
+        return None
     end = whole_from(files, point.durable)
     if end > point.durable:
         return end

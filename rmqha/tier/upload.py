@@ -98,7 +98,7 @@ def final_end(files: LogFiles) -> int:
                 if any(read_at(read, 0, MIN_BLANK)):
                     return file.start
         return 0
-    end = stale_end(files, point) if point.closed else None
+    end = stale_end(files, point)
     if end is not None:
         raise Refused(
             "tier",

@@ -122,7 +122,7 @@ class StoreView:
         if point is not None:
             if point.confirm > files.limit:
                 raise CopyBehind(name, point.confirm, files.limit)
-            end = stale_end(files, point) if point.closed else None
+            end = stale_end(files, point)
             if end is not None:
                 if read_point(root) != point:  # its node was started meanwhile
                     return cls.open(name, path, options, known)

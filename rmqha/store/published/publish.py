@@ -33,7 +33,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
-from rmqha.logfiles.published import read_point
+from rmqha.logfiles.published import first_record_sum, read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
@@ -124,7 +124,7 @@ def begin_anew(root: Path, now_ms: int) -> None:
 def _anew(point: Point, now_ms: int) -> Point:
     if point.reaches_above(0):
         point = point.cut_at(0, now_ms, Why.COPY)
-    return evolve(point, generation=uuid4().hex, closed=False, tail=None)
+    return evolve(point, generation=uuid4().hex, first=-1, sum="", closed=False, tail=None)
 
 
 def name_each_other(root: Path, log: Path) -> None:
@@ -153,8 +153,8 @@ def opened(
 ) -> tuple[Point, SplitIndex]:
     """What an open store goes on from: what was published before, or a beginning.  Blocking.
 
-    A log whose bytes are not those that a clean stop left is another one, or was cut and has
-    grown again: another process had the store.
+    A log with another first record, or whose bytes are not those that a clean stop left, is another
+    one, or was cut and has grown again: another process had the store.
     """
     path_of(root).parent.mkdir(parents=True, exist_ok=True)
     known = load(root)
@@ -168,7 +168,9 @@ def opened(
             generation=uuid4().hex,
         )
     held = known.durable - TAIL >= first or first == 0
-    if known.tail is not None and held and known.tail != tail_crc(log, known.durable):
+    cut = known.tail is not None and held and known.tail != tail_crc(log, known.durable)
+    other = known.first == first and first_record_sum(log) not in ("", known.sum)
+    if cut or other:
         begin_anew(root, now_ms())
         known = load(root) or known
     return known, SplitIndex.open(root, log)
@@ -290,6 +292,8 @@ class Publisher:
         durable = self._below(log.flushed, point.durable)
         acked = self.acknowledged()
         confirm = durable if acked is None else self._below(min(acked, durable), point.confirm)
+        if point.first < log.min_offset < durable:
+            point = evolve(point, first=log.min_offset, sum=first_record_sum(log))
         return evolve(
             point,
             confirm=max(point.confirm, confirm),

@@ -19,6 +19,7 @@ from attrs import asdict, evolve, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
+from rmqha.wire.log.log_identity import LogIdentity
 
 VERSION = 1
 """The version of the layout, which a reader must know."""
@@ -66,6 +67,8 @@ class Point:
     @ivar min_offset: Physical offset of the first byte that is kept.
     @ivar broker_name: C{brokerName}.
     @ivar cluster: C{brokerClusterName}, C{""} if unknown.
+    @ivar first: Where a record began that was the log's first, a physical offset; -1 if unknown.
+    @ivar sum: That record's fingerprint.
     @ivar generation: Changes when the log is copied anew.
     @ivar closed: Whether the node stopped cleanly afterwards, with its log ending at
         L{durable}.
@@ -80,10 +83,19 @@ class Point:
     broker_name: str
     generation: str
     cluster: str = ""
+    first: int = -1
+    sum: str = ""
     closed: bool = False
     tail: int | None = None
     cuts: tuple[Cut, ...] = ()
     time: int = 0
+
+    @property
+    def identity(self) -> LogIdentity:
+        """Whose log it is."""
+        return LogIdentity(
+            cluster=self.cluster, broker=self.broker_name, first=self.first, sum=self.sum
+        )
 
     def reaches_above(self, at: int) -> bool:
         """Whether something published is gone when the log is cut back so far."""
@@ -91,8 +103,9 @@ class Point:
 
     def cut_at(self, at: int, time: int, why: Why = Why.CUT) -> Point:
         """The point after the log was cut back."""
+        known = self if at > self.first else evolve(self, first=-1, sum="")
         return evolve(
-            self,
+            known,
             confirm=min(self.confirm, at),
             durable=min(self.durable, at),
             min_offset=min(self.min_offset, at),
@@ -126,6 +139,8 @@ def parse_point(raw: bytes) -> Point:
             broker_name=str(table["broker_name"]),
             generation=str(table["generation"]),
             cluster=str(table.get("cluster", "")),
+            first=_offset(table["first"]) if table.get("sum") else -1,
+            sum=str(table.get("sum", "")),
             closed=table["closed"] is True,
             tail=None if table["tail"] is None else _offset(table["tail"]),
             cuts=tuple(

@@ -78,6 +78,20 @@ class PublishedTests(PublishTestCase):
         file.write_bytes(render_point(point.cut_at(1000, 0)))
         self.assertEqual([0, 500], offsets(root, verifyCrc=False))
 
+    def test_another_log(self) -> None:
+        """The point of a node that runs, or was killed, is not believed of a log that begins with
+        another record.
+        """
+        store = self.filled_store(500, 500)
+        self.flush(store)
+        self.pass_time()
+        root = self.crash(store)
+        self.assertEqual([0, 500], offsets(root))
+        with open(next((root / "commitlog").iterdir()), "r+b") as log:
+            log.seek(40)  # the first record's born time
+            log.write(b"\1")
+        self.assertRaises(PublishedPointStale, offsets, root)
+
 
 class LogElsewhereTests(PublishTestCase):
     """A store whose commit log lies on another disk (C{storePathCommitLog})."""

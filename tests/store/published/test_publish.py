@@ -301,6 +301,40 @@ class CutTests(PublishTestCase):
         self.assertEqual(point.confirm, 3000)
         self.assertNotEqual(point.generation, before.generation)
 
+    def test_another_first_record(self) -> None:
+        """So is one that begins with another record, also where the node was killed: nothing of
+        what was published is said of it.
+        """
+        store = self.filled_store(*[500] * 6)
+        self.flush(store)
+        self.pass_time(20)
+        killed = self.crash(store)
+        before = self.point(store)
+        self.assertEqual((0, True), (before.first, bool(before.sum)))
+        with open(next((killed / "commitlog").iterdir()), "r+b") as log:
+            log.seek(40)  # the first record's born time
+            log.write(b"\1")
+        again = self.made(killed)
+        self.pass_time()
+        point = self.point(again)
+        self.assertEqual(point.cuts, (Cut(0, NOW, Why.COPY),))
+        self.assertNotEqual(point.generation, before.generation)
+        self.assertNotIn(point.sum, ("", before.sum))
+
+    def test_deleted_files(self) -> None:
+        """The first record that is published is the one that is there."""
+        store = self.filled_store(*[500] * 11)
+        self.flush(store)
+        self.pass_time()
+        before = self.point(store)
+        store.log.drop_first().remove()
+        store.put(message(500))
+        self.flush(store)
+        self.pass_time()
+        point = self.point(store)
+        self.assertEqual(FILE_SIZE, point.first)
+        self.assertNotIn(point.sum, ("", before.sum))
+
     def test_unreadable(self) -> None:
         """A point that cannot be read is none; the node writes a new one."""
         root = self.closed(2)
@@ -448,6 +482,8 @@ class FormatTests(SynchronousTestCase):
             broker_name="бр",
             generation="i",
             cluster="c",
+            first=1,
+            sum="abc",
             closed=True,
             tail=9,
             cuts=(Cut(3, STORED), Cut(0, STORED, Why.COPY)),
@@ -455,8 +491,10 @@ class FormatTests(SynchronousTestCase):
         )
         self.assertEqual(parse_point(published.render_point(point)), point)
         older = json.loads(published.render_point(point))
-        del older["cluster"]
-        self.assertEqual(parse_point(json.dumps(older).encode()), evolve(point, cluster=""))
+        for name in ("cluster", "first", "sum"):
+            del older[name]
+        known = evolve(point, cluster="", first=-1, sum="")
+        self.assertEqual(parse_point(json.dumps(older).encode()), known)
 
     def test_no_point(self) -> None:
         """What is none is refused, whatever it is."""
