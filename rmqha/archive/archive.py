@@ -22,7 +22,7 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
-from rmqha.logfiles.published import read_copied_damage
+from rmqha.logfiles.published import first_record_sum, read_copied_damage
 from rmqha.store.files.allocate import Allocator, InThread
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import LogFolder, MappedFile
@@ -102,7 +102,7 @@ class Archive:
             epochs.load(found.end)
             followed = FollowedMasters(
                 root=root,
-                name=manifest.broker,
+                name=manifest.log.broker,
                 epochs=epochs,
                 trusted=trusted,
                 in_thread=in_thread,
@@ -205,9 +205,12 @@ class Archive:
         @param now_ms: Milliseconds since 1970.
         @raise DiskFull: If there is no room.
         """
-        log = self.log
+        log, identity = self.log, self.manifest.log
+        if identity.first < log.min_offset < log.confirmed:
+            identity = evolve(identity, first=log.min_offset, sum=first_record_sum(log))
         self.manifest = evolve(
             self.manifest,
+            log=identity,
             start=log.min_offset,
             end=min(log.confirmed, log.flushed),
             updated=now_ms,
@@ -235,7 +238,8 @@ def _rename(file: MappedFile, name: str) -> None:
 def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
     """A manifest that goes on from the one that is there.
 
-    @raise Refused: If the folder is not an archive, or its files have another size.
+    @raise Refused: If the folder is not an archive, or its files have another size, or are of
+        another log.
     """
     known = ArchiveManifest.read(root)
     if known is None:
@@ -252,9 +256,10 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
             "receive",
             f"{root} has log files of {known.file_size} bytes, not of {manifest.file_size}",
         )
+    known.require_log(root, "receive")
     return evolve(
         manifest,
-        broker=manifest.broker or known.broker,
+        log=evolve(known.log, broker=manifest.log.broker or known.log.broker),
         begun=known.begun,
         start=known.start,
         end=known.end,

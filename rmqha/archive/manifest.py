@@ -9,11 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from attrs import frozen
+from attrs import field, frozen
 
-from rmqha.errors import TableUnreadable
+from rmqha.errors import Refused, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.published import other_first
+from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.store_layout import ARCHIVE, OWN_FOLDER
 
 VERSION = 1
@@ -29,7 +32,8 @@ class ArchiveManifest:
     """One generation of the file.
 
     @ivar source: The HA port that the log was received from last.
-    @ivar broker: C{brokerName} of the broker there, C{""} if it did not tell.
+    @ivar log: Whose log it is: C{brokerName} of the broker there, if it told, and the first record
+        that was there.
     @ivar file_size: Size of each log file, in bytes.
     @ivar start: The first byte, a physical offset.
     @ivar end: Just past the last record that was on the disk.
@@ -38,12 +42,12 @@ class ArchiveManifest:
     """
 
     source: str
-    broker: str
     file_size: int
     start: int
     end: int
     begun: int
     updated: int
+    log: LogIdentity = field(factory=LogIdentity)
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
@@ -60,7 +64,7 @@ class ArchiveManifest:
                 raise ValueError(f"version {table['version']}, expected {VERSION}")
             return cls(
                 source=str(table["from"]),
-                broker=str(table["brokerName"]),
+                log=LogIdentity.from_json(table.get("identity", {"broker": table["brokerName"]})),
                 file_size=int(table["fileSize"]),
                 start=int(table["firstOffset"]),
                 end=int(table["lastOffset"]),
@@ -69,6 +73,21 @@ class ArchiveManifest:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
+
+    def require_log(self, root: Path, command: str) -> None:
+        """Refuse files that are not of the log that this speaks of.
+
+        @param command: Who asks.
+        @raise Refused: If the first record is another one.
+        """
+        found = other_first(self.log, LogFiles.find(root))
+        if found:
+            place = manifest_path(root).relative_to(root)
+            raise Refused(
+                command,
+                f"the files of {root} are of another log than its {place} speaks of: the record at "
+                f"byte {self.log.first} has fingerprint {found}, not {self.log.sum}",
+            )
 
     def write(self, root: Path) -> None:
         """Make this what the archive says, durably.
@@ -84,7 +103,8 @@ class ArchiveManifest:
             {
                 "version": VERSION,
                 "from": self.source,
-                "brokerName": self.broker,
+                "brokerName": self.log.broker,
+                "identity": self.log.to_json(),
                 "fileSize": self.file_size,
                 "firstOffset": self.start,
                 "lastOffset": self.end,

@@ -56,6 +56,7 @@ class RestoreSource:
         @param path: A store's root, an archive, or a C{commitlog} folder.
         @param tier: The URL of its tier, which has what it has no more, C{""} for none.
         @raise NotAStore: If there is no log, or nothing in it.
+        @raise Refused: If an archive has the files of another log than it says.
         @raise PointInvalid: If a running node's published point cannot be read.
         @raise TierError: If the tier is another log's, or cannot be read.
         @raise FileUnreadable: If the system does not let one of its files be read.
@@ -72,10 +73,12 @@ class RestoreSource:
         copied = read_copied_damage(root)
         end, last = _end(raw, stop, copied)
         first = 0 if end <= raw.min_offset else _stored(raw, raw.min_offset)
-        archive = root is None or ArchiveManifest.read(root) is not None
+        manifest = None if root is None else ArchiveManifest.read(root)
+        if root is not None and manifest is not None:
+            manifest.require_log(root, "restore")
         return cls(
             raw=raw,
-            store=None if archive else root,
+            store=None if manifest is not None else root,
             copied=copied,
             journal=EpochJournal() if root is None else EpochJournal.read(root),
             end=end,

@@ -8,6 +8,7 @@ import shutil
 from contextlib import nullcontext
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 
 from rmqha.archive.archive import Archive
@@ -28,6 +29,7 @@ from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.log.log_identity import LogIdentity
 from tests.ha.test_pair import SIZES, Pair
 from tests.support.effort import tries
 from tests.support.logs import FILE_SIZE, STORED, Disk, Held, content, encoded, now
@@ -54,7 +56,7 @@ class ReceiverCase(Pair):
         """What a command would make."""
         return ArchiveManifest(
             source="10.0.0.1:10912",
-            broker="broker-a",
+            log=LogIdentity(broker="broker-a"),
             file_size=file_size,
             start=0,
             end=0,
@@ -180,7 +182,7 @@ class ArchiveTests(ReceiverCase):
         self.passes(1)
         known = ArchiveManifest.read(self.root)
         assert known is not None, "it was written"
-        self.assertEqual((known.source, known.broker), ("10.0.0.1:10912", "broker-a"))
+        self.assertEqual((known.source, known.log.broker), ("10.0.0.1:10912", "broker-a"))
         self.assertEqual((known.start, known.end), (0, self.theirs.end))
         self.grow()
         self.passes(1)
@@ -683,6 +685,27 @@ class OpenTests(ReceiverCase):
             path.write_text(text, encoding="ascii")
             with self.assertRaises(TableUnreadable):
                 ArchiveManifest.read(self.root)
+
+    def test_other_files(self) -> None:
+        """Files of another log beneath what it says of itself are neither gone on with nor restored
+        from; those of a release that did not say it are.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        known = ArchiveManifest.read(self.root)
+        assert known is not None, "it was written"
+        self.assertEqual((0, True), (known.log.first, bool(known.log.sum)))
+        with open(self.root / "commitlog" / self.named()[0], "r+b") as file:
+            file.seek(40)  # the first record's born time
+            file.write(b"\1")
+        for again in (self.opened, lambda: RestoreSource.look(self.root)):
+            with self.assertRaises(Refused) as caught:
+                again()
+            self.assertIn(known.log.sum, str(caught.exception))
+        evolve(known, log=LogIdentity(broker="broker-a")).write(self.root)
+        self.opened().close()
 
     def test_shortened(self) -> None:
         """An archive that lost what its manifest says is told, and received again."""

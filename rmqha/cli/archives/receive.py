@@ -32,6 +32,7 @@ from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.derived.rebuild import Progress
 from rmqha.store.files.fsync import FsyncInThread
+from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.remoting.signature import Credentials
 
 REPORT_DELAY = 30.0
@@ -276,7 +277,7 @@ async def _receiver(
     now = int(time.time() * 1000)
     manifest = ArchiveManifest(
         source=Endpoint().show(options.source),
-        broker=config.broker,
+        log=LogIdentity(broker=config.broker),
         file_size=config.file_size,
         start=0,
         end=0,

@@ -169,9 +169,9 @@ class WholeTests(RestoreCase):
         )
         archive = self.folder() / "archive"
         shutil.copytree(self.store / "commitlog", archive / "commitlog")
-        ArchiveManifest(
-            source="a", broker="", file_size=SIZE, start=0, end=0, begun=1, updated=1
-        ).write(archive)
+        ArchiveManifest(source="a", file_size=SIZE, start=0, end=0, begun=1, updated=1).write(
+            archive
+        )
         known.write(archive)
         known.write(self.store)
         for source in (self.store, archive):
