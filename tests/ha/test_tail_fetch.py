@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
@@ -18,10 +20,13 @@ from rmqha.ha.states import Standing
 from rmqha.ha.tail_fetch import TailFetch
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import ONLOOKER, encode_report
+from rmqha.wire.log.record import Fault, check
 from tests.ha.test_pair import Pair, Wire
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, content
 from tests.support.scripted_master import Connection, PuppetEndpoint, frames
+
+RUBBISH = bytes(range(40))
 
 A, B = ("10.0.0.2", 10912), ("10.0.0.3", 10912)
 
@@ -372,3 +377,37 @@ class StockTests(FetchCase):
         self.assertEqual(content(self.mine), content(self.theirs))
         (row,) = found.status()["sources"]
         self.assertEqual(row["bytes"], self.theirs.end - 2200)
+
+
+class StrangerTests(FetchCase):
+    """Whoever answers in a replica's place, whatever it sends."""
+
+    @given(st.data())
+    def test_anything(self, data: st.DataObject) -> None:
+        """What the log had stays, what came is whole records at their places, and the start is over
+        in time: bytes changed, left out, sent twice or made up, in pieces, as slowly as it likes.
+        """
+        log = self.cut_log(2200)
+        found, stranger = self.asked(log)
+        stream = bytearray(b"".join(frames(self.theirs, 1))[:9000])
+        for _ in range(data.draw(st.integers(0, 3))):
+            at = data.draw(st.integers(0, len(stream) - 1))
+            size = data.draw(st.integers(1, 40))
+            other = data.draw(st.sampled_from((b"", bytes(stream[at : at + size]) * 2, RUBBISH)))
+            stream[at : at + size] = other
+        for size in data.draw(st.lists(st.integers(1, 4000), min_size=1, max_size=12)):
+            if stranger.open:
+                stranger.send(bytes(stream[:size]))
+                self.passes(data.draw(st.sampled_from((0.0, 0.5, 4.0))))
+            del stream[:size]
+        self.passes(6)
+        self.successResultOf(self.over)
+        self.assertEqual(content(log, 0, 2200), content(self.theirs, 0, 2200))
+        self.assertEqual(log.confirmed, log.end)
+        place = 0
+        while place < log.end:
+            buf, file_end = log.read(place, log.end - place), log.file_end(place)
+            verdict = check(buf, 0, len(buf), place, file_end, max_size=FILE_SIZE)
+            self.assertNotIsInstance(verdict, Fault)
+            place += abs(int(verdict))
+        self.assertEqual(place, log.end)
