@@ -135,8 +135,6 @@ def verify(
     STORE is a store's root, its commitlog folder, or a quarantine file.  It is only
     read, so a node may be running on it.  Exit code 1 if there is a fault.
     """
-    if against is not None and deep:
-        raise click.UsageError("--against and --deep exclude each other")
     if conf is not None and not deep:
         raise click.UsageError("--conf needs --deep")
     report = VerifyReport(as_json=as_json, limit=limit)
@@ -172,7 +170,7 @@ def _deep(check: LogCheck, conf: Path | None, report: VerifyReport) -> None:
         return
     settings = _sizes(raw, raw.root, conf, report)
     with bar("queues and index") as progress:
-        count = report.faults(derived_findings(check.log(), settings, progress))
+        count = report.faults(derived_findings(check.log(), settings, progress, report.note))
     if count:
         report.note("`rmqha rebuild` makes consume queues and index again")
 

@@ -64,9 +64,6 @@ class MainTests(CommandTestCase):
         self.assertIn("No such option", self.fails(2, "verify", "--depp", store))
         self.assertIn("Missing argument", self.fails(2, "verify"))
         self.assertIn("does not exist", self.fails(2, "verify", store / "nothing"))
-        self.assertIn(
-            "exclude each other", self.fails(2, "verify", store, "--deep", "--against", store)
-        )
         self.assertIn("--deep", self.fails(2, "verify", store, "--conf", store / "checkpoint"))
         self.assertIn("must be above", self.fails(2, "dump", store, "--from", "9", "--to", "9"))
         self.assertIn("x>=0", self.fails(2, "dump", store, "--from", "-1"))

@@ -111,6 +111,7 @@ class VerifyTests(CommandTestCase):
         said = self.answer("verify", store, "--against", other)
         self.assertIn("equal from byte 0 to 2652010", said["notes"])
         self.assertEqual(len(said["logs"]), 2)
+        self.assertTrue(self.answer("verify", store, "--against", other, "--deep")["ok"])
         folder = LogFolder.load(other / "commitlog", damage.SIZE)
         cut(folder, 532)
         (other / "abort").touch()

@@ -388,7 +388,7 @@ class StrangerTests(FetchCase):
         in time: bytes changed, left out, sent twice or made up, in pieces, as slowly as it likes.
         """
         log = self.cut_log(2200)
-        found, stranger = self.asked(log)
+        _, stranger = self.asked(log)
         stream = bytearray(b"".join(frames(self.theirs, 1))[:9000])
         for _ in range(data.draw(st.integers(0, 3))):
             at = data.draw(st.integers(0, len(stream) - 1))

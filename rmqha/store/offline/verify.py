@@ -24,11 +24,16 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
+from rmqha.store.derived import dispatch_mark
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch import DispatchMark
 from rmqha.store.derived.dispatch_reading import keys, read_block
+from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.record_checksums import KeptChecksums
+from rmqha.store.lost_tail import mark_path
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.copied_damage import CopiedDamage
@@ -203,9 +208,16 @@ def running_notes(root: Path | None) -> Iterator[str]:
 
 
 def derived_findings(
-    log: OfflineLog, settings: StoreSettings, progress: Progress | None = None
+    log: OfflineLog,
+    settings: StoreSettings,
+    progress: Progress | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Finding]:
-    """Hold consume queues and index against a log that has no fault itself."""
+    """Hold consume queues and index against a log that has no fault itself.
+
+    @param note: Told what is no fault: what a node that was killed, or one that runs, had not
+        dispatched yet.
+    """
     root = settings.root
     blocked = list(_unreadable(root))
     if blocked:
@@ -220,14 +232,43 @@ def derived_findings(
             yield from _without_index(log, settings)
         if index is not None:
             index.load()
+        mark = dispatch_mark.load(mark_path(root), log) if (root / ABORT).exists() else None
+        waiting = 0
         for fault in compare(log, queues, index, settings, progress):
-            yield _from_derived(fault)
+            if mark is not None and _is_behind(mark, fault, queues, index):
+                waiting += 1
+            else:
+                yield _from_derived(fault)
+        if mark is not None and waiting:
+            note(
+                f"{waiting} places of queues and index behind byte {mark.offset}, up to which the "
+                "node had dispatched, are not what the log says: its next start mends them"
+            )
     except OSError as error:
         yield Finding(error.filename or str(root), 0, f"unreadable: {error.strerror}")
     finally:
         queues.close()
         if index is not None:
             index.close()
+
+
+def _is_behind(
+    mark: DispatchMark, fault: DerivedFault, queues: ConsumeQueues, index: Index | None
+) -> bool:
+    """Whether a fault speaks of nothing that the node had surely dispatched."""
+    if index is not None and fault.path == str(index.folder):
+        return fault.offset >= mark.offset
+    for file in () if index is None else index.files:
+        if fault.path == file.path:
+            # Slots and header are written behind the entries.
+            return file is index.files[-1] and index.total > mark.entries
+    for queue in queues:
+        if fault.path == queue.folder:
+            return fault.offset >= queue.next_offset_at(mark.offset)
+    # A queue that has no unit yet.
+    return not Path(fault.path).exists() and all(
+        fault.path != f"{queues.folder}/{topic}/{queue_id}" for topic, queue_id, _ in mark.queues
+    )
 
 
 def _from_derived(fault: DerivedFault) -> Finding:

@@ -7,18 +7,22 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.derived import dispatch_mark
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
+from rmqha.store.lost_tail import mark_path
 from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 from tests.support import damage
+from tests.support.logs import LogTestCase, message
 
 VERSION = golden.VERSIONS[0]
 CLEAN = ("store", "ipv6")
@@ -385,3 +389,53 @@ class NoStore(SynchronousTestCase):
         (folder / "lock").touch()
         made, found = check(folder)
         self.assertEqual((made.end, found), (0, []))
+
+
+class SnapshotTests(LogTestCase):
+    """A copy of the store of a node that runs: its log is ahead of its queues."""
+
+    def setUp(self) -> None:
+        """Five messages that were dispatched and marked, three that were not."""
+        clock = Clock()
+        store = self.opened(self.folder() / "store", settings={"file_size": 1 << 16}, clock=clock)
+        for _ in range(5):
+            store.put(message(300))
+        clock.advance(0.01)
+        mark = store.dispatcher.mark()
+        dispatch_mark.save(mark_path(store.settings.root), store.log, mark, store.log.flushed)
+        self.root = self.crash(store)
+        for _ in range(3):
+            store.put(message(300))
+        store.put(message(300, topic="TopicB"))
+        shutil.copytree(store.settings.commitlog, self.root / "commitlog", dirs_exist_ok=True)
+        self.notes: list[str] = []
+
+    def deep(self) -> list[Finding]:
+        """Compare what is derived with the log."""
+        made, found = check(self.root)
+        settings = offline_settings(self.root, self.root / "commitlog", made.raw.file_size)
+        return found + list(derived_findings(made.log(), settings, note=self.notes.append))
+
+    def test_behind(self) -> None:
+        """O7: what is behind the point up to which the node had dispatched is a note."""
+        self.assertEqual([], self.deep())
+        (text,) = self.notes
+        self.assertIn("behind byte 1500, up to which the node had dispatched", text)
+
+    def test_before(self) -> None:
+        """What is before it is a fault, in the queue and in the index."""
+        damage.flip(self.root / "consumequeue" / "TopicA" / "0" / ("0" * 20), 20 * 3 + 7)
+        self.assertEqual([3], [finding.offset for finding in self.deep()])
+
+    def test_stopped(self) -> None:
+        """A store that was stopped has nothing left to dispatch."""
+        (self.root / "abort").unlink()
+        self.assertNotEqual([], self.deep())
+        self.assertEqual([], self.notes)
+
+    def test_another_log(self) -> None:
+        """A mark of another log excuses nothing."""
+        path = mark_path(self.root)
+        path.write_text(path.read_text().replace('"crc": ', '"crc": 1'), encoding="ascii")
+        path.with_name(path.name + ".bak").unlink(missing_ok=True)
+        self.assertNotEqual([], self.deep())
