@@ -256,12 +256,12 @@ def _is_behind(
     mark: DispatchMark, fault: DerivedFault, queues: ConsumeQueues, index: Index | None
 ) -> bool:
     """Whether a fault speaks of nothing that the node had surely dispatched."""
-    if index is not None and fault.path == str(index.folder):
-        return fault.offset >= mark.offset
-    for file in () if index is None else index.files:
-        if fault.path == file.path:
+    if index is not None:
+        if fault.path == str(index.folder):
+            return fault.offset >= mark.offset
+        if fault.path in (file.path for file in index.files):
             # Slots and header are written behind the entries.
-            return file is index.files[-1] and index.total > mark.entries
+            return fault.path == index.files[-1].path and index.total > mark.entries
     for queue in queues:
         if fault.path == queue.folder:
             return fault.offset >= queue.next_offset_at(mark.offset)
