@@ -139,7 +139,7 @@ setup(
         "demo": DEMO,
         "dev": [*FAST, *TEST, *DOCS, *DEMO, *DEV],
     },
-    entry_points={"console_scripts": ["rmqha = rmqha.cli.main:main"]},
+    entry_points={"console_scripts": ["rmqha = rmqha.cli.start:start"]},
     ext_modules=LANE,
     zip_safe=False,
 )

@@ -258,7 +258,10 @@ class SlotResource(Resource):
             outcome="done" if dropped else "there is none",
         )
         if not dropped:
-            error = f"no files are kept for a replica at {self.address} that is away"
+            rows = self.node.status().get("retentionSlots") or ()
+            here = any(row["address"] == self.address and row["connected"] for row in rows)
+            why = "it is connected, and keeps what it needs itself" if here else "none is known"
+            error = f"no files are kept for a replica at {self.address} that is away: {why}"
             return say(request, http.NOT_FOUND, {"error": error})
         return say(request, http.OK, {"dropped": self.address})
 

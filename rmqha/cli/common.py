@@ -78,7 +78,16 @@ PRIORITY = click.option(
 
 
 class Commands(click.Group):
-    """A group whose errors are one line each."""
+    """A group whose errors are one line each, and whose help has the commands' whole sentences."""
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands."""
+        rows = [
+            (name, command.get_short_help_str(limit=1000))
+            for name, command in sorted(self.commands.items())
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command; unless C{standalone_mode} is false, end the process with its code."""

@@ -44,6 +44,7 @@ from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_de
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.deleted_topics import Deletion
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
@@ -56,7 +57,6 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
 from rmqha.store.log.truncate import Step, pending
-from rmqha.store.lost_tail import mark_path
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store

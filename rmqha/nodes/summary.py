@@ -223,7 +223,13 @@ def attention(status: Status) -> Iterator[str]:
     stale = [row["name"] for row in status.get("readers") or () if row.get("state") == "stale"]
     if stale:
         yield f"Spark streams that read no more: {', '.join(map(str, stale))}"
-    away = [row for row in status.get("retentionSlots") or () if not row.get("connected")]
+    master = str((status.get("upstream") or {}).get("address") or "").rpartition(":")[0].strip("[]")
+    away = [
+        row
+        for row in status.get("retentionSlots") or ()
+        # Of two that have changed their roles, one is the other's slave no more.
+        if not row.get("connected") and row["address"] != master
+    ]
     if away:
         held = size(sum(row.get("bytes") or 0 for row in away))
         yield f"{held} kept for replicas that are away: {', '.join(row['address'] for row in away)}"

@@ -23,11 +23,10 @@ from rmqha.broker.ports import ClientPorts
 from rmqha.broker.tables.current_settings import (
     CHANGEABLE,
     CurrentSettings,
-    SettingChange,
+    changes_between,
     with_changes,
 )
 from rmqha.config.settings import Settings
-from rmqha.config.vocabulary import BROKER_FILE
 from rmqha.errors import NotWritable, RequestRefused, StoreError
 from rmqha.event_file import event_path
 from rmqha.ha.master.put_service import Putter
@@ -325,7 +324,14 @@ class Node(Process):
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
 
     def _took(self, current: CurrentSettings) -> None:
-        self.settings = current.settings
+        self._take(current.settings)
+
+    def _take(self, settings: Settings) -> None:
+        """Some of the settings are others now."""
+        changes = changes_between(self.settings, settings)
+        if changes:
+            self.events.note("configuration", "; ".join(map(str, changes)))
+        self.settings = settings
         self.settings_changed()
 
     def _let_clients_in(self, _: None, broker: Broker) -> None:
@@ -342,20 +348,22 @@ class Node(Process):
 
     def adopt(self, settings: Settings) -> None:
         """Take over what can change while a broker runs."""
+        for note in settings.notes:
+            self._log.warn("{note}", note=note)
         differing = [
-            SettingChange(key.name, before, after)
-            for key in BROKER_FILE.keys
-            if key.name not in self.decided
-            and (before := key.kind.show(key.value_in(self.settings)))
-            != (after := key.kind.show(key.value_in(settings)))
+            each
+            for each in changes_between(self.settings, settings)
+            if each.key not in self.decided
         ]
+        if not differing:
+            self._log.info("{reload} changed nothing", reload=RELOAD)
         texts = {each.key: each.after for each in differing if each.key in CHANGEABLE}
         try:
             if self.broker is not None:
                 changes = self.broker.current.change(texts)
             else:
-                self.settings, changes = with_changes(self.settings, texts)
-                self.settings_changed()
+                made, changes = with_changes(self.settings, texts)
+                self._take(made)
         except RequestRefused as error:
             self._log.error("All settings stay as they are: {error}", error=error.remark)
             return

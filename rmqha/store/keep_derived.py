@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.files.mapped import disk_error
 from rmqha.store.log.checkpoint import Checkpoint
-from rmqha.store.lost_tail import mark_path
 from rmqha.wire.store_layout import CHECKPOINT
 
 

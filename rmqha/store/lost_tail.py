@@ -31,6 +31,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
 from rmqha.store.derived import dispatch_mark
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log import record_checksums
 from rmqha.store.published import publish
 from rmqha.wire.store_layout import (
@@ -67,11 +68,6 @@ class LostTail:
     def error(self, commitlog: Path, kind: type[LogShortened] = LogShortened) -> LogShortened:
         """The same as an error."""
         return kind(str(commitlog), self.start, self.to, self.mark)
-
-
-def mark_path(root: Path) -> Path:
-    """Where a store keeps how far queues and index go."""
-    return root / OWN_FOLDER / DISPATCHED
 
 
 def find(root: Path, end: int, blank: int = 0) -> LostTail | None:

@@ -28,6 +28,7 @@ from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, QueueEnds
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
@@ -48,7 +49,7 @@ from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.retention import fullest
 from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
-from rmqha.store.lost_tail import LostTail, mark_path
+from rmqha.store.lost_tail import LostTail
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up

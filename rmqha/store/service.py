@@ -89,7 +89,8 @@ class StoreService(Service):
             raise owner.named(error, root, commitlog) from error
         except OSError as error:
             if not (self.opening.patient and none_left(error)):
-                raise
+                told = f"storePathRootDir={root}: {error.strerror}"
+                raise OSError(error.errno, told, error.filename) from error
         super().startService()
         self._opener = Opener(
             self.settings, self.opening, self.environment, lambda: bool(self.running)

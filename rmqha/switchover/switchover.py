@@ -191,8 +191,8 @@ class Switchover:
         if under_way.phase is Phase.CLOSING:
             self.journal.write(evolve(under_way, phase=Phase.STOPPING))
         self._way_back(
-            f"start {self.old.address} as it was, and run this command with --back: a stock broker "
-            "has written into its file that it is read-only"
+            f"start {self.old.address} as it was, and run this command with --back; if it is a "
+            "stock broker, its file says that it is read-only"
         )
         if not await self.old.gone():
             what = f"stop {self.old.address}, and see to it that nothing starts it as a master"

@@ -201,9 +201,19 @@ class AdminTests(SynchronousTestCase):
                 self.assertEqual(self.ask(f"/slots/{address}", method)[0], 405)
             code, content, _ = self.ask(f"/slots/{address}", "DELETE")
             self.assertEqual((code, content), (200, {"dropped": address}))
-            self.assertEqual(self.ask(f"/slots/{address}", "DELETE")[0], 404)
+            code, content, _ = self.ask(f"/slots/{address}", "DELETE")
+            self.assertEqual(code, 404)
+            self.assertIn("that is away: none is known", content["error"])
         for path in ("/slots", "/slots/"):
             self.assertEqual(self.ask(path, "DELETE")[0], 404)
+
+    def test_drop_connected(self) -> None:
+        """O8: of a replica that is connected that is said."""
+        rows = [{"address": "10.0.0.7", "connected": True}]
+        self.node.described["retentionSlots"] = rows
+        code, content, _ = self.ask("/slots/10.0.0.7", "DELETE")
+        self.assertEqual(code, 404)
+        self.assertIn("that is away: it is connected", content["error"])
 
     def test_drop_from_elsewhere(self) -> None:
         """Only who is on the node's machine may, and has not been sent by a web page: its request

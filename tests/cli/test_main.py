@@ -57,6 +57,26 @@ class MainTests(CommandTestCase):
         self.assertEqual(result.exit_code, 2)
         self.assertIn("Commands:", result.output)
 
+    def test_whole_help(self) -> None:
+        """O8: each command's sentence is whole."""
+        said = self.succeed("--help")
+        self.assertNotIn("...\n", said)
+
+    def test_interrupted_at_once(self) -> None:
+        """O8: Ctrl-C while the command is being imported is one line too."""
+        script = (
+            "import sys\n"
+            "class Ctrl:\n"
+            "    def find_spec(self, name, *_):\n"
+            "        if name == 'rmqha.cli.main': raise KeyboardInterrupt\n"
+            "sys.meta_path.insert(0, Ctrl())\n"
+            "from rmqha.cli.start import start; start()\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+        self.assertEqual((130, "rmqha: interrupted\n"), (ended.returncode, ended.stderr))
+
     def test_mistakes(self) -> None:
         """A mistake is one line and exit code 2."""
         store = golden.store(golden.VERSIONS[0], "ipv6")

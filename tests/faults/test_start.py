@@ -100,13 +100,16 @@ class StartTests(SynchronousTestCase):
             self.assertIn("Address already in use", said)
 
     def test_no_folder(self) -> None:
-        """A store that cannot be there is named with the system's reason, daemonized or not."""
+        """A store that cannot be there is named with its key and the system's reason, daemonized or
+        not.
+        """
         file = self.folder.path / "file"
         file.touch()
         node = self.node(storePathRootDir=file)
         for daemon in (False, True):
             self.assertIn(
-                f"Cannot start: [Errno 17] File exists: '{file}'", self.refused(node, daemon=daemon)
+                f"Cannot start: [Errno 17] storePathRootDir={file}: File exists: '{file}'",
+                self.refused(node, daemon=daemon),
             )
 
     def test_bad_configuration(self) -> None:

@@ -182,6 +182,20 @@ class LinesTests(SynchronousTestCase):
             ],
         )
 
+    def test_returned(self) -> None:
+        """O8: of a master that came back as a slave, the master that it follows is none of the
+        replicas that are away.
+        """
+        rows = [
+            {"address": address, "connected": False, "bytes": 5000}
+            for address in ("10.0.0.9", "10.0.0.8")
+        ]
+        returned = {"role": "slave", "state": "serving", "maxOffset": 0, "retentionSlots": rows}
+        returned["upstream"] = {"address": "10.0.0.9:10912", "state": "in-sync"}
+        self.assertEqual(
+            "5.0 kB kept for replicas that are away: 10.0.0.8", self.told(returned)["attention"]
+        )
+
     def test_durations(self) -> None:
         """A time has its two largest units."""
         for seconds, text in (

@@ -112,6 +112,23 @@ class ReloadTests(LogTestCase):
         self.assertEqual(self.node.settings.store.delete_when, (4,))
         self.assertEqual(self.node.store.retention.settings.file_reserved, 259200.0)
 
+    def test_events(self) -> None:
+        """O8: a change is an event, by whichever way it came; what changes nothing says so."""
+        self.edit(store={"file_reserved": 7200.0})
+        assert self.node.broker is not None
+        self.node.broker.current.change({"deleteWhen": "03;15"})
+        noted = [row["text"] for row in self.node.events.rows() if row["kind"] == "configuration"]
+        self.assertEqual(["fileReservedTime from 72 to 2", "deleteWhen from 04 to 03;15"], noted)
+        self.edit(store={"delete_when": (3, 15)})
+        self.assertIn("A reload of the configuration changed nothing", self.told())
+
+    def test_notes(self) -> None:
+        """O8: what a file says beyond what is taken is said at a reload as at a start."""
+        self.edit()
+        self.given = evolve(self.given, notes=("diskSpaceWarningLevelRatio is 90 instead of 92",))
+        self.node.reload()
+        self.assertIn("is 90 instead of 92", self.told())
+
     def test_recovering(self) -> None:
         """While there is no broker, what changes is there for the next one."""
         self.node.shut_broker()

@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from rmqha.store import keep_derived, opening
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log.checkpoint import Checkpoint
-from rmqha.store.lost_tail import mark_path
 from rmqha.store.store import FIRST_FLUSH, Store
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import STORED, LogTestCase, message

@@ -100,21 +100,28 @@ def with_changes(
     @raise RequestRefused: As L{CurrentSettings.change}.
     """
     sections: dict[str, dict[str, Any]] = {}
-    changes = []
     for name, text in texts.items():
         key = _changeable(name)
-        if key is None:
-            continue
-        value = _value(key, text)
-        sections.setdefault(key.section, {})[key.field] = value
-        before, after = key.kind.show(key.value_in(settings)), key.kind.show(value)
-        if before != after:
-            changes.append(SettingChange(key.name, before, after))
-    made = {
-        section: evolve(getattr(settings, section), **values)
-        for section, values in sections.items()
-    }
-    return evolve(settings, **made), tuple(changes)
+        if key is not None:
+            sections.setdefault(key.section, {})[key.field] = _value(key, text)
+    made = evolve(
+        settings,
+        **{
+            section: evolve(getattr(settings, section), **values)
+            for section, values in sections.items()
+        },
+    )
+    return made, changes_between(settings, made)
+
+
+def changes_between(before: Settings, after: Settings) -> tuple[SettingChange, ...]:
+    """The keys that mean something else in other settings."""
+    rows = (
+        SettingChange(key.name, key.kind.show(key.value_in(before)), key.kind.show(found))
+        for key in BROKER_FILE.keys
+        if (found := key.value_in(after)) != key.value_in(before)
+    )
+    return tuple(row for row in rows if row.before != row.after)
 
 
 def _changeable(name: str) -> Key | None:

@@ -16,7 +16,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.typed_table import Natural
 from rmqha.store.derived.dispatch import DispatchMark
-from rmqha.wire.store_layout import BACKUP_SUFFIX
+from rmqha.wire.store_layout import BACKUP_SUFFIX, DISPATCHED, OWN_FOLDER
 
 
 @frozen(kw_only=True)
@@ -29,6 +29,11 @@ class KeptDispatchMark(DispatchMark):
 
     crc: Natural
     durable: Natural = 0
+
+
+def mark_path(root: Path) -> Path:
+    """Where a store keeps how far queues and index go."""
+    return root / OWN_FOLDER / DISPATCHED
 
 
 def read(path: Path) -> KeptDispatchMark | None:

@@ -27,13 +27,13 @@ from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import DispatchMark
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.dispatch_reading import keys, read_block
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.record_checksums import KeptChecksums
-from rmqha.store.lost_tail import mark_path
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.copied_damage import CopiedDamage

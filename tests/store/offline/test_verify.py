@@ -15,10 +15,10 @@ from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived import dispatch_mark
+from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
-from rmqha.store.lost_tail import mark_path
 from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 from tests.support import damage
