@@ -1,7 +1,7 @@
 """RocketMQ's controllers, as a member of one set asks them.
 
 One of them leads, and answers; the others say that they do not.  Who leads is asked when it is not
-known, of each in turn, and asked anew when that one is gone or leads no more.  A request that may
+known, of all at once, and asked anew when that one is gone or leads no more.  A request that may
 have changed something is sent again only where it surely has not arrived: of a change that was
 sent and not answered nobody knows the outcome.
 
@@ -17,6 +17,7 @@ from attrs import AttrsInstance, define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.errors import (
@@ -95,27 +96,43 @@ class ControllerGroup:
 
     # --- the leader -------------------------------------------------------------
 
-    async def find_leader(self) -> str:
-        """Ask one controller after the other who leads.
+    def find_leader(self) -> Deferred[str]:
+        """Ask all controllers at once who leads; one that stands still keeps nobody waiting who
+        knows it.
 
-        @return: Its address.
-        @raise NoController: If none of them knows.
+        @return: Its address; fails with L{NoController} if none of them knows.
         """
-        said: list[str] = []
-        for address in self.addresses:
-            try:
-                leader = await self.leader_by(address)
-            except UNHEARD as error:
-                said.append(f"{address}: {error}")
-                continue
-            if leader:
+        said: dict[str, str] = {}
+        found: Deferred[str] = Deferred()
+
+        def told(leader: str | Failure, address: str) -> None:
+            if found.called:
+                return
+            if isinstance(leader, Failure):
+                if not leader.check(*UNHEARD):
+                    found.errback(leader)
+                    return
+                said[address] = leader.getErrorMessage()
+            elif leader:
                 if leader != self.leader:
                     self._log.info("The controller at {leader} leads", leader=leader)
                 self.leader = leader
-                return leader
-            said.append(f"{address}: it knows no leader")
-        self.leader = ""
-        raise NoController(tuple(self.addresses), "; ".join(said))
+                found.callback(leader)
+                return
+            else:
+                said[address] = "it knows no leader"
+            if len(said) == len(addresses):
+                self.leader = ""
+                why = "; ".join(f"{each}: {said[each]}" for each in addresses)
+                found.errback(NoController(addresses, why))
+
+        addresses = tuple(dict.fromkeys(self.addresses))
+        for address in addresses:
+            if found.called:
+                break
+            asked = Deferred.fromCoroutine(self.leader_by(address))
+            asked.addBoth(told, address)
+        return found
 
     async def leader_by(self, address: str) -> str:
         """Ask one controller who leads.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import frozen
+from twisted.internet.defer import Deferred, gatherResults
 
 from rmqha.controller.group import UNHEARD, ControllerGroup
 from rmqha.controller.other_members import sets_of
@@ -77,7 +78,8 @@ async def look(group: ControllerGroup, names: Sequence[str]) -> Overview:
     @raise ControllerUnanswered: If it did not answer.
     @raise ControllerRefused: If it says no, or nothing that can be read.
     """
-    controllers = tuple([await _seen(group, address) for address in group.addresses])
+    asked = [Deferred.fromCoroutine(_seen(group, address)) for address in group.addresses]
+    controllers = tuple(await gatherResults(asked))
     leader = next((each.leader for each in controllers if each.leader), "")
     if not leader:
         return Overview(controllers=controllers, leader="", sets={})

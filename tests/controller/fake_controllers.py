@@ -23,6 +23,7 @@ class FakeControllers:
     @ivar leader: Which one leads; empty for none.
     @ivar gone: Those that cannot be reached.
     @ivar silent: Those that do not answer, though they are there.
+    @ivar frozen: Those that stand still: what they are asked waits.
     @ivar stale: Who followers say that leads; that is C{leader} unless it is set.
     @ivar handlers: What the leader answers, by request code.
     @ivar asked: What came: address and command.
@@ -32,6 +33,7 @@ class FakeControllers:
     leader: str
     gone: set[str] = field(factory=set)
     silent: set[str] = field(factory=set)
+    frozen: set[str] = field(factory=set)
     stale: str | None = None
     handlers: dict[int, Handler] = field(factory=dict)
     asked: list[tuple[str, Command]] = field(factory=list)
@@ -46,6 +48,8 @@ class FakeControllers:
         if address in self.gone:
             return fail(RemotingUnreachable(address, "connection refused"))
         self.asked.append((address, command))
+        if address in self.frozen:
+            return Deferred()
         if address in self.silent:
             return fail(RemotingTimeout(command.code, timeout, address))
         if command.code == Code.GET_METADATA_INFO:

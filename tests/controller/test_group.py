@@ -128,6 +128,11 @@ class LeaderTests(GroupTestCase):
         self.assertIn(f"{A} leads no more", str(error))
         self.assertLess(len(self.controllers.asked), 10)
 
+    def test_frozen(self) -> None:
+        """R4: those that stand still keep nobody waiting who finds one that answers."""
+        self.controllers.frozen |= {A, C}
+        self.assertEqual(self.result(self.group.current()), LED)
+
     def test_silent(self) -> None:
         """One that was asked and is silent may have done it: the request is not sent to another."""
         self.result(self.group.current())

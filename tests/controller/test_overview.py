@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import Deferred
+
 from rmqha.controller.overview import Overview, look, members
 from rmqha.errors import ControllerRefused
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -30,6 +32,12 @@ class OverviewTests(GroupTestCase):
             [(each.broker_id, each.alive) for each in members(found)], [(1, True), (2, False)]
         )
         self.assertEqual(self.controllers.codes()[-1], (B, Code.GET_SYNC_STATE_DATA))
+
+    def test_frozen(self) -> None:
+        """R4: all are asked at once, so that the slowest alone is waited for."""
+        self.controllers.frozen |= set(self.group.addresses)
+        Deferred.fromCoroutine(look(self.group, ()))
+        self.assertEqual([A, B, C], [address for address, _ in self.controllers.codes()])
 
     def test_without_sets(self) -> None:
         """Nobody is asked for sets where none is named."""
