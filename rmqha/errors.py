@@ -1099,6 +1099,24 @@ class TableUnreadable(StoreError):
 
 
 @frozen
+class LedgerInvalid(RmqhaError):
+    """A file that should tell what a client was told of its messages does not.
+
+    @ivar path: The file.
+    @ivar line: Which line, from 1 on; 0 for the file as a whole.
+    @ivar reason: What is wrong with it.
+    """
+
+    path: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        where = f", line {self.line}" if self.line else ""
+        return f"{self.path}{where}: {self.reason}"
+
+
+@frozen
 class TruncationInvalid(StoreError):
     """A file that says where the log is to be cut does not speak of this log.
 

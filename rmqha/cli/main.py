@@ -11,6 +11,7 @@ from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
 from rmqha.cli.diverge import diverge
+from rmqha.cli.doctor import doctor
 from rmqha.cli.dump import dump
 from rmqha.cli.nodes.events import events
 from rmqha.cli.nodes.slots import slots
@@ -36,7 +37,10 @@ def main() -> None:
 
 
 OF_NODES = (run, status, events, slots, switchover)
-OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore, tier)
+OF_STORES = (
+    *(verify, doctor, dump, repair, rebuild, diverge, promote, tables),
+    *(receive, restore, tier),
+)
 
 for command in (*OF_NODES, *OF_STORES, config, controller, spark):
     main.add_command(command)
