@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import StringIO
 from types import SimpleNamespace
 
@@ -51,16 +52,26 @@ class ToldTests(SynchronousTestCase):
 
     def told(self, error: str) -> str:
         """What is said at the end of a demo that fails, or finds something wrong."""
-        self.patch(demo_end, "end_all", lambda: None)
-        shown = StringIO()
 
         def run() -> bool:
             assert not error, error
             return False
 
-        story = SimpleNamespace(run=run, folder=SimpleNamespace(remove=lambda: None))
+        return self.told_of(run)
+
+    def told_of(self, run: Callable[[], bool], ledger: tuple[str, ...] = (), code: int = 1) -> str:
+        """What is said at the end of a demo that runs so.
+
+        @param ledger: What its clients were told.
+        """
+        self.did: list[object] = []
+        self.patch(demo_end, "end_all", lambda: self.did.append("ended"))
+        self.patch(demo_end, "keep_evidence", lambda *given: self.did.append(given))
+        shown = StringIO()
+        folder = SimpleNamespace(path="there", remove=lambda: self.did.append("removed"))
+        story = SimpleNamespace(run=run, folder=folder, processes=("node",), ledger=ledger)
         console = Console(file=shown, width=120)
-        self.assertEqual(1, demo_end.told(console, story, "All is well."))
+        self.assertEqual(code, demo_end.told(console, story, "All is well."))
         return shown.getvalue()
 
     def test_said(self) -> None:
@@ -70,3 +81,26 @@ class ToldTests(SynchronousTestCase):
         self.assertIn("It did not get to its end", said)
         self.assertNotIn("differs", said)
         self.assertIn("Something differs or is missing", self.told(""))
+
+    def test_evidence(self) -> None:
+        """Where something was acknowledged and all is not well, what tells why is kept, before
+        the folder goes; not when the demo was interrupted.
+        """
+        self.told_of(lambda: False, ("m",))
+        self.assertEqual(self.did, ["ended", ("there", ("node",), ("m",)), "removed"])
+
+        def fail() -> bool:
+            raise AssertionError("not consumed")
+
+        self.told_of(fail, ("m",))
+        self.assertEqual(self.did, ["ended", ("there", ("node",), ("m",)), "removed"])
+
+        def interrupt() -> bool:
+            raise KeyboardInterrupt
+
+        self.told_of(interrupt, ("m",))
+        self.assertEqual(self.did, ["ended", "removed"])
+        self.told_of(lambda: False)
+        self.assertEqual(self.did, ["ended", "removed"])
+        self.told_of(lambda: True, ("m",), code=0)
+        self.assertEqual(self.did, ["ended", "removed"])

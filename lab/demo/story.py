@@ -9,10 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from lab.demo.report import Mode, Report
-from lab.demo.traffic import GROUP, TOPIC, Burst, Cpp, send_all
+from lab.demo.traffic import GROUP, TOPIC, Burst, Cpp, Sent, body_of, send_all
 from lab.harness import golden
-from lab.harness.nodes import Folder, NameServer, Node, until
+from lab.harness.nodes import Folder, NameServer, Node, Process, until
 from lab.stock.clients import Client, Consumer
+from rmqha.store.offline.client_ledger import Acknowledged
 
 VERSION = "5.3.3"
 WRITES = 2000
@@ -38,6 +39,8 @@ class Story:
     """The story, and what it says.
 
     @ivar wrong: What is not as it should be.
+    @ivar processes: The brokers.
+    @ivar modes: What was sent, while the master was of one kind and of the other.
     """
 
     def __init__(self, console: Console) -> None:
@@ -45,7 +48,23 @@ class Story:
         self.begun = time.monotonic()
         self.wrong: list[str] = []
         self.folder = Folder("rmqha-demo-")
+        self.processes: list[Process] = []
+        self.modes = Mode(role="SYNC_MASTER"), Mode(role="ASYNC_MASTER")
         self._keys = 0
+
+    @property
+    def sent(self) -> list[Sent]:
+        """What the client said of each message."""
+        return [sent for mode in self.modes for sent in mode.sent]
+
+    @property
+    def ledger(self) -> list[Acknowledged]:
+        """What was acknowledged; this client does not say at which byte it is."""
+        return [
+            Acknowledged(body=body_of(sent.key), msg_id=sent.id or None)
+            for sent in self.sent
+            if sent.ok
+        ]
 
     def say(self, who: str, text: str) -> None:
         """One line: when, who, what."""
@@ -74,7 +93,7 @@ class Story:
         """
         names = self.start_names()
         master = self.start_master(names)
-        sync, later = Mode(role="SYNC_MASTER"), Mode(role="ASYNC_MASTER")
+        sync, later = self.modes
         client = self.start_client(names)
         self.send_without_replica(client, master, sync)
         slave = self.start_slave(names, master)
@@ -112,7 +131,7 @@ class Story:
 
     def node(self, names: NameServer, role: str, **keys: Any) -> Node:
         """A broker of this machine that knows the name server, with the store's sizes."""
-        return Node(
+        node = Node(
             self.folder.path,
             role,
             namesrvAddr=names.client_address,
@@ -124,6 +143,8 @@ class Story:
             maxIndexNum=golden.INDEX_ENTRIES,
             **keys,
         )
+        self.processes.append(node)
+        return node
 
     def start_master(self, names: NameServer) -> Node:
         """Unpack a store and serve it."""

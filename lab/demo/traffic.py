@@ -60,6 +60,11 @@ class Sent:
     id: str = ""
 
 
+def body_of(key: str) -> str:
+    """What a message with this key says."""
+    return key.ljust(SIZE, ".")
+
+
 class Burst:
     """Messages that are being sent.
 
@@ -100,7 +105,7 @@ class Burst:
                 namesrv=self._client.names,
                 group="demo-writers",
                 topic=self._topic,
-                bodies=[key.ljust(SIZE, ".") for key in keys],
+                bodies=[body_of(key) for key in keys],
                 tags=["demo"] * len(keys),
                 keys=keys,
             )

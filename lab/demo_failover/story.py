@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 
 from rich.console import Console
 
 from lab.demo_failover.pauses import AckTimes
 from lab.demo_failover.report import Kill, Report
 from lab.harness import compare_stores
-from lab.harness.nodes import Folder, Node, until
-from lab.stock.brokers import BOOT, SMALL, Broker, Sends, Tool
+from lab.harness.nodes import Folder, Node, Process, until
+from lab.stock.brokers import BOOT, SMALL, Broker, Sends, Sent, Tool
 from lab.stock.controllers import (
     VERSION,
     answered,
@@ -20,6 +21,7 @@ from lab.stock.controllers import (
     our_member,
 )
 from rmqha.controller.overview import look, members
+from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
 NAME = str(SMALL["brokerName"])
@@ -40,6 +42,8 @@ class Story:
 
     @ivar wrong: What is not as it should be.
     @ivar kills: So far.
+    @ivar members: By name.
+    @ivar sent: What the client was told so far.
     """
 
     def __init__(self, console: Console) -> None:
@@ -48,6 +52,8 @@ class Story:
         self.wrong: list[str] = []
         self.kills: list[Kill] = []
         self.folder = Folder("rmqha-demo-")
+        self.members: dict[str, Member] = {}
+        self.sent: Sequence[Sent] = ()
 
     def say(self, who: str, text: str) -> None:
         """One line: when, who, what."""
@@ -56,6 +62,17 @@ class Story:
             f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<13}[/]{text}", highlight=False
         )
 
+    @property
+    def processes(self) -> Collection[Process]:
+        """The members."""
+        return self.members.values()
+
+    @property
+    def ledger(self) -> list[Acknowledged]:
+        """What was acknowledged."""
+        acked = [sent for sent in self.sent if sent.status == "SEND_OK"]
+        return [one for sent in acked for one in sent.acknowledged]
+
     def run(self) -> bool:
         """Tell it.
 
@@ -63,6 +80,7 @@ class Story:
         """
         self.start()
         load = self.tool.put(10_000_000, TOPIC, size=SIZE, threads=1)
+        self.sent = load.sent
         acks = AckTimes(load.sent, time.monotonic)
         self.say("client", f"a Java {VERSION} producer sends, one message after the other")
         for _ in range(KILLS):
@@ -87,7 +105,7 @@ class Story:
         self.say("controllers", f"three of RocketMQ {VERSION}; {self.leader()} leads")
         java = java_member(self.folder.path, self.tool, "java", group)
         ours = [our_member(self.folder.path, self.tool, f"ours-{n}", group) for n in (1, 2)]
-        self.members: dict[str, Member] = {each.name: each for each in (java, *ours)}
+        self.members = {each.name: each for each in (java, *ours)}
         for member in self.members.values():
             member.launch()
         self.until_whole()

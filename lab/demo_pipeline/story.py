@@ -81,6 +81,11 @@ class PipelineStory(Story):
         self._query: StreamingQuery | None = None
         self._count = dict.fromkeys(TOPICS, 0)
 
+    @property
+    def sent(self) -> list[Sent]:
+        """What the client said of each message."""
+        return self.facts.sent
+
     def run(self) -> bool:
         """Tell it.
 
@@ -154,6 +159,7 @@ class PipelineStory(Story):
         }
         master = Node(self.folder.path, "master", brokerRole="SYNC_MASTER", **keys)
         slave = Node(self.folder.path, "slave", **keys)
+        self.processes += master, slave
         master.start()
         # A slave asks the name server at its start, and then every 30 seconds.
         names.until(lambda status: status["brokers"], "the master has registered")

@@ -5,22 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from rich.console import Console
 
-from lab.harness.nodes import Folder, end_all
+from lab.harness.evidence import keep_evidence
+from lab.harness.nodes import Folder, Process, end_all
 from rmqha.errors import RmqhaError
+from rmqha.store.offline.client_ledger import Acknowledged
 
 
 class DemoStory(Protocol):
     """What a demo tells.
 
     @ivar folder: Where its nodes live.
+    @ivar processes: Its nodes.
+    @ivar ledger: What its clients were told is stored.
     """
 
     folder: Folder
+
+    @property
+    def processes(self) -> Collection[Process]: ...
+
+    @property
+    def ledger(self) -> Sequence[Acknowledged]: ...
 
     def run(self) -> bool:
         """@return: Whether all is as it should be."""
@@ -38,25 +48,29 @@ def demo_console(width: int) -> Console:
 def told(
     console: Console, story: DemoStory, good: str, *, end: Callable[[], None] = lambda: None
 ) -> int:
-    """Run a demo, end all its processes, and say what came out.
+    """Run a demo, end all its processes, and say what came out.  Where it is not well, what tells
+    where each message is is kept.
 
     @param good: What is said when all is as it should be.
     @param end: Ends what is no process of ours.
     @return: The exit code.
     """
     begun = time.monotonic()
+    well = interrupted = False
     bad = "Something differs or is missing, see above."
     try:
         well = story.run()
     except (AssertionError, RmqhaError) as error:
         console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
-        well, bad = False, "It did not get to its end, see above; that says nothing of messages."
+        bad = "It did not get to its end, see above; that says nothing of messages."
     except KeyboardInterrupt:
         console.print("interrupted")
-        well, bad = False, "It was not tried to its end."
+        interrupted, bad = True, "It was not tried to its end."
     finally:
         end()
         end_all()
+        if story.ledger and not well and not interrupted:
+            keep_evidence(story.folder.path, story.processes, story.ledger)
         story.folder.remove()
     took = time.monotonic() - begun
     if well:

@@ -21,6 +21,7 @@ from attrs import define, field, frozen
 
 from lab.harness.json_child import Asked, Piped
 from lab.harness.nodes import PATIENCE, Node
+from rmqha.store.offline.client_ledger import Acknowledged
 
 
 @frozen(kw_only=True)
@@ -48,6 +49,17 @@ class Write:
     queue_offset: int = -1
     micros: int = 0
     error: str = ""
+
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """What was told, for C{rmqha doctor}."""
+        return Acknowledged(
+            offset=self.begin,
+            topic=self.topic,
+            queue_id=self.queue,
+            queue_offset=self.queue_offset,
+            msg_id=self.key,
+        )
 
 
 @define

@@ -19,6 +19,7 @@ from lab.harness.nodes import Folder, Process, until
 from lab.harness.ports import free_port, free_ports
 from lab.stock import jars
 from rmqha.config.store_settings import StoreSettings
+from rmqha.store.offline.client_ledger import Acknowledged
 
 #: A JVM of a broker needs some seconds to start, more on a busy machine.
 BOOT = 90.0
@@ -88,6 +89,17 @@ class Sent:
     places: list[int] = field(factory=list)
     bodies: list[str] = field(factory=list)
     error: str = ""
+
+    @property
+    def acknowledged(self) -> list[Acknowledged]:
+        """What was told, for C{rmqha doctor}: where delayed and half messages are, their topic does
+        not say.
+        """
+        places = self.places if len(self.places) == len(self.bodies) else [None] * len(self.bodies)
+        return [
+            Acknowledged(offset=place, body_sha256=body)
+            for place, body in zip(places, self.bodies, strict=True)
+        ]
 
 
 @define

@@ -13,6 +13,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import compare_stores
+from lab.harness.evidence import keep_evidence
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver, Write
@@ -195,9 +196,18 @@ class FaultTestCase(SynchronousTestCase):
             self.settings(master), self.settings(slave), promised, equal=equal
         )
         tails = f"\n{master.tail()}\n{slave.tail()}"
-        self.assertEqual([], found[:20], tails)
+        self.none_missing(found, promised, tails)
         for node in (master, slave):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
+
+    def none_missing(self, found: list[str], acked: list[Write], tails: str) -> None:
+        """Nothing was found that is wrong with stores, or all that tells why is kept.
+
+        @param acked: The writes that were promised.
+        """
+        if found:
+            keep_evidence(self.folder, self._processes, [one.acknowledged for one in acked])
+        self.assertEqual([], found[:20], tails)
 
 
 class NetworkTestCase(FaultTestCase):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -14,9 +13,11 @@ from pathlib import Path
 from attrs import asdict, define, field
 
 from lab.harness import compare_stores
-from lab.harness.nodes import Folder, Node, until
+from lab.harness.evidence import keep_evidence
+from lab.harness.nodes import Node, Process, until
 from lab.harness.remote import Remote, pull, records, send
 from rmqha.config.store_settings import StoreSettings
+from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.log.record import decode
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -57,6 +58,17 @@ class Entry:
     number: int = -1
     left: bool = False
 
+    @property
+    def acknowledged(self) -> Acknowledged:
+        """What was told, for C{rmqha doctor}."""
+        return Acknowledged(
+            offset=self.offset,
+            topic=self.topic,
+            queue_id=self.queue,
+            queue_offset=self.queue_offset,
+            body=self.body.decode(),
+        )
+
 
 @define(eq=False)
 class Ledger:
@@ -81,12 +93,17 @@ class Ledger:
         told |= {"words": self.words, "asked": sorted(self.asked), "entries": rows}
         path.write_text(json.dumps(told, indent=0), encoding="utf-8")
 
-    def keep(self, folder: Path, **told: object) -> None:
-        """Keep it, and a test's folder, for whoever looks why the test has failed."""
+    def keep(self, folder: Path, processes: Iterable[Process], **told: object) -> None:
+        """Keep it, and a test's folder, for whoever looks why the test has failed.
+
+        What was sent back is in C{ledger.json} alone: nobody was told where its record is.
+        """
         self.save(folder / "ledger.json", **told)
-        kept = Folder("ledger-loop-")
-        shutil.copytree(folder, kept.path, dirs_exist_ok=True)
-        kept.keep()
+        keep_evidence(
+            folder,
+            processes,
+            [entry.acknowledged for entry in self.entries if entry.kind != "retry"],
+        )
 
     # --- what has to hold -----------------------------------------------------
 

@@ -79,9 +79,8 @@ class LedgerTests(PromotionTestCase):
         try:
             self.run_rounds()
         except BaseException:
-            self._end()
             told = {"seed": self.seed, "gone": self.gone, "again": sorted(self.again)}
-            self.ledger.keep(self.folder, **told)
+            self.ledger.keep(self.folder, self._processes, **told)
             raise
 
     def run_rounds(self) -> None:

@@ -18,12 +18,14 @@ from unittest import SkipTest
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import compare_stores
+from lab.harness.evidence import keep_evidence
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
-from lab.harness.writer import Driver
+from lab.harness.writer import Driver, Write
 from lab.stock import jars
 from lab.stock.brokers import Broker, Row, Sent, Tool
 from rmqha.config.store_settings import StoreSettings
+from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.log.layout import MAGIC_BLANK
 from rmqha.wire.log.record import decode
 from tests.interop import matrix
@@ -296,16 +298,33 @@ class InteropTestCase(SynchronousTestCase):
 
     def assert_holds(self, node: Node | Broker, sent: list[Sent]) -> None:
         """A stopped store's log has each of these sends where the broker said it is."""
-        log = compare_stores.open_log(self.settings(node))
-        for send in sent:
-            for place, body in zip(send.places, send.bodies, strict=True):
-                self.assertLess(place, log.end, f"message {send.n} is behind the log's end")
-                view = log.read(place, log.file_end(place) - place)
-                record = decode(view, 0, place)
-                found = hashlib.sha256(record.body).hexdigest()[:32]
-                if not record.sys_flag & 1:  # not compressed
-                    self.assertEqual(body, found, f"message {send.n} at {place}")
-        log.folder.close()
+        with self.evidence([one for send in sent for one in send.acknowledged]):
+            log = compare_stores.open_log(self.settings(node))
+            for send in sent:
+                for place, body in zip(send.places, send.bodies, strict=True):
+                    self.assertLess(place, log.end, f"message {send.n} is behind the log's end")
+                    view = log.read(place, log.file_end(place) - place)
+                    record = decode(view, 0, place)
+                    found = hashlib.sha256(record.body).hexdigest()[:32]
+                    if not record.sys_flag & 1:  # not compressed
+                        self.assertEqual(body, found, f"message {send.n} at {place}")
+            log.folder.close()
+
+    def assert_has(self, node: Node | Broker, writes: list[Write]) -> None:
+        """So it has each of these writes of a master of ours."""
+        with self.evidence([write.acknowledged for write in writes]):
+            log = compare_stores.open_log(self.settings(node))
+            self.assertEqual([], compare_stores.missing(log, writes)[:20])
+            log.folder.close()
+
+    @contextmanager
+    def evidence(self, acked: list[Acknowledged]) -> Iterator[None]:
+        """Keep all stores, and what says where these messages are, if one is missing."""
+        try:
+            yield
+        except Exception:
+            keep_evidence(self.folder, self._processes, acked)
+            raise
 
     def assert_opens_in_java(self, node: Node | Broker, *, index: bool = True) -> None:
         """C{DefaultMessageStore} opens a stopped store and serves all its log has.

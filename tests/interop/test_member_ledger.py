@@ -88,8 +88,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             with self.scenario(f"faults with a ledger of all kinds: {len(rounds(DAILY))}x"):
                 self.run_rounds()
         except BaseException:
-            self._end()
-            self.ledger.keep(self.folder, seed=self.seed)
+            self.ledger.keep(self.folder, self._processes, seed=self.seed)
             raise
 
     def run_rounds(self) -> None:
