@@ -63,6 +63,18 @@ class EvidenceTests(SynchronousTestCase):
         self.assertIn("exit code 1", said)
         self.assertIn(f"kept {kept}\n{said}", self.shown.getvalue())
 
+    def test_block(self) -> None:
+        """A block that fails has it kept, and still fails; one that does not leaves nothing."""
+        kept = list[object]()
+        self.patch(evidence, "keep_evidence", lambda *given: kept.append(given))
+        with evidence.evidence(self.folder, [self.master], []):
+            pass
+        self.assertEqual(kept, [])
+        given: tuple[Path, list[Process], list[Acknowledged]] = self.folder, [self.master], []
+        with self.assertRaises(ZeroDivisionError), evidence.evidence(*given):
+            raise ZeroDivisionError
+        self.assertEqual(kept, [given])
+
     def test_much(self) -> None:
         """Of much that is missing the beginning is printed, and where the rest is."""
         self.patch(evidence, "SHOWN", 3)

@@ -7,7 +7,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from lab.harness.nodes import ROOT, Folder, Process
@@ -55,6 +56,18 @@ def keep_evidence(
     sys.stdout.write("\n".join((*lines[:SHOWN], *more)) + "\n")
     sys.stdout.flush()
     return kept.path
+
+
+@contextmanager
+def evidence(
+    folder: Path, processes: Iterable[Process], messages: Iterable[Acknowledged]
+) -> Iterator[None]:
+    """L{keep_evidence}, if what is looked at in the block is not well."""
+    try:
+        yield
+    except Exception:
+        keep_evidence(folder, processes, messages)
+        raise
 
 
 def _doctor(ledger: Path, stores: list[Path]) -> str:

@@ -7,13 +7,14 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import compare_stores
-from lab.harness.evidence import keep_evidence
+from lab.harness.evidence import evidence
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver, Write
@@ -192,22 +193,18 @@ class FaultTestCase(SynchronousTestCase):
     ) -> None:
         """Two stopped nodes: prefix, promises, derived files, and a log without surprises."""
         promised = master.history.acked if acked is None else acked
-        found = compare_stores.damage(
-            self.settings(master), self.settings(slave), promised, equal=equal
-        )
-        tails = f"\n{master.tail()}\n{slave.tail()}"
-        self.none_missing(found, promised, tails)
+        with self.evidence(promised):
+            found = compare_stores.damage(
+                self.settings(master), self.settings(slave), promised, equal=equal
+            )
+            tails = f"\n{master.tail()}\n{slave.tail()}"
+            self.assertEqual([], found[:20], tails)
         for node in (master, slave):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
-    def none_missing(self, found: list[str], acked: list[Write], tails: str) -> None:
-        """Nothing was found that is wrong with stores, or all that tells why is kept.
-
-        @param acked: The writes that were promised.
-        """
-        if found:
-            keep_evidence(self.folder, self._processes, [one.acknowledged for one in acked])
-        self.assertEqual([], found[:20], tails)
+    def evidence(self, acked: list[Write]) -> AbstractContextManager[None]:
+        """Keep all that tells where these are, if the stores are not well."""
+        return evidence(self.folder, self._processes, [one.acknowledged for one in acked])
 
 
 class NetworkTestCase(FaultTestCase):

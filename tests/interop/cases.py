@@ -18,14 +18,13 @@ from unittest import SkipTest
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import compare_stores
-from lab.harness.evidence import keep_evidence
+from lab.harness.evidence import evidence
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver, Write
 from lab.stock import jars
 from lab.stock.brokers import Broker, Row, Sent, Tool
 from rmqha.config.store_settings import StoreSettings
-from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.log.layout import MAGIC_BLANK
 from rmqha.wire.log.record import decode
 from tests.interop import matrix
@@ -298,7 +297,8 @@ class InteropTestCase(SynchronousTestCase):
 
     def assert_holds(self, node: Node | Broker, sent: list[Sent]) -> None:
         """A stopped store's log has each of these sends where the broker said it is."""
-        with self.evidence([one for send in sent for one in send.acknowledged]):
+        told = [one for send in sent for one in send.acknowledged]
+        with evidence(self.folder, self._processes, told):
             log = compare_stores.open_log(self.settings(node))
             for send in sent:
                 for place, body in zip(send.places, send.bodies, strict=True):
@@ -312,19 +312,11 @@ class InteropTestCase(SynchronousTestCase):
 
     def assert_has(self, node: Node | Broker, writes: list[Write]) -> None:
         """So it has each of these writes of a master of ours."""
-        with self.evidence([write.acknowledged for write in writes]):
+        told = [write.acknowledged for write in writes]
+        with evidence(self.folder, self._processes, told):
             log = compare_stores.open_log(self.settings(node))
             self.assertEqual([], compare_stores.missing(log, writes)[:20])
             log.folder.close()
-
-    @contextmanager
-    def evidence(self, acked: list[Acknowledged]) -> Iterator[None]:
-        """Keep all stores, and what says where these messages are, if one is missing."""
-        try:
-            yield
-        except Exception:
-            keep_evidence(self.folder, self._processes, acked)
-            raise
 
     def assert_opens_in_java(self, node: Node | Broker, *, index: bool = True) -> None:
         """C{DefaultMessageStore} opens a stopped store and serves all its log has.
