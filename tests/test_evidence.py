@@ -73,7 +73,7 @@ class EvidenceTests(SynchronousTestCase):
         given: tuple[Path, list[Process], list[Acknowledged]] = self.folder, [self.master], []
         with self.assertRaises(ZeroDivisionError), evidence.evidence(*given):
             raise ZeroDivisionError
-        self.assertEqual(kept, [given])
+        self.assertEqual(kept, [(*given, ())])
 
     def test_much(self) -> None:
         """Of much that is missing the beginning is printed, and where the rest is."""
@@ -88,6 +88,15 @@ class EvidenceTests(SynchronousTestCase):
         """A test that has not come so far is told of too."""
         self.keep(processes=(Process("names", self.folder / "names.log"),))
         self.assertIn("no node had a store", self.shown.getvalue())
+
+    def test_named_stores(self) -> None:
+        """Stores whose nodes are not at hand are named."""
+        self.patch(sys, "stdout", self.shown)
+        kept = keep_evidence(self.folder, (), (Acknowledged(msg_id="X"),), [self.master.root])
+        self.addCleanup(shutil.rmtree, kept)
+        self.assertIn(
+            f"not in {kept / 'master' / 'store'}: nowhere in its log", self.shown.getvalue()
+        )
 
     def test_nothing_acknowledged(self) -> None:
         """So is one whose clients were told of nothing."""

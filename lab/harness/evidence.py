@@ -26,20 +26,28 @@ LONGEST = 600
 
 
 def keep_evidence(
-    folder: Path, processes: Iterable[Process], messages: Iterable[Acknowledged]
+    folder: Path,
+    processes: Iterable[Process],
+    messages: Iterable[Acknowledged],
+    stores: Iterable[Path] = (),
 ) -> Path:
     """Kill a test's or demo's processes, keep its folder, and print where each message is.
 
     @param folder: It has their stores and logs, all but those that were made elsewhere.
     @param processes: Those with a store are looked at, the others only killed.
+    @param stores: Roots of more stores, whose nodes have ended.
     @return: What is kept; its place is printed.
     """
     roots: dict[Path, Path] = {}
+    named: list[Path] = []
     kept = Folder("evidence-")
     for process in processes:
         process.kill9()
         root = getattr(process, "root", None)
-        if isinstance(root, Path) and log_folder(root).is_dir():
+        if isinstance(root, Path):
+            named.append(root)
+    for root in (*named, *stores):
+        if log_folder(root).is_dir():
             inside = root.is_relative_to(folder)
             below = root.relative_to(folder) if inside else Path("elsewhere", str(len(roots)))
             roots.setdefault(root, kept.path / below)
@@ -60,13 +68,16 @@ def keep_evidence(
 
 @contextmanager
 def evidence(
-    folder: Path, processes: Iterable[Process], messages: Iterable[Acknowledged]
+    folder: Path,
+    processes: Iterable[Process],
+    messages: Iterable[Acknowledged],
+    stores: Iterable[Path] = (),
 ) -> Iterator[None]:
     """L{keep_evidence}, if what is looked at in the block is not well."""
     try:
         yield
     except Exception:
-        keep_evidence(folder, processes, messages)
+        keep_evidence(folder, processes, messages, stores)
         raise
 
 

@@ -12,8 +12,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from lab.harness.evidence import evidence
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, commit, progress, send
+from rmqha.store.offline.client_ledger import Acknowledged
 from tests.faults.harness import BRISK, FaultTestCase
 
 BIN = Path(sys.executable).parent
@@ -358,11 +360,13 @@ class SwitchoverTests(FaultTestCase):
         roots = [self.folder / name / "store" for name in "ab"]
         rmqha = [sys.executable, str(BIN / "rmqha")]
         subprocess.run([*rmqha, "verify", roots[0], "--against", roots[1]], check=True)
-        for root in roots:
-            command = [*rmqha, "dump", root, "--topic", "Orders", "--json", "--body"]
-            found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            held = {self.body_of(json.loads(line)) for line in found.splitlines()}
-            self.assertEqual(set(), self.producer.acked - held)
+        told = [Acknowledged(topic="Orders", body=body) for body in sorted(self.producer.acked)]
+        with evidence(self.folder, self._processes, told, roots):
+            for root in roots:
+                command = [*rmqha, "dump", root, "--topic", "Orders", "--json", "--body"]
+                found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                held = {self.body_of(json.loads(line)) for line in found.splitlines()}
+                self.assertEqual(set(), self.producer.acked - held)
 
     def body_of(self, record: dict[str, Any]) -> str:
         """A record's body as it was sent."""
