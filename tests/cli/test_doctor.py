@@ -226,9 +226,9 @@ class DoctorTests(DoctorTestCase):
     def test_archive(self) -> None:
         """An archive is told to be one."""
         (self.other / "rmqha").mkdir()
-        ArchiveManifest(
-            source="h:1", file_size=SIZE, start=0, end=0, begun=1, updated=1
-        ).write(self.other)
+        ArchiveManifest(source="h:1", file_size=SIZE, start=0, end=0, begun=1, updated=1).write(
+            self.other
+        )
         self.cut(self.ours, self.records[-1].offset, keep=False)
         said = self.doctor(code=1)
         self.assertIn("messages (archive)\n", said)

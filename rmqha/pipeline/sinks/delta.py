@@ -162,13 +162,19 @@ class DeltaSink(LakeTable):
         version = self._table.version()
         said = _said_of({**others, **moved}, moved, version, rewinds)
         names = [each.name for each in self._table.schema().fields]
-        told = self._table.delete(
-            f'store = {_quoted(store)} AND "{place_column(names)}" >= {to}', commit_properties=said
-        )
+        rows = f'store = {_quoted(store)} AND "{place_column(names)}" >= {to}'
+        try:
+            told = self._delete(rows, said)
+        except Exception as error:
+            self._require_done(error, self._table.update_incremental, moved)
+            told = self._table.history(1)[0].get("operationMetrics") or {}
         self._table.update_incremental()
         if self._table.version() == version:  # without rows nothing is committed
             self._append([], said)
         return Taken(int(told.get("num_deleted_rows") or 0), {store: to})
+
+    def _delete(self, rows: str, said: CommitProperties) -> dict[str, Any]:
+        return self._table.delete(rows, commit_properties=said)
 
     def _append(self, files: Iterable[WrittenFile], said: CommitProperties) -> None:
         self._table.create_write_transaction(

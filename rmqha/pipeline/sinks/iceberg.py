@@ -187,6 +187,8 @@ class IcebergSink(LakeTable):
         except ValueError as error:
             asked = [f"what is left of its files does not fit: {error}"]
             raise refused_for(self.shape.place, asked) from error
+        except Exception as error:
+            self._require_done(error, self._table.refresh, moved)
         return Taken(rows, {store: to})
 
     def _change(

@@ -142,22 +142,35 @@ class LakeTable(ABC):
                 if tries == 1:
                     raise TableRefused(self.shape.place, str(error)) from error
             except Exception as error:
-                try:
-                    refresh()
-                    now = self.sources()
-                except Exception as unseen:
-                    raise TableRefused(
-                        self.shape.place,
-                        f"whether the rows were added is not known: {words_of(error)}; nor can the "
-                        f"table be read: {words_of(unseen)}. The next run goes on from what it "
-                        f"holds, and rmqha spark check STORE --table {self.shape.place} says what "
-                        "that is",
-                    ) from error
-                if all(now.get(source) == held for source, held in moved.items()):
-                    return
-                if isinstance(error, OSError) and self.shape.url:
-                    raise TierUnreachable(self.shape.url, words_of(error)) from error
-                raise
+                self._require_done(error, refresh, moved)
+                return
+
+    def _require_done(
+        self,
+        error: Exception,
+        refresh: Callable[[], object],
+        moved: Mapping[Source, TablePosition],
+    ) -> None:
+        """Look whether a commit that failed is in the table: its answer may be lost.
+
+        @param error: How it failed; raised if the table has it not.
+        @raise TableRefused: If the table cannot be read either.
+        @raise TierUnreachable: If an object store did not take it.
+        """
+        try:
+            refresh()
+            now = self.sources()
+        except Exception as unseen:
+            raise TableRefused(
+                self.shape.place,
+                f"whether it was changed is not known: {words_of(error)}; nor can the table be "
+                f"read: {words_of(unseen)}. The next run goes on from what it holds, and rmqha "
+                f"spark check STORE --table {self.shape.place} says what that is",
+            ) from error
+        if any(now.get(source) != held for source, held in moved.items()):
+            if isinstance(error, OSError) and self.shape.url:
+                raise TierUnreachable(self.shape.url, words_of(error)) from error
+            raise error
 
     def _said(self) -> dict[Source, TablePosition]:
         """The sources, and how far the table once was where it is not known how far it is."""

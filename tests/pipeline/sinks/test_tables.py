@@ -430,6 +430,32 @@ class RefusedTests(LakeTestCase):
 class RewindTests(LakeTestCase):
     """Rows that a log has lost are taken off a table, and it goes on."""
 
+    def test_rewind_unanswered(self) -> None:
+        """P9: rows that were taken off count as that where the answer never came."""
+        for format, sink, change in (
+            (Format.DELTA, DeltaSink, "_delete"),
+            (Format.ICEBERG, IcebergSink, "_change"),
+        ):
+            real = getattr(sink, change)
+
+            def lost(*given: Any, real: Any = real) -> None:
+                real(*given)
+                raise OSError("connection reset")
+
+            def away(*given: Any) -> None:
+                raise OSError("no answer")
+
+            target = self.target(format)
+            publish(self.store, self.all[500])
+            append(target, self.store, endingOffsets={"store": self.all[40]})
+            with self.subTest(format):
+                self.patch(sink, change, away)
+                self.assertRaises(OSError, rewind, target.shape.place, self.all[20])
+                self.patch(sink, change, lost)
+                self.assertEqual(20, rewind(target.shape.place, self.all[20]).rows)
+                self.patch(sink, change, real)
+                self.assertEqual(self.all[:20], offsets(target))
+
     def test_rewind(self) -> None:
         """Exactly the rows from the offset on go, and come again."""
         publish(self.store, self.all[600])
