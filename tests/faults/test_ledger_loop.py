@@ -11,6 +11,8 @@ from pathlib import Path
 from lab.harness import compare_stores
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
+from rmqha.logfiles import json_table
+from rmqha.logfiles.published import DELETED
 from rmqha.wire.remoting.codes import RequestCode
 from tests.faults.harness import BRISK, SOON_SILENT, rounds
 from tests.faults.ledger import GROUP, ORDERS, QUEUES, Ledger, Sender, bodies, bounds
@@ -273,7 +275,15 @@ class LedgerTests(PromotionTestCase):
             ends = [bounds(address, name, queue) for queue in range(QUEUES)]
             return client.topic_names(address), ends
 
-        until(lambda: seen(slave) == seen(self.clients), "the slave is told", pause=0.2)
+        def known(node: Node) -> bool:
+            return name in (json_table.read(node.root / DELETED) or {}).get("topics", {})
+
+        def told() -> bool:
+            # A topic that it never had has no bounds there, told or not.
+            known_too = known(self.slave_) or not known(self.master_)
+            return known_too and seen(slave) == seen(self.clients)
+
+        until(told, "the slave is told", pause=0.2)
 
     def check_group(self) -> None:
         """The group is not behind where it was in the round before."""
