@@ -38,9 +38,12 @@ class EpochTests(SynchronousTestCase):
         first = self.begin()
         self.log.put(bytes(2000))
         first.close(self.log, {"10.0.0.1": 6000, "fe80::1": 7000})
+        self.assertTrue(Epoch.goes_on(self.root, self.log))
         second = self.begin()
         self.assertNotEqual(first.id, second.id)
         self.assertEqual((second.start, second.continued), (5000, True))
+        # What was to go on has been begun, and has not ended yet.
+        self.assertFalse(Epoch.goes_on(self.root, self.log))
         self.assertEqual(second.marks, {"10.0.0.1": 6000, "fe80::1": 7000})
         ledger = Ledger(log=self.log, start=second.start, marks=second.marks)
         self.assertEqual(ledger.open("10.0.0.1", "10.0.0.1").first(6000), 6000)

@@ -68,6 +68,18 @@ class NeededTests(SynchronousTestCase):
 class OneReplicaTests(TransferCase):
     """The common case."""
 
+    def test_each_in_its_time(self) -> None:
+        """Of two writes that nobody acknowledges each is answered when its own time is over."""
+        self.fed("a")
+        first = self.put()
+        self.clock.advance(1)
+        second = self.put()
+        self.clock.advance(2)
+        self.assertEqual(self.successResultOf(first), PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.assertNoResult(second)
+        self.clock.advance(1)
+        self.assertEqual(self.successResultOf(second), PutStatus.FLUSH_SLAVE_TIMEOUT)
+
     def test_nobody_needed(self) -> None:
         """An ASYNC_MASTER's write is answered at once."""
         self.build(needed=0)
