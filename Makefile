@@ -25,6 +25,8 @@ PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 PYTEST_FAULTS := $(PY) -m pytest -q -n $(FAULT_JOBS) --dist worksteal tests/faults
 # Spark's processes need both cores, and so do the tests that start many of them.
 PYTEST_SPARK := $(PY) -m pytest -q tests/spark
+# By hand alone, so in no lock file.
+MUTATION := cosmic-ray==8.7.0
 # What each target leaves out: slow and apart; also what starts, kills and corrupts whole
 # nodes; also what needs Spark or measures.
 NOT_TRIAL := spark
@@ -45,7 +47,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
-    pictures spark-cluster s3-server hdfs interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
+    pictures spark-cluster s3-server hdfs interop interop-full bench bench-java bench-clients bench-sets bench-spark mutants lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -176,6 +178,10 @@ bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own w
 
 LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe \
     --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+mutants: $(READY) ## change operators of what the promises rest on, and say which changes no test notices: hours, or ONLY="epoch ..."
+	@$(PY) -m pip install --quiet $(MUTATION)
+	@$(PY) tools/mutants.py $(ONLY)
 
 lock: $(READY) ## pin the newest dependencies that setup.py allows
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,fast test docs demo dev) \

@@ -8,6 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.ledger import Ledger
+from rmqha.logfiles import json_table
 from rmqha.logfiles.log_writer import EPOCH_FILE, crashed_from
 from tests.support.sending_log import MemoryLog
 
@@ -71,6 +72,16 @@ class EpochTests(SynchronousTestCase):
         other = MemoryLog(file_size=1000)
         other.put(bytes(5001))
         self.assertFalse(Epoch.begin(self.root, other).continued)
+
+    def test_before_slaves_had_one(self) -> None:
+        """What does not say whose run it was is a master's: slaves had none then."""
+        self.begin().close(self.log, {})
+        path = self.root / EPOCH_FILE
+        table = json_table.read(path) or {}
+        del table["master"]
+        json_table.replace(path, table)
+        self.assertTrue(Epoch.goes_on(self.root, self.log))
+        self.assertFalse(Epoch.goes_on(self.root, self.log, master=False))
 
     def test_damaged(self) -> None:
         """A file that makes no sense is no reason not to start."""
