@@ -39,6 +39,9 @@ class ProofTests(SetCase):
         self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
         self.fed(report=20_000)
         self.assertEqual(self.counted(), {SLAVE})
+        self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
+        self.fed(report=0)
+        self.assertEqual(self.counted(), {SLAVE})
 
     def test_common_label(self) -> None:
         """A report counts up to the smaller end of the newest label that both have."""
@@ -221,6 +224,50 @@ class ProofTests(SetCase):
         self.theirs[self.known[SLAVE]] = MemberLabels((), 25_000, compares=True)
         _, transport = self.fed(report=25_000)
         self.assertEqual(Told(transport.value()).headers[0].size, 300)
+
+    def test_patience(self) -> None:
+        """It has ten seconds from its connection on, whenever that was; a learner is fed then."""
+        for learner in (False, True):
+            self.build(labels=CHAIN)
+            self.pass_time(30.0, 1.0)
+            _, transport = self.fed(report=8000, learner=learner)
+            self.pass_time(9.0)
+            self.assertEqual(
+                (False, []), (transport.disconnecting, Told(transport.value()).headers)
+            )
+            self.pass_time(2.0)
+            if learner:
+                self.assertEqual({each.label for each in Told(transport.value()).transfers}, {-1})
+            else:
+                self.assertClosed(transport, "no-labels")
+
+    def test_asked_once(self) -> None:
+        """While it is being asked it is not asked again; what it says late counts."""
+        asked: list[Deferred[MemberLabels]] = []
+
+        def ask(address: str) -> Deferred[MemberLabels]:
+            asked.append(Deferred())
+            return asked[-1]
+
+        self.master.proofs.labels_of = ask
+        self.fed(report=8000)
+        self.pass_time(5.0)
+        (once,) = asked
+        self.assertEqual(self.counted(), set())
+        once.callback(MemberLabels(CHAIN[:1], 8000))
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_asked_again(self) -> None:
+        """One that could not be asked is asked again, for what it reported first."""
+        well = self.master.proofs.labels_of
+        self.master.proofs.labels_of = lambda address: fail(RemotingUnreachable(address, "gone"))
+        self.has(SLAVE, 8000, *CHAIN[:1])
+        self.fed(report=8000)
+        self.pass_time(3.0)
+        self.assertEqual(self.counted(), set())
+        self.master.proofs.labels_of = well
+        self.pass_time(3.0)
+        self.assertEqual(self.counted(), {SLAVE})
 
     def test_cannot_be_asked(self) -> None:
         """One that cannot be asked is closed after a while; with C{haAcceptUnproven} it counts."""
