@@ -262,13 +262,10 @@ def _is_behind(
         if fault.path in (file.path for file in index.files):
             # Slots and header are written behind the entries.
             return fault.path == index.files[-1].path and index.total > mark.entries
-    for queue in queues:
-        if fault.path == queue.folder:
-            return fault.offset >= queue.next_offset_at(mark.offset)
-    # A queue that has no unit yet.
-    return not Path(fault.path).exists() and all(
-        fault.path != f"{queues.folder}/{topic}/{queue_id}" for topic, queue_id, _ in mark.queues
-    )
+    # What a queue has lost since cannot be told from it: the mark has its end.
+    ends = {f"{queues.folder}/{topic}/{number}": end for topic, number, end in mark.queues}
+    is_queue = Path(fault.path).parent.parent == queues.folder
+    return bool(ends) and is_queue and fault.offset >= ends.get(fault.path, 0)
 
 
 def _from_derived(fault: DerivedFault) -> Finding:

@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.logfiles import json_table
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.raw_log import RawLog
@@ -423,9 +424,27 @@ class SnapshotTests(LogTestCase):
         self.assertIn("behind byte 1500, up to which the node had dispatched", text)
 
     def test_before(self) -> None:
-        """What is before it is a fault, in the queue and in the index."""
+        """What is before it is a fault, and so is what cannot be read behind that."""
         damage.flip(self.root / "consumequeue" / "TopicA" / "0" / ("0" * 20), 20 * 3 + 7)
-        self.assertEqual([3], [finding.offset for finding in self.deep()])
+        self.assertEqual([3, 4], [finding.offset for finding in self.deep()])
+
+    def test_lost_units(self) -> None:
+        """Units that were there when the mark was taken are missed, whole queues as well."""
+        queue = self.root / "consumequeue" / "TopicA" / "0"
+        with open(queue / ("0" * 20), "r+b") as file:
+            file.seek(20 * 3)
+            file.write(bytes(20 * 2))
+        self.assertIn(3, [finding.offset for finding in self.deep()])
+        shutil.rmtree(queue.parent)
+        self.assertEqual([str(queue)], [finding.path for finding in self.deep()])
+
+    def test_mark_of_a_pass(self) -> None:
+        """A mark that names no queue, as a pass over the whole log leaves it, excuses none."""
+        path = mark_path(self.root)
+        table = json_table.read(path) or {}
+        json_table.replace(path, {**table, "queues": []})
+        shutil.rmtree(self.root / "consumequeue" / "TopicA")
+        self.assertNotEqual([], self.deep())
 
     def test_stopped(self) -> None:
         """A store that was stopped has nothing left to dispatch."""
