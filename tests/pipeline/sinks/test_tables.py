@@ -8,7 +8,7 @@ import re
 import shutil
 import string
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,21 @@ try:
     _ = (deltalake, pyiceberg)
 except ImportError as missing:  # without the extras
     skip = f"an extra of the pipeline is not installed: {missing}"
+
+
+def answer_lost(change: Callable[..., Any]) -> Callable[..., None]:
+    """A change that is made, and not answered."""
+
+    def lost(*given: Any) -> None:
+        change(*given)
+        raise OSError("connection reset")
+
+    return lost
+
+
+def away(*given: Any) -> None:
+    """Nobody answers, and nothing is changed."""
+    raise OSError("no answer")
 
 
 class LayoutTests(SynchronousTestCase):
@@ -289,13 +304,7 @@ class AppendTests(LakeTestCase):
         ):
             real = getattr(sink, change)
 
-            def lost(*given: Any, real: Any = real) -> None:
-                real(*given)
-                raise OSError("connection reset")
-
-            def away(*given: Any) -> None:
-                raise OSError("no answer")
-
+            lost = answer_lost(real)
             target = self.target(format)
             publish(self.store, self.all[500])
             with self.subTest(format):
@@ -438,13 +447,7 @@ class RewindTests(LakeTestCase):
         ):
             real = getattr(sink, change)
 
-            def lost(*given: Any, real: Any = real) -> None:
-                real(*given)
-                raise OSError("connection reset")
-
-            def away(*given: Any) -> None:
-                raise OSError("no answer")
-
+            lost = answer_lost(real)
             target = self.target(format)
             publish(self.store, self.all[500])
             append(target, self.store, endingOffsets={"store": self.all[40]})
