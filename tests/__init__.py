@@ -5,7 +5,7 @@ import sys
 
 # What is no runner and looks at the tests has no use for hypothesis.
 if {"pytest", "twisted.trial.runner"} & sys.modules.keys():
-    from hypothesis import HealthCheck, settings
+    from hypothesis import HealthCheck, Phase, settings
 
     from tests.support.effort import tries
 
@@ -18,4 +18,11 @@ if {"pytest", "twisted.trial.runner"} & sys.modules.keys():
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.register_profile("long", settings.get_profile("rmqha"), max_examples=10_000)
+    # A change is noticed or not, each time alike, and nobody reads how.
+    settings.register_profile(
+        "mutants",
+        settings.get_profile("rmqha"),
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+    )
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "rmqha"))
