@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IListeningPort
 
 from rmqha.admin.events import Facts
 from rmqha.broker.cluster.broker_members import Members
-from rmqha.broker.cluster.master_twin import TwinSearch
+from rmqha.broker.cluster.master_twin import LiveMaster, TwinSearch
 from rmqha.config.settings import Settings
 from rmqha.errors import TwinMaster
 from rmqha.ha.known_replicas import KnownReplicas
@@ -128,11 +128,8 @@ class MasterNode(TellingNode):
             run_id=self.epochs.run_id,
             ask=lambda address: master_bounds.ask(client, address),
         )
-        try:
-            found = await search.look(filter(None, broker.namesrv.split(";")))
-        finally:
-            client.close()
-        for one in found:
+
+        def met(one: LiveMaster) -> None:
             if one.epoch >= self.epochs.number:
                 raise TwinMaster(
                     broker.name, search.address, self.epochs.number, one.address, one.epoch
@@ -145,6 +142,11 @@ class MasterNode(TellingNode):
                 epoch=one.epoch,
                 number=self.epochs.number,
             )
+
+        try:
+            await search.look(filter(None, broker.namesrv.split(";")), met=met)
+        finally:
+            client.close()
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """A name server of ours told that another master is in the routes."""

@@ -22,6 +22,8 @@ from tests.roles.test_metadata import PlainMaster
 from tests.support.logs import LogTestCase
 
 THERE = "10.0.0.6:10911"
+FROZEN = "10.0.0.8:9876"
+SERVERS = f"{FROZEN};10.0.0.9:9876"
 
 
 class StartTests(LogTestCase):
@@ -32,8 +34,9 @@ class StartTests(LogTestCase):
         self.root: Path = self.folder() / "store"
         EpochJournal().raised(0).write(self.root)
         self.identity = BrokerIdentity(name="broker-a", id=0, run_id="other", epoch=1)
-        self.members: Deferred[Any] = succeed([("10.0.0.9:9876", {0: THERE})])
-        self.patch(Members, "ask", lambda *_: self.members)
+        self.answers: dict[str, Deferred[Any]] = {}
+        self.members: Deferred[Any] = succeed({0: THERE})
+        self.patch(Members, "ask", lambda _, server, __: self.answers.get(server, self.members))
         self.patch(master_bounds, "ask", lambda *_: succeed(self.bounds()))
 
     def bounds(self) -> MasterBounds:
@@ -44,7 +47,7 @@ class StartTests(LogTestCase):
         """Start."""
         self.reactor = NodeReactor()
         given = settings(self.root, role="master", master=None)
-        given = evolve(given, broker=evolve(given.broker, namesrv="10.0.0.9:9876", name="broker-a"))
+        given = evolve(given, broker=evolve(given.broker, namesrv=SERVERS, name="broker-a"))
         node = PlainMaster(given, self.reactor, **how)
         self.codes: list[int] = []
         node.exit_with = self.codes.append  # type: ignore[method-assign, assignment]
@@ -76,6 +79,12 @@ class StartTests(LogTestCase):
             self.assertEqual((self.codes, self.reactor.stops), ([FOR_A_PERSON], 1))
             self.assertIsNone(node.writer)
             self.stop(node)
+
+    def test_refused_at_once(self) -> None:
+        """R4: what one name server knows is enough to refuse; another may stand still."""
+        self.answers[FROZEN] = Deferred()
+        self.start()
+        self.assertEqual([TwinMaster], [type(error) for error in self.errors])
 
     def test_lower(self) -> None:
         """The promoted one starts beside the old one."""
@@ -112,7 +121,7 @@ class StartTests(LogTestCase):
         """One that was fenced starts fenced when the other does not answer: reads go on."""
         higher = HigherMaster(4, THERE, "told by a name server")
         EpochJournal.read(self.root).met(higher).write(self.root)
-        self.members = succeed([])
+        self.members = succeed({})
         node = self.start()
         self.successResultOf(node.ready)
         self.assertEqual(node.state, NodeState.FENCED)
@@ -122,7 +131,7 @@ class StartTests(LogTestCase):
 
     def test_told(self) -> None:
         """A name server's answer with a higher epoch fences, other answers do not."""
-        self.members = succeed([])
+        self.members = succeed({})
         node = self.start()
         self.reactor.advance(5.0)
         for answer in (

@@ -5,9 +5,7 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred
 
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.client import RemotingClient
@@ -28,25 +26,21 @@ class Members:
         self._name = name
         self._cluster = cluster
 
-    def ask(
-        self, servers: Iterable[str], timeout: float
-    ) -> Deferred[list[tuple[str, dict[int, str]]]]:
-        """Ask some name servers at the same time.
+    def ask(self, server: str, timeout: float) -> Deferred[dict[int, str]]:
+        """Ask one of them: who asks several need not wait for the slowest.
 
         @param timeout: Seconds.
-        @return: Of each that answered, its address, and the brokers' by id.
+        @return: The brokers' addresses by id.  Fails with one of
+            L{UNREACHED<rmqha.net.remoting.client.UNREACHED>}.
         """
-        asked = [Deferred.fromCoroutine(self._ask(server, timeout)) for server in servers]
-        return DeferredList(asked, consumeErrors=True).addCallback(
-            lambda results: [found for well, found in results if well]
-        )
+        return Deferred.fromCoroutine(self._ask(server, timeout))
 
-    async def _ask(self, server: str, timeout: float) -> tuple[str, dict[int, str]]:
+    async def _ask(self, server: str, timeout: float) -> dict[int, str]:
         request = Command.request(RequestCode.GET_BROKER_CLUSTER_INFO)
         answer = await self._client.request(server, request, timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark, request.code)
         found = json_body.read(ClusterInfo, answer.body).broker_addr_table.get(self._name)
         if found is None or found.cluster not in (None, self._cluster):
-            return server, {}
-        return server, found.broker_addrs
+            return {}
+        return found.broker_addrs

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -72,21 +72,24 @@ class DuplicateIdCheck:
         status = self.registration.status()
         # Before it was told of us, a name server may know our place by an old address of ours.
         told = [server for server, state in status.items() if state == REGISTERED]
-        return self.members.ask(told, TIMEOUT).addCallback(self._seen)
+        asked = [
+            self.members.ask(server, TIMEOUT).addCallback(self._seen, server) for server in told
+        ]
+        return DeferredList(asked, consumeErrors=True).addCallback(self._over)
 
-    def _seen(self, answers: list[tuple[str, dict[int, str]]]) -> None:
-        if not self._looking.running:
+    def _seen(self, brokers: dict[int, str], server: str) -> None:
+        """One name server answered; another may take its time."""
+        own = self.registration.address
+        other = brokers.get(self.id, own)
+        if other == own or not self._looking.running:
             return
-        now, own = self.clock.seconds(), self.registration.address
-        if now > self._last + FORGOTTEN:
+        self._last = self.clock.seconds()
+        self.twin = (
+            f"name server {server} lists {other} with brokerId={self.id} too: "
+            f"give one of the two another brokerId"
+        )
+        self._quiet.warn("twin", other, "Duplicate broker id: {twin}", twin=self.twin)
+
+    def _over(self, _: object) -> None:
+        if self.clock.seconds() > self._last + FORGOTTEN:
             self.twin = ""
-        for server, brokers in answers:
-            other = brokers.get(self.id, own)
-            if other != own:
-                self._last = now
-                self.twin = (
-                    f"name server {server} lists {other} with brokerId={self.id} too: "
-                    f"give one of the two another brokerId"
-                )
-                self._quiet.warn("twin", other, "Duplicate broker id: {twin}", twin=self.twin)
-                return

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -64,20 +64,46 @@ class TwinSearch:
     run_id: str
     ask: Callable[[str], Deferred[MasterBounds]]
 
-    async def look(self, servers: Iterable[str], known: Iterable[str] = ()) -> list[LiveMaster]:
-        """Look once.
+    async def look(
+        self,
+        servers: Iterable[str],
+        known: Iterable[str] = (),
+        met: Callable[[LiveMaster], None] = lambda one: None,
+    ) -> list[LiveMaster]:
+        """Look once, until all have answered or had their time: one that is silent may list what
+        the others do not.
 
         @param servers: The name servers.
         @param known: Client ports where one was before: of two with one epoch a name server lists
             the one that registered last.
+        @param met: Told of each as soon as it answers; what it raises ends the look.
         """
-        answers = await self.members.ask(servers, TIMEOUT)
-        listed = {brokers[MASTER_ID] for _, brokers in answers if MASTER_ID in brokers}
-        addresses = sorted((listed | set(known)) - {self.address})
-        asked = [Deferred.fromCoroutine(self._who(address)) for address in addresses]
-        results = await DeferredList(asked, consumeErrors=True)
-        found = [one for well, one in results if well]
-        return [one for one in found if isinstance(one, LiveMaster)]
+        asked = {self.address}
+        found: list[LiveMaster] = []
+
+        async def ask(address: str) -> None:
+            if address in asked:
+                return
+            asked.add(address)
+            one = await self._who(address)
+            if one is not None:
+                found.append(one)
+                met(one)
+
+        async def ask_listed(server: str) -> None:
+            try:
+                brokers = await self.members.ask(server, TIMEOUT)
+            except UNREACHED:
+                return  # what the others list is asked
+            if MASTER_ID in brokers:
+                await ask(brokers[MASTER_ID])
+
+        lanes = [*map(ask, known), *map(ask_listed, servers)]
+        try:
+            await gatherResults(map(Deferred.fromCoroutine, lanes), consumeErrors=True)
+        except FirstError as error:
+            error.subFailure.raiseException()
+        return sorted(found, key=lambda one: one.address)
 
     async def _who(self, address: str) -> LiveMaster | None:
         try:
@@ -136,17 +162,18 @@ class MasterTwinCheck:
             yield HealthReason("twin", self.twin, told=True)
 
     def _look(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.search.look(self.servers, self._known)).addCallback(
-            self._seen
-        )
+        looking = self.search.look(self.servers, self._known, self._met)
+        return Deferred.fromCoroutine(looking).addCallback(self._seen)
+
+    def _met(self, one: LiveMaster) -> None:
+        if self._looking.running:
+            self.met(HigherMaster(one.epoch, one.address, "found among the masters of this name"))
 
     def _seen(self, found: list[LiveMaster]) -> None:
         if not self._looking.running:
             return
         self._known = tuple(one.address for one in found)
         own = self.epochs.number
-        for one in found:
-            self.met(HigherMaster(one.epoch, one.address, "found among the masters of this name"))
         self._equal = any(one.epoch == own for one in found)
         said = [
             f"{one.address} is a live master of {self.search.name} too, with "

@@ -86,13 +86,13 @@ class Return:
 
         @param heard: Those that are asked already, for another one's word.
         """
-        for _, brokers in await self.members.ask((server,), WITHIN):
-            slaves = {address for broker_id, address in brokers.items() if broker_id != 0} - heard
-            heard |= slaves
-            await DeferredList(
-                [Deferred.fromCoroutine(self._hear(slave)) for slave in sorted(slaves)],
-                consumeErrors=True,
-            )
+        brokers = await self.members.ask(server, WITHIN)
+        slaves = {address for broker_id, address in brokers.items() if broker_id != 0} - heard
+        heard |= slaves
+        await DeferredList(
+            [Deferred.fromCoroutine(self._hear(slave)) for slave in sorted(slaves)],
+            consumeErrors=True,
+        )
 
     async def _hear(self, slave: str) -> None:
         request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET, WHOLE)

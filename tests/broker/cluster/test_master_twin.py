@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -25,17 +24,23 @@ class Cluster:
     """Name servers, and who lives at the addresses that they know.
 
     @ivar listed: By name server, the brokers of our name by id.
+    @ivar frozen: Name servers that do not answer.
     @ivar living: By address, who answers there.
     """
 
     def __init__(self) -> None:
         self.listed: dict[str, dict[int, str]] = {}
+        self.frozen: set[str] = set()
         self.living: dict[str, BrokerIdentity] = {}
         self.asked: list[str] = []
 
-    def ask(self, servers: Iterable[str], timeout: float) -> Deferred[Any]:
-        """The name servers are asked."""
-        return succeed([(one, self.listed[one]) for one in servers if one in self.listed])
+    def ask(self, server: str, timeout: float) -> Deferred[Any]:
+        """A name server is asked."""
+        if server in self.frozen:
+            return Deferred()
+        if server not in self.listed:
+            return fail(RemotingUnreachable(server, "refused"))
+        return succeed(self.listed[server])
 
     def who(self, address: str) -> Deferred[MasterBounds]:
         """An address is asked."""
@@ -108,6 +113,18 @@ class SearchTests(TwinCase):
         self.cluster.living = {THERE: master(2)}
         self.assertEqual(self.found(THERE), [LiveMaster(address=THERE, epoch=2)])
 
+    def test_frozen(self) -> None:
+        """R4: who one name server lists is asked, and told of, while another stands still; that
+        there is no other one is known when all have had their time.
+        """
+        self.cluster.lists(THERE, OURS)
+        self.cluster.frozen.add(SERVERS[1])
+        self.cluster.living = {THERE: master(2), ELSEWHERE: master(7)}
+        met: list[LiveMaster] = []
+        looking = Deferred.fromCoroutine(self.search.look(SERVERS, (ELSEWHERE,), met.append))
+        self.assertEqual([(one.address, one.epoch) for one in met], [(ELSEWHERE, 7), (THERE, 2)])
+        self.assertNoResult(looking)
+
     def test_stock(self) -> None:
         """A stock master tells nothing of itself, and counts as never promoted."""
         self.cluster.lists(THERE)
@@ -179,6 +196,12 @@ class CheckTests(TwinCase):
         self.look(3)
         self.assertEqual([(one.epoch, one.address) for one in self.met], [(3, THERE)])
         self.assertIn("the higher master epoch 3", self.check.twin)
+
+    def test_frozen(self) -> None:
+        """R4: a higher one stops the writes while a name server stands still."""
+        self.cluster.frozen.add(SERVERS[1])
+        self.look(3)
+        self.assertEqual([(one.epoch, one.address) for one in self.met], [(3, THERE)])
 
     def test_gone(self) -> None:
         """When it answers no more, all is well."""

@@ -237,6 +237,14 @@ class SiblingTests(ReturnTestCase):
             self.turns(10.0)
         self.assertEqual("", self.serving.status()["twin"])
 
+    def test_frozen(self) -> None:
+        """R4: what one name server lists is told while another stands still."""
+        self.look({0: SLAVE, 1: "10.0.0.9:10911"})
+        self.serving.registration._known[TWO] = "registered"
+        self.others.bodies[ONE] = cluster({1: OTHER})
+        self.turns(10.0)
+        self.assertIn(OTHER, self.serving.status()["twin"])
+
     def test_before(self) -> None:
         """A name server that does not know us yet may know us by another address."""
         self.assertEqual("", self.look({1: OTHER}, registered=False))
