@@ -81,6 +81,7 @@ from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.shutdown import Shutdown
@@ -229,8 +230,10 @@ class Broker:
             reactor,
             told,
             in_thread=in_thread,
+            look_up=partial(look_up, reactor),
             epochs=self.epochs,
         )
+        self._client.dialled = self.registration.names.dialled
         self._ha, self._slave_listens = ha, slave_listens
         self._accounts = accounts
         self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
@@ -451,7 +454,7 @@ class Broker:
         self._return = Return(
             client=self._client,
             members=members,
-            servers=self.registration.servers,
+            servers=lambda: self.registration.servers,
             offsets=self.offsets,
             known=lambda topic: self.topics.get(topic) is not None,
             begin=store.begin,
@@ -511,7 +514,7 @@ class Broker:
                 run_id=self.epochs.run_id,
                 ask=self._who,
             ),
-            servers=self.registration.servers,
+            servers=lambda: self.registration.servers,
             epochs=self.epochs,
             met=self.fencing.met,
             clock=self.reactor,

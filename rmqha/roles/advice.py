@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from twisted.internet.abstract import isIPAddress, isIPv6Address
-
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import ClientAuth, RemotingSettings, Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
@@ -94,13 +92,6 @@ def _values(settings: Settings) -> Iterator[str]:
             yield (
                 f"{key}={name}: a topic has this name, and Java clients and tools refuse "
                 f"{' '.join(map(repr, strange))} in one; a comment behind a value is part of it"
-            )
-    servers = [each.strip().rpartition(":")[0] for each in broker.namesrv.split(";")]
-    for host in filter(None, servers):
-        if host != "localhost" and not (isIPAddress(host) or isIPv6Address(host.strip("[]"))):
-            yield (
-                f"namesrvAddr={broker.namesrv}: {host} is one name server, the first address that "
-                "answers, for as long as it does; where a name stands for several list each"
             )
     texts = {
         "brokerName": broker.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import evolve
@@ -11,7 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 
 from rmqha.admin.events import Facts
 from rmqha.broker.cluster.broker_members import Members
-from rmqha.broker.cluster.master_twin import LiveMaster, TwinSearch
+from rmqha.broker.cluster.master_twin import TIMEOUT, LiveMaster, TwinSearch
 from rmqha.config.settings import Settings
 from rmqha.errors import TwinMaster
 from rmqha.ha.known_replicas import KnownReplicas
@@ -23,6 +24,7 @@ from rmqha.health import HealthReason
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.server_names import ServerNames, look_up
 from rmqha.periodic import Job
 from rmqha.roles.serving import Serving
 from rmqha.roles.tail_recovery import TailRecovery
@@ -121,6 +123,8 @@ class MasterNode(TellingNode):
     async def _refuse_twin(self) -> None:
         broker = self.settings.broker
         client = RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
+        names = ServerNames(partial(look_up, self.reactor), self.reactor, self.name_servers)
+        client.dialled = names.dialled
         search = TwinSearch(
             members=Members(client, broker.name, broker.cluster),
             name=broker.name,
@@ -144,7 +148,8 @@ class MasterNode(TellingNode):
             )
 
         try:
-            await search.look(filter(None, broker.namesrv.split(";")), met=met)
+            await names.look().addTimeout(TIMEOUT, self.reactor, lambda result, _: None)
+            await search.look(names.servers, met=met)
         finally:
             client.close()
 

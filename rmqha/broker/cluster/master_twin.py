@@ -127,7 +127,7 @@ class MasterTwinCheck:
     """
 
     search: TwinSearch
-    servers: tuple[str, ...]
+    servers: Callable[[], Iterable[str]]
     epochs: MasterEpochs
     met: Callable[[HigherMaster], None]
     clock: IReactorTime
@@ -145,7 +145,7 @@ class MasterTwinCheck:
 
     def start(self) -> None:
         """Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask."""
-        if self.servers:
+        if self.servers():
             self._looking.start(PERIOD)
 
     def stop(self) -> None:
@@ -162,7 +162,7 @@ class MasterTwinCheck:
             yield HealthReason("twin", self.twin, told=True)
 
     def _look(self) -> Deferred[None]:
-        looking = self.search.look(self.servers, self._known, self._met)
+        looking = self.search.look(self.servers(), self._known, self._met)
         return Deferred.fromCoroutine(looking).addCallback(self._seen)
 
     def _met(self, one: LiveMaster) -> None:

@@ -8,7 +8,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
@@ -44,7 +44,7 @@ class Return:
 
     client: RemotingClient
     members: Members
-    servers: tuple[str, ...]
+    servers: Callable[[], Sequence[str]]
     offsets: ConsumerOffsetTable
     known: Callable[[str], bool]
     begin: Callable[[str, int, int], int]
@@ -58,7 +58,7 @@ class Return:
 
         @return: Fires when that is done, well or not, after L{WITHIN} at the latest.
         """
-        if not self.servers:
+        if not self.servers():
             return succeed(None)
         asking = Deferred.fromCoroutine(self._gather())
         asking.addTimeout(WITHIN, self.clock, lambda result, _: self._late())
@@ -77,7 +77,7 @@ class Return:
     async def _gather(self) -> None:
         heard: set[str] = set()
         await DeferredList(
-            [Deferred.fromCoroutine(self._gather_by(server, heard)) for server in self.servers],
+            [Deferred.fromCoroutine(self._gather_by(server, heard)) for server in self.servers()],
             consumeErrors=True,
         )
 

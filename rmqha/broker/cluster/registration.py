@@ -1,8 +1,9 @@
 """Telling the name servers of this broker and its topics, and hearing from them of its master.
 
-All name servers are told at once, each on its own: at the start, when topics change, again and
-again, and at the end.  Of their answers the one with the highest master epoch is believed, and of
-several with the same, or with none, the first in the order of the configuration.
+All name servers are told at once, each on its own: at the start, when topics change, when a name
+has other addresses, again and again, and at the end.  A name counts as all its addresses.  Of their
+answers the one with the highest master epoch is believed, and of several with the same, or with
+none, the first in the order of the configuration.
 
 A slave that is told of no master and has none in its configuration, and a broker that no name
 server answers, does not wait that long: it tries again after one, two, four, eight seconds, and
@@ -31,6 +32,7 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
+from rmqha.net.remoting.server_names import LookUp, ServerNames
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ports import HA_PORT_STEP
@@ -74,6 +76,8 @@ class Registration:
 
     @ivar told: Called with what a name server says of this broker's master.
     @ivar in_thread: Runs long work in a thread.
+    @ivar look_up: Asks for the addresses of a name server that is given by name.
+    @ivar names: Who the name servers are.
     @ivar epochs: The master epoch that is told with it.
     @ivar suspended: Why name servers are told nothing, in words; C{""} while they are.
     @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
@@ -85,9 +89,11 @@ class Registration:
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
     in_thread: InThread = field(kw_only=True)
+    look_up: LookUp = field(kw_only=True)
     epochs: MasterEpochs = field(kw_only=True)
     suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
+    names: ServerNames = field(init=False)
     _timed: Periodic = field(init=False)
     _running: bool = field(default=False, init=False)
     _permission: int = field(default=READ_WRITE, init=False)
@@ -119,6 +125,12 @@ class Registration:
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
+        self.names = ServerNames(
+            self.look_up,
+            self.clock,
+            lambda: tuple(filter(None, self.current.settings.broker.namesrv.split(";"))),
+            self._moved,
+        )
         self._timed = Periodic(
             "registration at the name servers", self.clock, self._due, vital=True
         )
@@ -126,7 +138,7 @@ class Registration:
     @property
     def servers(self) -> tuple[str, ...]:
         """The name servers, C{host:port} each."""
-        return tuple(filter(None, self.current.settings.broker.namesrv.split(";")))
+        return self.names.servers
 
     @property
     def address(self) -> str:
@@ -150,6 +162,7 @@ class Registration:
         self._permission = self.current.settings.broker.permission
         self.topics.changed.append(self._changed)
         self.current.changed.append(self._retime)
+        self.names.start()
         self._begin(now=True)
 
     def stop(self) -> Deferred[None]:
@@ -161,6 +174,7 @@ class Registration:
             return succeed(None)
         self._running = False
         self._timed.stop()
+        self.names.stop()
         self._plan()
         self.topics.changed.remove(self._changed)
         self._release()
@@ -216,6 +230,7 @@ class Registration:
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._timed
+        yield from self.names.jobs()
 
     # --- when -----------------------------------------------------------------------------
 
@@ -231,6 +246,18 @@ class Registration:
                 self._permission = permission
                 # A name server looks at topics again when their version is another.
                 self.topics.touch()
+
+    def _moved(self) -> None:
+        """Some of them have other addresses: who is none of them any more is told nothing, and is
+        forgotten.
+        """
+        servers = set(self.servers)
+        for gone in (self._known.keys() | self._said.keys()) - servers:
+            self._known.pop(gone, None)
+            self._said.pop(gone, None)
+        self._silent &= servers
+        if self._running:
+            self._changed(None)
 
     def _due(self) -> Deferred[None]:
         """Fires when what they are told is made; fails if it cannot be.  A name server that cannot
@@ -352,7 +379,7 @@ class Registration:
     def _heard(self, answer: Command | None, server: str) -> None:
         """Take note of what one says, beside what the others said last."""
         self._said.pop(server, None)
-        if answer is None or not self._running:
+        if answer is None or not self._running or server not in self.servers:
             return
         self._said[server] = from_ext(RegisterBrokerAnswer, answer.ext)
         said = {server: self._said[server] for server in self.servers if server in self._said}

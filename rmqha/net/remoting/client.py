@@ -91,6 +91,8 @@ class RemotingClient:
     one.  Peers may ask back: C{registry} answers them.
 
     @ivar connections: Those there are, with their counters.
+    @ivar dialled: The host that the certificate at an address has to name; empty if that is the
+        address's own.
     """
 
     def __init__(
@@ -105,13 +107,16 @@ class RemotingClient:
         tls: OutgoingTls = IN_CLEAR_TEXT,
     ) -> None:
         """@param clock: A reactor, or a clock when C{endpoints} are given.
-        @param endpoints: L{tcp_endpoints} of the reactor by default, with C{tls}.
+        @param endpoints: L{tcp_endpoints} of the reactor by default.
+        @param tls: What connections begin with.
         @param close_on_timeout: Whether a request that is not answered in time ends the
             connection, as with stock clients, and with it all else that waits there.
         @param credentials: What requests are signed with; by default they are not.
         """
         self._clock = clock
-        self._endpoint = endpoints or tcp_endpoints(clock, tls=tls)
+        self._endpoint = endpoints or tcp_endpoints(clock)
+        self._tls = tls
+        self.dialled: Callable[[str], str] = lambda address: ""
         self.connections = Connections(
             clock,
             registry or Registry(),
@@ -174,7 +179,8 @@ class RemotingClient:
             attempt.waiting.append(result)
             return result
         try:
-            endpoint = self._endpoint(*split_address(address))
+            host, port = split_address(address)
+            endpoint = self._tls.wrap(self.dialled(address) or host, self._endpoint(host, port))
         except ValueError as error:
             return fail(RemotingUnreachable(address, str(error)))
         attempt = self._attempts[address] = _Attempt(endpoint.connect(self._factory), [result])

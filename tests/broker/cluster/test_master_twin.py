@@ -153,7 +153,7 @@ class CheckTests(TwinCase):
         self.errors: list[str] = []
         self.check = MasterTwinCheck(
             search=self.search,
-            servers=SERVERS,
+            servers=lambda: SERVERS,
             epochs=self.epochs,
             met=self.met.append,
             clock=self.clock,

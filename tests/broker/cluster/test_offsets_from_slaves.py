@@ -119,7 +119,7 @@ class ReturnTests(ReturnTestCase):
         """What one name server knows is asked for while another does not answer, and nobody
         twice.
         """
-        self.serving._return.servers = (TWO, ONE)
+        self.serving._return.servers = lambda: (TWO, ONE)
         self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
         gathering = self.gather()
         self.assertEqual(4, self.serving.offsets.get("g", "T", 0))

@@ -15,6 +15,7 @@ from rmqha.broker.cluster.registration import Registration
 from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import RemotingTimeout, RemotingUnreachable, RequestRefused
+from rmqha.net.remoting.server_names import PERIOD
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -27,7 +28,8 @@ from tests.support.frames import frames
 from tests.support.health import unhealthy
 from tests.support.logs import now
 
-ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
+ONE, TWO, THREE = "10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876"
+NAME = "names.test"
 
 
 @define
@@ -68,6 +70,7 @@ class RegistrationTests(BrokerTestCase):
         more = {"namesrv": f"{ONE};{TWO}"} | settings
         broker = self.broker(**more)
         self.servers = NameServers()
+        self.addresses: dict[str, tuple[str, ...]] = {NAME: ("10.0.0.1", "10.0.0.2")}
         self.heard: list[RegisterBrokerAnswer] = []
         self.registration = Registration(
             self.servers,  # type: ignore[arg-type]
@@ -76,6 +79,7 @@ class RegistrationTests(BrokerTestCase):
             self.clock,
             self.heard.append,
             in_thread=now,
+            look_up=lambda name: succeed(self.addresses[name]),
             epochs=broker.epochs,
         )
         self.registration.start()
@@ -146,7 +150,7 @@ class RegistrationTests(BrokerTestCase):
         for _ in range(3):
             self.clock.advance(30)
             self.clock.advance(0)
-        (job,) = self.registration.jobs()
+        job, *_ = self.registration.jobs()
         self.assertIn("failed 3 times in a row: ZeroDivisionError", unhealthy(job))
         patched.restore()
         self.clock.advance(30)
@@ -162,7 +166,7 @@ class RegistrationTests(BrokerTestCase):
         for _ in range(4):
             self.clock.advance(30)
             self.clock.advance(0)
-        (job,) = self.registration.jobs()
+        job, *_ = self.registration.jobs()
         self.assertEqual((job.failures, job.runs), (0, 5))
 
     def test_not_listed(self) -> None:
@@ -357,6 +361,39 @@ class RegistrationTests(BrokerTestCase):
         self.assertNoResult(published)
         self.clock.advance(0.2)
         self.successResultOf(published)
+
+    def told(self) -> list[str]:
+        """Who was told since the last time."""
+        self.clock.advance(0)
+        return [server for server, _ in self.servers.taken()]
+
+    def test_named(self) -> None:
+        """Q10: a name is all its addresses, and looked up again: who is new is told at once, who
+        is gone is told no more and forgotten, and takes no part in what is believed.
+        """
+        theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
+        self.begin(namesrv=f"{NAME}:9876", registration=RegistrationSettings(period=60.0))
+        self.assertEqual(self.told(), [ONE, TWO])
+        slow: Deferred[Command] = Deferred()
+        self.servers.answers = {ONE: slow}
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        self.assertEqual(self.told(), [ONE, TWO])
+        self.addresses[NAME] = ("10.0.0.2", "10.0.0.3")
+        self.clock.advance(PERIOD)
+        self.assertEqual(self.told(), [TWO, THREE])
+        self.heard.clear()
+        slow.callback(Command(code=0, flag=1, ext=theirs))
+        registered = {TWO: "registered", THREE: "registered"}
+        self.assertEqual((self.registration.status(), self.heard), (registered, []))
+        self.addresses[NAME] = ()
+        self.clock.advance(PERIOD)
+        self.assertEqual(self.told(), [TWO, THREE])
+        self.assertEqual(self.registration.status(), registered)
+        self.successResultOf(self.registration.stop())
+        self.assertEqual(self.told(), [TWO, THREE])
+        self.addresses[NAME] = ("10.0.0.1",)
+        self.clock.advance(PERIOD)
+        self.assertEqual(self.told(), [])
 
     def test_first_answer(self) -> None:
         """The first of the configured ones that answers is believed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
@@ -12,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.errors import RemotingTimeout, RemotingUnreachable
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
 from rmqha.net.remoting.handlers import Registry
+from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 from tests.net.remoting.support import PuppetEndpoint
@@ -190,6 +192,23 @@ class AddressTests(SynchronousTestCase):
             ("[fe80::1]:9876", ("fe80::1", 9876)),
         ):
             self.assertEqual(split_address(text), expected)
+
+    def test_dialled(self) -> None:
+        """A certificate has to name what was dialled: the name by which an address was found."""
+        hosts: list[str] = []
+
+        class Noting(OutgoingTls):
+            """TLS without any."""
+
+            def wrap(self, host: str, endpoint: IStreamClientEndpoint) -> IStreamClientEndpoint:
+                hosts.append(host)
+                return endpoint
+
+        client = RemotingClient(MemoryReactorClock(), tls=Noting())
+        client.dialled = {"10.0.0.1:9876": "names.test", "10.0.0.1:10911": ""}.__getitem__
+        for address in ("10.0.0.1:9876", "10.0.0.1:10911"):
+            client.connect(address).addErrback(lambda _: None)
+        self.assertEqual(hosts, ["names.test", "10.0.0.1"])
 
     def test_connects(self) -> None:
         """An address of numbers is called without asking a resolver, for three seconds at most."""
