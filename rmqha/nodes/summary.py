@@ -20,6 +20,9 @@ Status = Mapping[str, Any]
 NORMAL = frozenset({"peer", "stopped", "idle"})
 """Why connections end every day."""
 
+FILLING = 0.8
+"""How full a disk is that should be looked at; the first alert's value."""
+
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -118,7 +121,7 @@ def _upstream(status: Status) -> str:
     where = found.get("address") or "no master yet"
     parts = [f"{found.get('state')} with {where}"]
     if found.get("reason"):
-        parts.append(str(found["reason"]))
+        parts.append(str(found["reason"]).rstrip("."))
     if behind := behind_of(status):
         parts.append(f"{behind} behind")
     parts.append(f"master heard {duration(found.get('secondsSilent'))} ago")
@@ -213,6 +216,8 @@ def brokers_and_masters(status: Status) -> list[tuple[str, str]]:
 def attention(status: Status) -> Iterator[str]:
     """What is not wrong enough for C{/healthz}, and should be looked at."""
     remoting, retention = status.get("remoting") or {}, status.get("retention") or {}
+    if (retention.get("diskUse") or 0.0) > FILLING:
+        yield f"disk {disk_of(status)}"
     if retention.get("lostBytes"):
         yield f"{size(retention['lostBytes'])} deleted that a replica needed"
     faults = (status.get("scrub") or {}).get("faultCount")

@@ -70,6 +70,15 @@ def open_warning(settings: Settings, *, namesrv: bool) -> str:
     )
 
 
+def masterless(settings: Settings) -> str:
+    """Why a slave has no way to find its master; empty if it has one, or is none."""
+    broker = settings.broker
+    told = broker.role.is_master or broker.namesrv or settings.controller.enabled
+    if told or settings.ha.master is not None:
+        return ""
+    return "namesrvAddr and haMasterAddress are empty: this slave finds no master"
+
+
 def advice(settings: Settings, *, namesrv: bool) -> list[str]:
     """All that is allowed and not wise, a sentence each."""
     found = [open_warning(settings, namesrv=namesrv)]
@@ -110,9 +119,7 @@ def _of_a_broker(settings: Settings) -> Iterator[str]:
     yield from _values(settings)
     if broker.listen_port and broker.role.is_master and not broker.namesrv:
         yield "namesrvAddr is empty: no client finds this master by its topics"
-    told = broker.namesrv or settings.controller.enabled
-    if not broker.role.is_master and not told and ha.master is None:
-        yield "namesrvAddr and haMasterAddress are empty: this slave finds no master"
+    yield masterless(settings)
     if settings.tls.ha_enabled and ha.master is not None and ha.master_client is None:
         yield (
             "haTlsEnable=true with haMasterClientAddress=off: a stock master would take TLS for an "

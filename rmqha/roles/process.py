@@ -48,7 +48,7 @@ from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
 from rmqha.periodic import Job, health_of, rows_of
-from rmqha.roles.advice import open_warning
+from rmqha.roles.advice import masterless, open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
@@ -293,8 +293,11 @@ class Process(Service):
             self._log.info("Ignored RocketMQ keys: {keys}", keys=", ".join(self.settings.ignored))
         for note in self.settings.notes:
             self._log.warn("{note}", note=note)
-        warning = open_warning(self.settings, namesrv=self.role == NAMESRV)
-        if warning:
+        namesrv = self.role == NAMESRV
+        warnings = [open_warning(self.settings, namesrv=namesrv)]
+        if not namesrv:
+            warnings.append(masterless(self.settings))
+        for warning in filter(None, warnings):
             self._log.warn("{text}", text=warning)
         try:
             self.tls.identities.load()

@@ -373,7 +373,9 @@ class Opener:
         if keep:
             step("cut")
         self._log.info(
-            "Log ends at byte {end} ({reason}); checked {records} records from byte {start}",
+            "Log ends at byte {end} ({reason}); checked {records} records from byte {start}; the "
+            "store is {root}",
+            root=self.settings.root,
             end=recovery.end,
             reason=_explained(recovery.reason),
             records=recovery.records,

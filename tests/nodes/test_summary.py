@@ -12,7 +12,7 @@ from rmqha.cli.nodes.arguments import exit_code
 from rmqha.cli.nodes.brief import several
 from rmqha.nodes.find import admin_of, nodes_in
 from rmqha.nodes.poll import Seen
-from rmqha.nodes.summary import duration, lines
+from rmqha.nodes.summary import attention, duration, lines
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
 
 MASTER: dict[str, Any] = {
@@ -181,6 +181,19 @@ class LinesTests(SynchronousTestCase):
                 "failing: flushing the log",
             ],
         )
+
+    def test_full_stop(self) -> None:
+        """N6: a reason that ends as a sentence is followed by no second mark."""
+        reason = "Connection was refused by other side: 111: Connection refused."
+        upstream = SLAVE["upstream"] | {"reason": reason}
+        found = self.told(SLAVE | {"upstream": upstream})["replication"]
+        self.assertIn("Connection refused; 3.2 s behind", found)
+
+    def test_filling(self) -> None:
+        """N6: a disk that fills up is told of before writes are refused."""
+        for use, expected in ((0.81, ["disk 81% full"]), (0.8, []), (None, [])):
+            found = list(attention(MASTER | {"retention": {"diskUse": use}}))
+            self.assertEqual([text for text in found if "disk" in text], expected)
 
     def test_returned(self) -> None:
         """O8: of a master that came back as a slave, the master that it follows is none of the

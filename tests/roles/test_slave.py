@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from attrs import evolve
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from lab.harness.compare_stores import derived_faults
 from rmqha.broker.broker import Broker
@@ -284,12 +284,38 @@ class LifeTests(SlaveCase):
         self.assertIs(self.node.state, NodeState.SERVING)
 
     def test_no_master(self) -> None:
-        """Without a master's address a slave runs and waits."""
-        self.start(master=None)
+        """Without a master's address a slave runs and waits; N6: the start warns of it, and says
+        where the store is.
+        """
+        warned, told = self.started(master=None)
+        self.assertIn(
+            "namesrvAddr and haMasterAddress are empty: this slave finds no master", warned
+        )
+        self.assertIn(f"the store is {self.root}", told[-1])
         upstream = self.node.status()["upstream"]
         self.assertEqual(upstream["state"], "connecting")
         self.assertIn("no master address: ", upstream["reason"])
         self.assertEqual(unhealthy(self.node), "")
+
+    def test_master(self) -> None:
+        """A slave that has one is not warned of."""
+        warned, _ = self.started()
+        self.assertEqual([text for text in warned if "finds no master" in text], [])
+
+    def started(self, **keys: Any) -> tuple[list[str], list[str]]:
+        """Start it.
+
+        @return: What was warned of, and what was said of the log's end.
+        """
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        try:
+            self.start(**keys)
+        finally:
+            globalLogPublisher.removeObserver(events.append)
+        texts = [(event["log_level"], formatEvent(event)) for event in events]
+        warned = [text for level, text in texts if level is LogLevel.warn]
+        return warned, [text for _, text in texts if text.startswith("Log ends at byte")]
 
     def test_master_from_a_name_server(self) -> None:
         """A slave without a master's address follows the one a name server tells."""
