@@ -6,11 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli import common
-from rmqha.cli.nodes.arguments import UNREACHABLE
-from rmqha.cli.reach import Unreachable
 from rmqha.ha.states import NodeState
 from rmqha.roles.host import exit_codes
 
@@ -54,5 +53,6 @@ class TableTests(SynchronousTestCase):
     def test_exit_codes(self) -> None:
         """The same of exit codes."""
         told = [int(one) for one in first_column("guide/systemd.rst", "Code").split()]
-        codes = {0, common.FAILED, exit_codes.FAILED, exit_codes.FOR_A_PERSON, UNREACHABLE}
-        self.assertEqual(told, sorted(codes | {Unreachable.exit_code}))
+        codes = {0, common.FAILED, click.UsageError.exit_code, common.UNREACHABLE}
+        codes |= {exit_codes.FAILED, exit_codes.FOR_A_PERSON, common.INTERRUPTED}
+        self.assertEqual(told, sorted(codes))

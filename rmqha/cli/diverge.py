@@ -66,7 +66,7 @@ def diverge(
     Nothing is changed.  All bytes that both logs have are compared, whether they are valid
     records or not.  A master is asked for the last file and at least 64 MiB, and further
     back if nothing there is equal; while connected this command looks like a slave to it.
-    Exit code 0 if one log is a prefix of the other, 1 if they diverge, 2 if the master
+    Exit code 0 if one log is a prefix of the other, 1 if they diverge, 3 if the master
     cannot be reached.
     """
     if everything:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from twisted.internet.error import ConnectError, ConnectionClosed
 
-from rmqha.cli.common import Whole, in_reactor
+from rmqha.cli.common import UNREACHABLE, Whole, in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
 from rmqha.ha.slave import master_bounds
@@ -28,7 +28,7 @@ T = TypeVar("T")
 class Unreachable(click.ClickException):
     """The master cannot be reached, or is not a master."""
 
-    exit_code = 2
+    exit_code = UNREACHABLE
 
 
 CLIENT_PORT = click.option(

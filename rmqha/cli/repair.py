@@ -85,7 +85,7 @@ def repair(
     have to be equal, and the replica's records have to check, before a byte is written; what
     is replaced goes to a quarantine file.  Run it as root or as the user that the node runs
     as: what is made belongs to that user.  After an interruption run it again.  Exit code 1
-    if something could not be had or differs still, 2 if the replica cannot be reached.
+    if something could not be had or differs still, 3 if the replica cannot be reached.
     """
     other = Path(source)
     address = None if other.exists() else address_of("--from", source)

@@ -222,7 +222,7 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertEqual((upstream["state"], upstream["reconnects"]), ("in-sync", 0))
 
     def test_unreachable(self) -> None:
-        """Nobody listens: exit code 2, and one line.  With TLS the client port is asked first."""
+        """Nobody listens: exit code 3, and one line.  With TLS the client port is asked first."""
         self.master.kill9()
         tls = self.folder.path / "tls.properties"
         tls.write_text("haTlsEnable=true\n")
@@ -230,6 +230,6 @@ class RunningMasterTests(SynchronousTestCase):
             ((), "cannot be reached: Connection was refused"),
             (("--tls", str(tls)), "was not connected to: its client port did not answer ("),
         ):
-            said = self.diverge(golden.store(VERSION), *more, code=2)
+            said = self.diverge(golden.store(VERSION), *more, code=3)
             self.assertIn(text, said)
             self.assertEqual(len(said.splitlines()), 1)

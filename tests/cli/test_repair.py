@@ -226,5 +226,5 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertEqual(digests(self.store), self.whole)
         damage.overwrite(self.store / damage.name(6), 5000, bytes(9000))
         master.kill9()
-        text = self.repair(master.address, code=2)
+        text = self.repair(master.address, code=3)
         self.assertIn("cannot be reached: Connection was refused", text)

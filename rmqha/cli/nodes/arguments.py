@@ -6,15 +6,11 @@ import re
 
 import click
 
-from rmqha.cli.common import FAILED
+from rmqha.cli.common import FAILED, UNREACHABLE
 from rmqha.nodes.poll import Seen
 
 DEFAULT_ADDRESS = "127.0.0.1:10914"
 """C{adminListenAddress} and C{adminListenPort} of a node with no configuration."""
-
-UNREACHABLE = 3
-"""The exit code where a node gave no answer; 1 is that it is unhealthy, 2 a command that was not
-understood."""
 
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 

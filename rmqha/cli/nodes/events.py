@@ -13,8 +13,8 @@ import treq
 from rich.table import Table
 
 from rmqha import event_file
-from rmqha.cli.common import Number, complain, in_reactor, stdout
-from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked
+from rmqha.cli.common import UNREACHABLE, Number, complain, in_reactor, stdout
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.event_file import Event
 from rmqha.nodes.poll import UNREACHED, Look, unreached
 

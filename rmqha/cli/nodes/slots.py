@@ -13,8 +13,8 @@ from rich.table import Table
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.cli.common import FAILED, JSON, complain, in_reactor, stdout
-from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked
+from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, stdout
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")

@@ -17,8 +17,8 @@ from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import TLS, Number, Whole, complain, in_reactor, stdout
-from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked, exit_code
+from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, in_reactor, stdout
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.cli.nodes.brief import several, shown
 from rmqha.cli.nodes.detail import Copying, table_of
 from rmqha.config.load import NAMESRV
