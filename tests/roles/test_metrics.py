@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import treq
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
@@ -35,6 +36,7 @@ from tests.support.imports import ROOT
 
 CONF = ROOT / "conf" / "prometheus"
 RULES, DASHBOARD = CONF / "rmqha-alerts.yml", CONF / "grafana.json"
+CASES = ROOT / "tests" / "metrics" / "alerts_test.yml"
 
 OTHERS = {"up", "process_start_time_seconds", "process_resident_memory_bytes"}
 """What Prometheus and every Python process tell."""
@@ -130,6 +132,15 @@ class RulesTests(NodeCase):
         self.assertGreater(len(asked), 40)
         self.assertEqual(asked - known, set())
 
+    def test_each_alert_has_a_case(self) -> None:
+        """One moment when it comes, and one before when it does not."""
+        alerts = set(re.findall(r"alert: (\w+)", RULES.read_text()))
+        told: dict[bool, set[str]] = {True: set(), False: set()}
+        for block in yaml.safe_load(CASES.read_text())["tests"]:
+            for case in block["alert_rule_test"]:
+                told[bool(case["exp_alerts"])].add(case["alertname"])
+        self.assertEqual((alerts - told[True], alerts - told[False]), (set(), set()))
+
     def test_promtool(self) -> None:
         """Prometheus' own tool takes the rules and the configuration, and finds that alerts come
         when they should, and not before.
@@ -137,11 +148,10 @@ class RulesTests(NodeCase):
         promtool = shutil.which("promtool")
         if promtool is None:
             raise SkipTest("promtool is not installed (Debian: prometheus)")
-        cases = ROOT / "tests" / "metrics" / "alerts_test.yml"
         for command in (
             ("check", "rules", RULES.name),
             ("check", "config", "prometheus.yml"),
-            ("test", "rules", str(cases)),
+            ("test", "rules", str(CASES)),
         ):
             done = subprocess.run(
                 [promtool, *command],
