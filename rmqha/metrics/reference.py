@@ -34,13 +34,16 @@ format. The port is open on the node's own machine only, until ``adminListenAddr
 
 A scrape does not stop a node: its values are gathered in slices of 2 ms of the reactor's turns, and
 their text is made in a thread. A broker with a thousand topics of eight queues, each read by a
-group, gives 8,000 samples, which take some 35 ms of CPU. When the oldest message of a group was
-stored has to be looked up in the queues in which it has moved; a scrape makes 500 reads
-for that, one for each of these queues and one of the log for each group and topic. Of the groups
-behind these, and of each that has moved in more queues of one topic, it tells the age of what they
-waited for at the scrape before, so it may be too long by the time between two scrapes, or none
-where that is not known, as just after a start; a second later they are looked up too. What arrives
-together is counted together; ``make bench ARGS=metrics`` says what that costs writes.
+group, gives 8,000 samples, which take some 35 ms of CPU. With 2,000 topics of one queue and 50
+groups that read each of them it was 404,000 samples, 77 MB of text and 2.5 s of CPU a scrape on a
+busy machine, in which no other request waited longer than 0.15 s; the node took 130 MiB for it.
+When the oldest message of a group was stored has to be looked up in the queues in which it has
+moved; a scrape makes 500 reads for that, one for each of these queues and one of the log for each
+group and topic. Of the groups behind these, and of each that has moved in more queues of one topic,
+it tells the age of what they waited for at the scrape before, so it may be too long by the time
+between two scrapes, or none where that is not known, as just after a start; a second later they are
+looked up too. What arrives together is counted together; ``make bench ARGS=metrics`` says what that
+costs writes.
 
 Every sample has these labels:
 
