@@ -643,8 +643,8 @@ class Broker:
         shutdown.finish()
 
     def health(self) -> Iterator[HealthReason]:
-        """Tables that are older than what was acknowledged, and other brokers in this one's
-        place.
+        """Tables that are older than what was acknowledged, a master that is another broker's, and
+        other brokers in this one's place.
         """
         older = self._older_tables()
         if older:
@@ -658,6 +658,7 @@ class Broker:
             yield HealthReason("changed-tables", f"loaded as they are: {rows}", told=True)
         if self.siblings.twin:
             yield HealthReason("twin", self.siblings.twin)
+        yield from self.metadata.health()
         yield from self.twins.health()
         yield from self.registration.health()
 

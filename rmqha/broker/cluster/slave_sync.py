@@ -32,6 +32,7 @@ from rmqha.errors import (
     StoreError,
 )
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -173,6 +174,13 @@ class MetadataSync:
             yield from self._feed.jobs()
         if self._client is not None:
             yield from self._client.connections.jobs()
+
+    def health(self) -> Iterator[HealthReason]:
+        """A master that is another broker's: its log is copied, and nothing else of it."""
+        if self._stranger:
+            yield HealthReason(
+                "another-broker", f"master {self.copies.master}: {self._stranger}", told=True
+            )
 
     def status(self) -> dict[str, Any]:
         """C{metadata} of the status: the tables, and how consumer offsets come between two

@@ -237,15 +237,20 @@ class TablesTests(MetadataTestCase):
         self.assertEqual("adopted", self.part("topics")["state"])
 
     def test_another_cluster(self) -> None:
-        """Of a master that is another broker's nothing is taken, and the status says so."""
+        """Of a master that is another broker's nothing is taken, and status and health say so."""
         self.master.name = "broker-z"
         self.master.offsets["Orders@g"] = {0: 12}
         slave = self.slave()
         self.assertEqual(["refused"] * 4, self.states())
         for name in ("topics", "groups", "consumerOffsets", "delayOffsets"):
             self.assertIn("no topic broker-a", self.part(name)["reason"])
+        (reason,) = [each for each in slave.health() if each.name == "another-broker"]
+        self.assertIn(f"master {ADDRESS}: the table is not one of brokerName=broker-a", reason.text)
         self.assertIsNone(slave.topics.get("Orders"))
         self.assertIsNone(slave.offsets.get("g", "Orders", 0))
+        self.master.name = "broker-a"
+        self.round()
+        self.assertNotIn("another-broker", [each.name for each in slave.health()])
 
     def test_unrecognized(self) -> None:
         """Before a master's topics are known nothing of it is taken: it may be anybody.  That stays
