@@ -162,6 +162,7 @@ _UNHEARD = {
     "unknown-member": "no controller knows a member of this id",
     "other-address": "that member is connected from {detail}",
     "not-its-address": "that member is registered at {detail}, and haAllowedPeers is empty",
+    "not-its-connection": "that member says that its connection is {detail}",
     "last-file": "it wants the last file of the log only, and haAllowLastFile is false",
     "no-handshake": "it reports and has not said who it is",
     "early-report": "it reports before its handshake was answered",
@@ -177,8 +178,9 @@ _UNHEARD = {
 class HandshakeRejected(ProtocolViolation):
     """A slave of HA protocol v2 is not who it should be, or speaks out of turn.
 
-    @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address, last-file,
-        no-handshake, early-report, late-handshake, no-labels, label-not-taken, no-controller}.
+    @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address,
+        not-its-connection, last-file, no-handshake, early-report, late-handshake, no-labels,
+        label-not-taken, no-controller}.
     @ivar id: The controller id that it says it has; C{None} before it has said one.
     @ivar detail: The other address, or what failed.
     """
