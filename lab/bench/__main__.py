@@ -1,7 +1,7 @@
 """Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
+C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from lab.bench import (
     catchup,
+    checksums,
     cold,
     connections,
     floods,
@@ -86,6 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "steps": lambda folder: steps.run(folder, 2000 if options.quick else 10_000, rounds),
         "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
         "offsets": lambda folder: offsets.run(folder, 60, (4 if options.quick else 30) * rounds),
+        "checksums": lambda folder: checksums.run(
+            folder, 60, (4 if options.quick else 30) * rounds
+        ),
         "metrics": lambda folder: metrics.run(
             folder,
             60,
