@@ -17,9 +17,9 @@ from attrs import frozen
 from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.values import (
     LONG_MAX,
-    Address,
     Choice,
     Endpoints,
+    HostAddress,
     Integer,
     Millis,
     Percent,
@@ -124,11 +124,12 @@ class BrokerSettings:
 
     ip1: str = key(
         "brokerIP1",
-        Address(empty=False),
+        HostAddress(empty=False),
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
-    """The address that clients are told. It is written into every record as its store host."""
+    """The address that clients are told. It is written into every record as its store host. A
+    name is looked up at the start, and every 30 seconds for what name servers are told."""
 
     ip2: str = key(
         "brokerIP2",

@@ -8,10 +8,11 @@ Where RocketMQ clamps a number, so do we, and say so.
 from __future__ import annotations
 
 import re
+import socket
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attrs import frozen
 
@@ -368,6 +369,43 @@ class Address(Kind):
 
     def parse(self, text: str) -> Any:
         return "" if self.empty and not text else str(ip_address(text))
+
+
+class NamedAddress(str):
+    """The address of a host that was given by its name.
+
+    @ivar name: The name.
+    """
+
+    name: str
+
+    def __new__(cls, address: str, name: str) -> Self:
+        """Keep both."""
+        made = super().__new__(cls, address)
+        made.name = name
+        return made
+
+
+@frozen
+class HostAddress(Address):
+    """An IP address, or the name of a host, looked up when the file is read: IPv4 first."""
+
+    @property
+    def allowed(self) -> str:
+        return "an IPv4 or IPv6 address, or a name that this host finds one for"
+
+    def parse(self, text: str) -> Any:
+        # Of what has no letter behind its last dot resolvers make addresses that nobody meant.
+        if not _NAME.fullmatch(text.lower()) or not text.rpartition(".")[2][:1].isalpha():
+            return super().parse(text)
+        try:
+            rows = socket.getaddrinfo(text, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ValueError(text) from error
+        return NamedAddress(str(min(rows)[4][0]), text)
+
+    def show(self, value: Any) -> str:
+        return value.name if isinstance(value, NamedAddress) else str(value)
 
 
 @frozen

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -19,6 +21,7 @@ from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.load import Row, check, describe, load, load_tls
 from rmqha.config.settings import Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
+from rmqha.config.vocabulary import BROKER_FILE
 from rmqha.errors import BadValue, ConfigError
 
 
@@ -170,8 +173,28 @@ class ValueTests(LoadTestCase):
         self.assertEqual(settings.broker.ip1, "10.0.0.7")
         self.assertEqual(settings.ha.listen_address, "::1")
         self.assertEqual(settings.admin.listen_address, "0.0.0.0")
-        for name in ("brokerIP1", "haListenAddress", "haLocalAddress", "adminListenAddress"):
+        for name in ("haListenAddress", "haLocalAddress", "adminListenAddress"):
             self.assertIn("an IPv4 or IPv6 address", str(self.problem(f"{name}=localhost")))
+
+    def test_named_host(self) -> None:
+        """The address of a broker may be given by name, and is shown so; one that is not found, or
+        looks like a mistyped address, is refused.
+        """
+        found = [(2, 1, 6, "", ("10.0.0.9", 0)), (10, 1, 6, "", ("fd00::9", 0, 0, 0))]
+
+        def look_up(name: str, *_: object, **__: object) -> list[Any]:
+            if name != "broker-a.test":
+                raise socket.gaierror(-2, "Name or service not known")
+            return found[::-1]
+
+        self.patch(socket, "getaddrinfo", look_up)
+        settings = self.load("brokerIP1=broker-a.test")
+        self.assertEqual(settings.broker.ip1, "10.0.0.9")
+        self.assertEqual(
+            BROKER_FILE.by_name["brokerIP1"].kind.show(settings.broker.ip1), "broker-a.test"
+        )
+        for text in ("broker-b.test", "10.0.0.256", "10.1", "a b", "0x7f.1"):
+            self.assertIn("a name that this host finds", str(self.problem(f"brokerIP1={text}")))
 
     def test_allowed_peers(self) -> None:
         """Addresses and networks, with either separator; a network with host bits is refused."""

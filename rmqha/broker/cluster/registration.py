@@ -18,6 +18,7 @@ Source: docs/protocol/remoting.md, Registration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList, succeed
@@ -27,6 +28,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import READ_WRITE, Topics
+from rmqha.config.values import NamedAddress
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.health import HealthReason
@@ -94,6 +96,7 @@ class Registration:
     suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
     names: ServerNames = field(init=False)
+    _own: ServerNames = field(init=False)
     _timed: Periodic = field(init=False)
     _running: bool = field(default=False, init=False)
     _permission: int = field(default=READ_WRITE, init=False)
@@ -131,6 +134,13 @@ class Registration:
             lambda: tuple(filter(None, self.current.settings.broker.namesrv.split(";"))),
             self._moved,
         )
+        self._own = ServerNames(
+            self.look_up,
+            self.clock,
+            self._own_names,
+            partial(self._changed, None),
+            "looking up brokerIP1",
+        )
         self._timed = Periodic(
             "registration at the name servers", self.clock, self._due, vital=True
         )
@@ -143,8 +153,17 @@ class Registration:
     @property
     def address(self) -> str:
         """Where clients find this broker."""
+        broker, names = self.current.settings.broker, self._own_names()
+        here = f"{broker.ip1}:{broker.listen_port}"
+        found = [each for each in self._own.servers if each not in names]
+        return here if here in found or not found else found[0]
+
+    def _own_names(self) -> list[str]:
+        """C{brokerIP1} with the port, if it is a name."""
         broker = self.current.settings.broker
-        return f"{broker.ip1}:{broker.listen_port}"
+        if isinstance(broker.ip1, NamedAddress):
+            return [f"{broker.ip1.name}:{broker.listen_port}"]
+        return []
 
     @property
     def ha_address(self) -> str:
@@ -163,6 +182,7 @@ class Registration:
         self.topics.changed.append(self._changed)
         self.current.changed.append(self._retime)
         self.names.start()
+        self._own.start()
         self._begin(now=True)
 
     def stop(self) -> Deferred[None]:
@@ -175,6 +195,7 @@ class Registration:
         self._running = False
         self._timed.stop()
         self.names.stop()
+        self._own.stop()
         self._plan()
         self.topics.changed.remove(self._changed)
         self._release()
@@ -231,6 +252,7 @@ class Registration:
         """What is done again and again."""
         yield self._timed
         yield from self.names.jobs()
+        yield from self._own.jobs()
 
     # --- when -----------------------------------------------------------------------------
 

@@ -79,12 +79,14 @@ class ServerNames:
 
     @ivar configured: C{host:port} of each, as an operator wrote it.
     @ivar changed: Called when a name has other addresses than before.
+    @ivar what: The name of the job.
     """
 
     look_up: LookUp
     clock: IReactorTime
     configured: Callable[[], Sequence[str]]
     changed: Callable[[], None] = lambda: None
+    what: str = "looking up name servers"
     _found: dict[str, tuple[str, ...]] = field(factory=dict, init=False)
     _asking: set[str] = field(factory=set, init=False)
     # Names whose last lookup failed.
@@ -94,7 +96,7 @@ class ServerNames:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("looking up name servers", self.clock, self._look)
+        self._looking = Periodic(self.what, self.clock, self._look)
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ class ServerNames:
         self._found[name] = found
         if failed or found != known:
             self._log.info(
-                "Name servers behind {name}: {addresses}", name=name, addresses=", ".join(found)
+                "Addresses of {name}: {addresses}", name=name, addresses=", ".join(found)
             )
         if found != known:
             self.changed()
@@ -177,7 +179,7 @@ class ServerNames:
             return
         self._failed.add(name)
         self._log.warn(
-            "Cannot look up name server {name}, going on with {known}: {why}",
+            "Cannot look up {name}, going on with {known}: {why}",
             name=name,
             known=", ".join(self._found.get(name, ())) or "its name",
             why=why,

@@ -14,6 +14,7 @@ from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
 from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.config.ha_settings import HASettings
+from rmqha.config.values import NamedAddress
 from rmqha.errors import RemotingTimeout, RemotingUnreachable, RequestRefused
 from rmqha.net.remoting.server_names import PERIOD
 from rmqha.wire.remoting.bodies import register
@@ -70,7 +71,10 @@ class RegistrationTests(BrokerTestCase):
         more = {"namesrv": f"{ONE};{TWO}"} | settings
         broker = self.broker(**more)
         self.servers = NameServers()
-        self.addresses: dict[str, tuple[str, ...]] = {NAME: ("10.0.0.1", "10.0.0.2")}
+        self.addresses: dict[str, tuple[str, ...]] = {
+            NAME: ("10.0.0.1", "10.0.0.2"),
+            "broker-a.test": ("10.0.0.9", "10.0.0.10"),
+        }
         self.heard: list[RegisterBrokerAnswer] = []
         self.registration = Registration(
             self.servers,  # type: ignore[arg-type]
@@ -394,6 +398,23 @@ class RegistrationTests(BrokerTestCase):
         self.addresses[NAME] = ("10.0.0.1",)
         self.clock.advance(PERIOD)
         self.assertEqual(self.told(), [])
+
+    def test_own_name(self) -> None:
+        """A broker whose own address is given by name and moves tells name servers the new one."""
+        self.begin(ip1=NamedAddress("10.0.0.9", "broker-a.test"))
+        self.assertEqual(self.registration.address, "10.0.0.9:10911")
+        self.servers.taken()
+        self.addresses["broker-a.test"] = ("10.0.0.10",)
+        self.clock.advance(PERIOD)
+        self.clock.advance(0)
+        told = {
+            from_ext(RegisterBrokerRequest, request.ext).broker_addr
+            for _, request in self.servers.taken()
+        }
+        self.assertIn("10.0.0.10:10911", told)
+        self.addresses["broker-a.test"] = ()
+        self.clock.advance(PERIOD)
+        self.assertEqual(self.registration.address, "10.0.0.10:10911")
 
     def test_first_answer(self) -> None:
         """The first of the configured ones that answers is believed."""

@@ -131,8 +131,8 @@ class NamesTests(SynchronousTestCase):
             self.answers["names.test"] = answer
             self.clock.advance(PERIOD)
             self.assertEqual(self.names.servers, known)
-        found = f"Name servers behind names.test: {A}, {B}"
-        lost = f"Cannot look up name server names.test, going on with {A}, {B}"
+        found = f"Addresses of names.test: {A}, {B}"
+        lost = f"Cannot look up names.test, going on with {A}, {B}"
         for answer in ((A, B), OSError("no resolver")):
             self.answers["names.test"] = answer
             self.clock.advance(PERIOD)
