@@ -74,6 +74,29 @@ class MembersTests(SetCase):
         self.log.put(bytes(1000))
         self.assertEqual(self.master.confirm, 28_000)
         self.assertEqual(self.coordinator.asked, [])
+        self.pass_time(8.0, 1.0)
+        self.log.put(bytes(1000))
+        self.assertEqual(self.master.confirm, 29_000, "it is far behind, and has no goal")
+
+    def test_goal_is_given_once_in_a_while(self) -> None:
+        """One that did not reach its goal keeps confirm waiting no second time at once."""
+        protocol, _ = self.fed()
+        self.log.put(bytes(1000))
+        self.ack(protocol, 25_500)
+        self.pass_time(1.5, 0.5)
+        self.log.put(bytes(1000))
+        self.ack(protocol, 26_500)
+        self.assertEqual(self.master.confirm, 27_000)
+
+    def test_goal_has_its_time(self) -> None:
+        """A goal holds while there is time for it, and to reach it is enough."""
+        protocol, _ = self.fed()
+        self.log.put(bytes(1000))
+        self.ack(protocol, 25_500)
+        self.in_sync.look()
+        self.log.put(bytes(1000))
+        self.ack(protocol, 26_000)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
     def test_leaves_with_its_connection(self) -> None:
         """A member whose connection ends leaves at once."""
@@ -125,6 +148,34 @@ class MembersTests(SetCase):
         self.pass_time(3.0, 1.0)
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
+    def test_time_to_come_begins_with_the_epoch(self) -> None:
+        """That time does not count from the start of the process."""
+        self.build(ids=(OWN, SLAVE))
+        self.master.end()
+        self.clock.advance(100.0)
+        self.again()
+        self.pass_time(10.0, 1.0)
+        self.assertEqual(self.coordinator.asked, [])
+        self.pass_time(7.0, 1.0)
+        self.assertEqual(self.coordinator.asked, [{OWN}])
+
+    def test_who_holds(self) -> None:
+        """All members that may count hold a part of the log, or, where there is none but us, any
+        that is connected; how far they have come is told in the same way.
+        """
+        self.coordinator.patient = True
+        self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 25_000)), (-1, False))
+        protocol, _ = self.fed()
+        self.ack(protocol, 24_000)
+        self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 24_000)), (24_000, True))
+        self.assertFalse(self.in_sync.hold(0, 24_001))
+        self.ack(protocol, 25_000)
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+        self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 25_000)), (25_000, True))
+        other, _ = self.caught_up(THIRD)
+        self.lose(protocol)
+        self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 25_000)), (-1, False))
+
     def test_enters_beside_one_that_is_away(self) -> None:
         """One enters although another that is in has not come yet."""
         self.build(ids=(OWN, THIRD))
@@ -139,6 +190,7 @@ class MembersTests(SetCase):
         self.master.end()
         self.coordinator.answer()
         self.assertEqual(self.ids(), {OWN})
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
         self.master.told(at(OWN, EPOCH, OWN, SLAVE, set_epoch=9))
         self.assertEqual(self.ids(), {OWN})
 
@@ -236,6 +288,15 @@ class OutcomeTests(SetCase):
         self.assertEqual(self.coordinator.asked[2:], [{OWN}])
         self.coordinator.answer()
         self.assertEqual(self.in_sync.members, {OWN})
+
+    def test_provoked_until_it_is_told(self) -> None:
+        """Where nobody else is in, what was refused is asked for again, until it is known."""
+        self.coordinator.refuse(UNANSWERED)
+        self.lose(self.protocol)
+        self.pass_time(2.0)
+        self.coordinator.refuse(refused(ControllerResponseCode.BROKER_NOT_ALIVE))
+        self.pass_time(2.0)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}, {OWN, SLAVE}])
 
     def test_provoked_beside_a_dead_member(self) -> None:
         """The controller does not take in a member that is dead, now: another one leaves for a

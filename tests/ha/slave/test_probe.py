@@ -160,11 +160,17 @@ class ToldTests(SynchronousTestCase):
         self.assertFalse(search.lower())
         self.assertFalse(search.try_last_file())
 
+    def test_master_that_ends_where_we_begin(self) -> None:
+        """There is no byte that both have: it is only surveyed."""
+        search = overlap(4000, 5000, bounds=MasterBounds(0, 4000, 1))
+        self.assertEqual(search.question(), Probe(ProbeKind.SURVEY, 0))
+
     def test_begun_anew(self) -> None:
         """A search goes on only while what it rests on is still true."""
         search = overlap(0, 5000, bounds=MasterBounds(0, 4000, 1))
         self.assertTrue(search.fits(5000, None))
         self.assertTrue(search.fits(5000, MasterBounds(0, 9000, 1)))
+        self.assertTrue(search.fits(5000, MasterBounds(1, 4000, 1)), "it says the same again")
         self.assertFalse(search.fits(5001, MasterBounds(0, 9000, 1)))
         self.assertFalse(search.fits(5000, MasterBounds(0, 3999, 1)))
         self.assertFalse(search.fits(5000, MasterBounds(2, 4000, 1)))
