@@ -82,9 +82,11 @@ class FirstReportTests(LedgerCase):
             self.refused(self.ledger.open("a", "a"), offset, "ahead", 1000)
 
     def test_below_min(self) -> None:
-        """What was deleted cannot be sent."""
+        """What was deleted cannot be sent; a slave that ends where we begin lacks none of it."""
         self.log.min_offset = 400
-        self.refused(self.ledger.open("a", "a"), 399, "below-min", 400)
+        for offset in (1, 399):
+            self.refused(self.ledger.open("a", "a"), offset, "below-min", 400)
+        self.assertEqual(self.ledger.open("a", "a").first(400), 400)
 
     def test_does_not_become_right_by_waiting(self) -> None:
         """A slave that was ahead is refused when our log has grown past it, too."""
@@ -121,9 +123,13 @@ class FirstReportTests(LedgerCase):
         self.assertEqual(self.ledger.all_marks(), {"10.0.0.1": 2000})
 
     def test_mark_of_a_live_claim(self) -> None:
-        """A ghost of the same slave proves it while it still hangs on."""
+        """A ghost of the same slave proves it while it still hangs on, and is kept with the marks
+        that outlast us.
+        """
         self.log.put(bytes(1000))
+        self.assertEqual(self.ledger.mark("10.0.0.1"), -1)
         self.fed()
+        self.assertEqual(self.ledger.all_marks(), {"10.0.0.1": 2000})
         self.assertEqual(self.ledger.open("x", "10.0.0.1").first(1700), 1700)
 
     def test_marks_are_bounded(self) -> None:
@@ -145,9 +151,9 @@ class ReportTests(LedgerCase):
         self.refused_later(claim, end)
         claim = self.fed()
         claim.report(end - 1)
-        self.assertEqual(self.ledger.covers(begin, end), 0)
+        self.assertEqual((self.ledger.covers(begin, end), claim.covers(begin, end)), (0, False))
         claim.report(end)
-        self.assertEqual(self.ledger.covers(begin, end), 1)
+        self.assertEqual((self.ledger.covers(begin, end), claim.covers(begin, end)), (1, True))
 
     def refused_later(self, claim: Claim, end: int) -> None:
         """A report of bytes that were never sent is C{above-sent}."""
@@ -159,14 +165,16 @@ class ReportTests(LedgerCase):
 
     def test_negative(self) -> None:
         """Also later."""
-        self.refused(self.fed(), -5, "negative", 0)
+        for offset in (-1, -5):
+            self.refused(self.fed(), offset, "negative", 0)
 
     def test_decreasing(self) -> None:
-        """A log does not shrink while connected."""
+        """A log does not shrink while connected, nor become empty."""
         self.log.put(bytes(100))
-        claim = self.fed()
-        claim.report(1050)
-        self.refused(claim, 1049, "decreasing", 1050)
+        for offset in (1049, 0):
+            claim = self.fed()
+            claim.report(1050)
+            self.refused(claim, offset, "decreasing", 1050)
 
     def test_repeats(self) -> None:
         """Saying the same again is legal, and credits nothing."""
@@ -227,6 +235,63 @@ class ReportTests(LedgerCase):
         self.refused(claim, 399, "below-min", 400)
 
 
+class OnlookerTests(LedgerCase):
+    """Who only compares is shown the log, and is no replica."""
+
+    def setUp(self) -> None:
+        """The log's beginning was deleted."""
+        super().setUp()
+        self.log.min_offset = 400
+
+    def test_from_where_it_asks(self) -> None:
+        """It is shown the log from its report on; all of it, if it has nothing."""
+        self.ledger.start = 500
+        for offset, origin in ((0, 400), (400, 400), (401, 401), (1000, 1000)):
+            claim = self.ledger.open("a", "a")
+            self.assertEqual(claim.look(offset), origin)
+            self.assertEqual((claim.sent, claim.live), (origin, True))
+        for offset, reason in ((-1, "negative"), (1, "below-min"), (1001, "ahead")):
+            claim = self.ledger.open("a", "a")
+            error = self.assertRaises(ReportRejected, claim.look, offset)
+            self.assertEqual((error.reason, claim.live), (reason, False))
+
+    def test_reports(self) -> None:
+        """What it says is checked as a replica's, and counts for nothing."""
+        claim = self.ledger.open("a", "a")
+        claim.look(0)
+        claim.sent = 1000
+        for offset in (0, 400, 1000):
+            claim.report(offset)
+        self.assertFalse(claim.covers(400, 1000) or claim.trusted or list(self.ledger))
+        claim.close()
+        self.assertEqual((claim.live, self.ledger.all_marks()), (False, {}))
+        claim = self.ledger.open("a", "a")
+        claim.look(0)
+        claim.sent = 1000
+        self.refused(claim, 399, "below-min", 400)
+
+
+class DoubtTests(LedgerCase):
+    """Whether a member of a set counts is not for its reports alone to say."""
+
+    def test_doubt(self) -> None:
+        """A claim that is doubted holds no write, and one that is trusted all that lies below its
+        report, from byte 0 on; neither before the first report nor after the end.
+        """
+        claim = self.ledger.open("a", "a")
+        self.assertFalse(claim.trusted)
+        claim.first(500)
+        claim.sent = 1000
+        claim.report(1000)
+        self.assertEqual((claim.trusted, self.ledger.covers(500, 1000)), (True, 1))
+        claim.doubt()
+        self.assertEqual((claim.trusted, self.ledger.covers(500, 1000)), (False, 0))
+        claim.trust()
+        self.assertEqual((claim.trusted, self.ledger.covers(0, 1000)), (True, 1))
+        claim.close()
+        self.assertEqual((claim.trusted, self.ledger.covers(0, 1000)), (False, 0))
+
+
 class ReconnectTests(LedgerCase):
     """A slave that comes back holds what it was sent before."""
 
@@ -238,7 +303,8 @@ class ReconnectTests(LedgerCase):
         self.before.close()
 
     def test_waiting_write(self) -> None:
-        """Its first report acknowledges it."""
+        """Its first report acknowledges it, whoever else is connected."""
+        self.fed(host="10.0.0.2")
         claim = self.ledger.open("10.0.0.1", "10.0.0.1")
         claim.first(1100)
         self.assertEqual(claim.start, 1000)
@@ -280,13 +346,14 @@ class ReconnectTests(LedgerCase):
         self.assertEqual(claim.start, 1100)
 
     def test_two_behind_one_address(self) -> None:
-        """Where two slaves share an address, neither inherits."""
-        other = self.fed(500)
-        claim = self.fed(1100)
-        self.assertEqual(claim.start, 1100)
-        other.close()
-        claim.close()
-        self.assertEqual(self.fed(1100).start, 1100)
+        """Where two slaves share an address, neither inherits, whichever left last."""
+        for host, order in (("a", (0, 1)), ("b", (1, 0))):
+            both = self.fed(500, host), self.fed(1100, host)
+            self.assertEqual(both[1].start, 1100)
+            for which in order:
+                both[which].close()
+            self.assertEqual(self.fed(1100, host).start, 1100)
+            self.assertEqual(self.ledger.covers(*self.write), 0)
 
     def test_after_a_wrong_report(self) -> None:
         """Who was closed for a wrong report proves nothing by coming back."""
