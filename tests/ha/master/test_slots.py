@@ -104,7 +104,10 @@ class LifeTests(SlotsCase):
     """A slot's beginning and its end."""
 
     def test_grace(self) -> None:
-        """It holds from the end of the connection until the grace is over, and says so."""
+        """It holds from the end of the connection until the grace is over, and says so, whoever
+        else is connected.
+        """
+        self.proved("b", 100)
         self.proved("a", 100)
         self.sweep(a=700)
         self.assertIsNone(self.slots.held_from())
@@ -118,6 +121,13 @@ class LifeTests(SlotsCase):
         self.assertFalse(self.slots.known("a"))
         self.assertIn("for replica a, which needs bytes from 750 on", self.lines[0])
         self.assertIn("haRetentionGrace", self.lines[0])
+
+    def test_no_grace(self) -> None:
+        """Without a grace nothing is kept, not for a moment."""
+        self.begin(grace=0.0)
+        self.proved("a", 100)
+        self.left("a", 100)
+        self.assertIsNone(self.slots.held_from())
 
     def test_back(self) -> None:
         """A replica that acknowledges again has its claim for it."""
@@ -133,6 +143,7 @@ class LifeTests(SlotsCase):
         """Who is away is told after a while, unless somebody is connected from that address: it may
         be the same one, emptied.
         """
+        self.clock.advance(1000)
         for address in "ab":
             self.proved(address, 100)
             self.left(address, 100)
@@ -153,16 +164,21 @@ class LifeTests(SlotsCase):
         self.assertEqual(self.slots.held_from(), 100)
         self.sweep(end=100_101)
         self.assertIsNone(self.slots.held_from())
-        self.assertIn("haRetentionGraceBytes", self.lines[0])
+        self.assertIn("lacks 100001 bytes, more than 100000 (haRetentionGraceBytes", self.lines[0])
 
     def test_passed(self) -> None:
-        """What the disk made go is not held, nor what a cut took away."""
-        for offset in (999, 50_001):
+        """What the disk made go is not held, nor what a cut took away; the first byte that is left
+        is, and the end for who lacks nothing yet.
+        """
+        for offset, held in ((999, False), (1000, True), (50_000, True), (50_001, False)):
+            self.begin()
             self.proved("a", offset)
             self.left("a", offset)
             self.clock.advance(1.0)
             self.slots.sweep(1000, 50_000, FILE)
-            self.assertFalse(self.slots.known("a"), offset)
+            self.assertEqual(self.slots.known("a"), held, offset)
+            self.slots.drop("a")
+            self.successResultOf(self.slots.flush())
 
     def test_dropped(self) -> None:
         """An operator ends one of a replica that is away, and no other."""
@@ -226,6 +242,29 @@ class LifeTests(SlotsCase):
         self.left("a2", 800)
         self.assertEqual(self.away(), [800])
 
+    def test_ghost_beside_its_like(self) -> None:
+        """Of two that need the same the one whose connection was dead goes, and not the other."""
+        self.proved("a1", 500, began=0)
+        self.proved("a2", 500, began=0)
+        self.clock.advance(10.0)
+        self.proved("a3", 700)
+        self.left("a2", 500, heard=5.0)
+        self.left("a1", 600)
+        self.assertEqual(self.away(), [600])
+
+    def test_no_ghost(self) -> None:
+        """One that opened its connection empty, or that ended a slot, is not the replica of a
+        connection that was dead by then: what that one needs stays.
+        """
+        self.proved("a1", 500)
+        self.clock.advance(10.0)
+        self.proved("a2", 100, began=0)
+        self.left("a1", 500, heard=5.0)
+        self.assertEqual(self.away(), [500])
+        self.proved("a3", 700, began=500)
+        self.left("a2", 300, heard=5.0)
+        self.assertEqual(self.away(), [300])
+
     def test_rows(self) -> None:
         """The status says for whom, from where, how much, since when and until when."""
         self.proved("b", 900)
@@ -253,6 +292,7 @@ class LifeTests(SlotsCase):
                 },
             ],
         )
+        self.assertEqual([row["bytes"] for row in self.slots.rows(200)], [0, 0])
 
     def test_bounded(self) -> None:
         """The one that is away longest is forgotten for a new one; who is connected never is."""
@@ -277,7 +317,20 @@ class RestartTests(SlotsCase):
         self.lost_time = 3000.0
         self.begin()
         self.assertEqual(self.slots.held_from(), 100)
+        self.assertEqual(self.slots.rows(0)[0]["since"], 1_000_000_000)
         self.sweep(599.0)
+        self.assertIsNone(self.slots.held_from())
+
+    def test_the_time_was_set_back(self) -> None:
+        """Who left later than it is now has the whole grace, and no more."""
+        self.proved("a", 100)
+        self.left("a", 100)
+        self.sweep()
+        self.lost_time = -90_000.0
+        self.begin()
+        self.sweep(3599.0)
+        self.assertEqual(self.slots.held_from(), 100)
+        self.sweep()
         self.assertIsNone(self.slots.held_from())
 
     def test_who_was_connected(self) -> None:
@@ -296,13 +349,14 @@ class RestartTests(SlotsCase):
         """The same after a stop, which ends all connections."""
         self.proved("a", 100)
         self.sweep(a=100)
+        self.sweep(a=290)
         self.slots.we_leave(self.by["a"], 300)
         self.successResultOf(self.slots.flush())
         self.lost_time = 100_000.0
         self.begin()
-        self.assertEqual(self.slots.held_from(), 100)
+        self.assertEqual(self.slots.held_from(), 290)
         self.sweep()
-        self.assertEqual(self.slots.held_from(), 100)
+        self.assertEqual(self.slots.held_from(), 290)
 
     def test_two_behind_one_address(self) -> None:
         """Each has the whole grace if it was connected, and its own if it was away; whoever is back
@@ -327,7 +381,11 @@ class RestartTests(SlotsCase):
         self.assertEqual(self.away(), [])
 
     def test_written_rarely(self) -> None:
-        """Replicas that go on write a file's number a minute, at most; idle ones nothing."""
+        """Replicas that go on write a file's number a minute, at most; idle ones nothing, and
+        nobody nothing.
+        """
+        self.sweep()
+        self.assertEqual(self.writes, 0)
         self.proved("a", 0)
         self.sweep(a=0)
         self.assertEqual(self.writes, 1)
@@ -342,8 +400,25 @@ class RestartTests(SlotsCase):
         self.begin()
         self.assertEqual(self.slots.held_from(), 60 * FILE)
 
+    def kept(self) -> list[tuple[str, int]]:
+        """What a run would begin with after a crash a second from now."""
+        self.sweep()
+        rows = (json_table.read(self.path) or {})["slots"]
+        return [(row["address"], row["offset"]) for row in rows]
+
+    def test_comings_and_goings_are_written(self) -> None:
+        """Who comes, goes or is dropped is written at once, however often that is."""
+        self.proved("a", 100)
+        self.assertEqual(self.kept(), [("a", 100)])
+        self.proved("b", 200)
+        self.assertEqual(self.kept(), [("a", 100), ("b", 200)])
+        self.left("b", 250)
+        self.assertEqual(self.kept(), [("a", 100), ("b", 250)])
+        self.slots.drop("b")
+        self.assertEqual(self.kept(), [("a", 100)])
+
     def test_cannot_be_written(self) -> None:
-        """A full disk is said once, and tried again."""
+        """A full disk is said once each time, and tried again."""
         broken = True
 
         def save(table: json_table.Table) -> Deferred[None]:
@@ -357,6 +432,14 @@ class RestartTests(SlotsCase):
         broken = False
         self.sweep(a=0)
         self.assertEqual(self.writes, 1)
+        broken = True
+        self.left("a", 0)
+        for _ in range(3):
+            self.sweep()
+        self.assertEqual((len(self.lines), self.writes), (2, 1))
+        broken = False
+        self.sweep()
+        self.assertEqual(self.writes, 2)
 
     def test_cannot_be_read(self) -> None:
         """Whatever is in the file, the node begins, and says that nothing is held."""
