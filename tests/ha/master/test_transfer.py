@@ -69,16 +69,62 @@ class OneReplicaTests(TransferCase):
     """The common case."""
 
     def test_each_in_its_time(self) -> None:
-        """Of two writes that nobody acknowledges each is answered when its own time is over."""
-        self.fed("a")
+        """Of writes that nobody acknowledges each is answered when its own time is over, also if
+        nobody wants to know any more what became of a later one.
+        """
+        for cancelled in (False, True):
+            self.build()
+            self.fed("a")
+            writes = []
+            for _ in range(3):
+                self.clock.advance(1)
+                writes.append(self.put())
+            if cancelled:
+                writes[-1].cancel()
+                self.failureResultOf(writes.pop(), CancelledError)
+            self.clock.advance(1)
+            while writes:
+                write = writes.pop(0)
+                self.assertEqual(self.successResultOf(write), PutStatus.FLUSH_SLAVE_TIMEOUT)
+                for later in writes:
+                    self.assertNoResult(later)
+                self.clock.advance(1)
+            self.assertEqual(self.transfer.pending, 0)
+
+    def test_waited(self) -> None:
+        """The metrics say how long each write waited, and not of those that did not."""
+        claim = self.fed("a")
+        self.clock.advance(100)
         first = self.put()
         self.clock.advance(1)
-        second = self.put()
-        self.clock.advance(2)
-        self.assertEqual(self.successResultOf(first), PutStatus.FLUSH_SLAVE_TIMEOUT)
-        self.assertNoResult(second)
-        self.clock.advance(1)
-        self.assertEqual(self.successResultOf(second), PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.ack(claim, 1100)
+        self.assertEqual(self.successResultOf(first), OK)
+        self.assertEqual((self.transfer.waited.total, self.transfer.waited.count), (1.0, 1))
+        self.successResultOf(self.transfer.wait(1000, 1100))
+        self.put()
+        self.clock.advance(3)
+        self.assertEqual((self.transfer.waited.total, self.transfer.waited.count), (4.0, 2))
+
+    def test_several_together(self) -> None:
+        """Writes that lie together are answered at once with what is known already, or together
+        when the last one is held; each of them is counted.
+        """
+        told: list[PutStatus] = []
+        self.transfer.tell(*self.log.put(bytes(100)), 3, told.append)
+        self.assertEqual(told, [PutStatus.SLAVE_NOT_AVAILABLE])
+        claim = self.fed("a", 1000)
+        self.transfer.tell(1000, 1100, 3, told.append)
+        self.assertEqual((told[1:], self.transfer.pending), ([], 3))
+        self.ack(claim, 1099)
+        self.assertEqual(told[1:], [])
+        self.ack(claim, 1100)
+        self.assertEqual((told[1:], self.transfer.waited.count), ([OK], 3))
+
+    def test_hurries(self) -> None:
+        """Replicas are sent each write at once where writes wait for them, and only there."""
+        for needed, hurries in ((0, False), (1, True), (2, True)):
+            self.build(needed)
+            self.assertEqual(self.transfer.hurries, hurries)
 
     def test_nobody_needed(self) -> None:
         """An ASYNC_MASTER's write is answered at once."""
@@ -220,6 +266,19 @@ class OneReplicaTests(TransferCase):
         self.ack(good, 1100)
         self.assertEqual(self.successResultOf(below), OK)
 
+    def test_only_the_later_of_two_aside(self) -> None:
+        """A replica that lacks the first of two writes that wait aside completes the second."""
+        self.ledger.first_sync, self.ledger.accept_unproven = FirstSync.LAST_FILE, True
+        self.log.file_size = 1200
+        self.fed("good")
+        first, second = self.put(), self.put()
+        late = self.fed("late", 0)
+        self.put()
+        self.ack(late, 1300)
+        self.ack(self.fed("between", 1100), 1200)
+        self.assertNoResult(first)
+        self.assertEqual(self.successResultOf(second), OK)
+
     def test_aside_ends_too(self) -> None:
         """What waits aside has its deadline, and is forgotten when cancelled."""
         self.ledger.first_sync = FirstSync.LAST_FILE
@@ -253,6 +312,22 @@ class TwoReplicasTests(TransferCase):
         write = self.put()
         self.ack(one, 1100)
         self.ack(ghost, 1100)
+        self.assertNoResult(write)
+        self.ack(other, 1100)
+        self.assertEqual(self.successResultOf(write), OK)
+
+    def test_report_above_a_write_is_not_enough(self) -> None:
+        """A replica that was started above a write does not hold it, however much it reports: one
+        is not two.
+        """
+        self.ledger.first_sync = FirstSync.LAST_FILE
+        self.log.file_size = 1100
+        good, other = self.fed("good"), self.fed("other")
+        write = self.put()
+        late = self.fed("late", 0)
+        self.put()
+        self.ack(late, 1200)
+        self.ack(good, 1200)
         self.assertNoResult(write)
         self.ack(other, 1100)
         self.assertEqual(self.successResultOf(write), OK)
