@@ -11,8 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from lab.harness import golden
 from rmqha.errors import FrameSizeOutOfRange
 from rmqha.wire.ha_frame import (
+    DEFAULT_BATCH,
     MAX_BODY,
     OFFSET_REPORT,
+    ONLOOKER,
     TRANSFER_HEADER,
     BodyPart,
     HaHeartbeat,
@@ -83,6 +85,10 @@ class OffsetReportsTests(SynchronousTestCase):
         self.assertEqual(encode_report(0x64), bytes(7) + b"\x64")
         self.assertEqual(OFFSET_REPORT.size, 8)
         self.assertEqual(OffsetReports().receive(b"\xff" * 8), [-1])
+
+    def test_onlooker(self) -> None:
+        """Who only compares says -1 first, which a stock master takes for no report."""
+        self.assertEqual(encode_report(ONLOOKER), b"\xff" * 8)
 
 
 class TransferDecoderTests(SynchronousTestCase):
@@ -156,6 +162,12 @@ class TransferDecoderTests(SynchronousTestCase):
             with self.assertRaises(FrameSizeOutOfRange):
                 list(decoder.receive(data))
 
+    def test_buffer_of_a_stock_slave(self) -> None:
+        """The largest frame fills its 4 MiB, with its header: it could not take one byte more."""
+        self.assertEqual(len(encode_header(5, MAX_BODY)) + MAX_BODY, 4_194_304)
+        (part,) = TransferDecoder().receive(encode_header(5, 4_194_292) + b"x")
+        self.assertEqual(part, BodyPart(5, memoryview(b"x"), 4_194_292, 4_194_291))
+
     def test_largest_body(self) -> None:
         """A body of just the limit is taken."""
         decoder = TransferDecoder(max_body=10)
@@ -182,12 +194,14 @@ class CaptureTests(SynchronousTestCase):
 
     def test_streams(self) -> None:
         """Every stream is whole reports one way and, the other way, frames that continue
-        one another, as the listing has them; in pieces of any size.
+        one another, as the listing has them; in pieces of any size. The fullest is as large as we
+        expect of a stock master.
         """
         self.assertEqual(len(golden.CAPTURES), 8)
         for name in golden.CAPTURES:
             reports, frames = self.listing(name)
-            self.assertTrue(reports and frames, name)
+            self.assertTrue(reports, name)
+            self.assertEqual(max(size for _, size in frames), DEFAULT_BATCH, name)
             capture = golden.capture(name)
             for step in (1 << 30, 1460, 61):
                 found_reports: list[int] = []
