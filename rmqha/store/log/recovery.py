@@ -184,7 +184,7 @@ def last_record_of(file: MappedFile) -> int | None:
     return None
 
 
-def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> int:
+def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> None:
     """Leave nothing behind C{end}: zero the rest of its file, delete later files last to
     first, and fsync what is left.  Blocking; safe to repeat.
 
@@ -193,15 +193,12 @@ def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> int:
 
     @param changed_from: Files from this offset on may not be on the disk, though what
         they hold is log: after a crash, everything checked.
-    @return: About how many bytes were not zero.
     """
-    cleared = 0
     for file in folder.files:
         if file.end > end and file.start <= end:
-            cleared += file.zero(max(end - file.start, 0), file.size)
+            file.zero(max(end - file.start, 0), file.size)
         if file.end > (end if changed_from is None else changed_from) and file.start <= end:
             os.fsync(file.fd)
-    cleared += folder.drop_behind(end)
+    folder.drop_behind(end)
     if folder.path.is_dir():
         folder.sync()
-    return cleared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -20,10 +21,11 @@ from rmqha.store.log.recovery import (
     Recovery,
     cut,
     first_file,
+    first_stored_at,
     last_record_of,
     recover,
 )
-from rmqha.wire.log.encode import blank, place
+from rmqha.wire.log.encode import blank, encode, place
 from rmqha.wire.log.layout import MAGIC_V1
 from rmqha.wire.log.record import Fault
 from tests.support.effort import tries
@@ -35,6 +37,7 @@ from tests.support.logs import (
     content,
     encoded,
     files_of,
+    message,
 )
 
 SIZE = 1 << 16
@@ -143,6 +146,12 @@ class TornTests(EndTestCase):
             )
             log.put([encoded(150)], [2], STORED)
             self.assert_end(650, Fault.NOTHING, nul_from=0)
+
+    def test_nul_where_nobody_says_who_wrote(self) -> None:
+        """Who does not say who wrote the log gets none with NUL at its end, be it one record."""
+        log = self.write()
+        log.put([encoded(200, properties=b"K\x01v\0")], [0], STORED)
+        self.assertEqual(recover(log.folder, 0).end, 0)
 
     def test_nul_before_a_blank(self) -> None:
         """What a blank follows was written whole."""
@@ -349,6 +358,23 @@ class FileEndTests(EndTestCase):
         self.assertEqual((found.end, found.last_record), (3 * SIZE, -1))
 
 
+class ReaderTests(EndTestCase):
+    """Files as a log."""
+
+    def test_whole_files(self) -> None:
+        """It goes from the first file's first byte to the last one's last; of no files there is
+        nothing.
+        """
+        folder = self.write(*[3000] * 3, file_size=FILE_SIZE).folder
+        folder.files.pop(0)
+        for found, bounds in (
+            (folder, (FILE_SIZE, 3 * FILE_SIZE, 3 * FILE_SIZE)),
+            (LogFolder(self.folder(), SIZE), (0, 0, 0)),
+        ):
+            reader = FolderReader(found)
+            self.assertEqual((reader.min_offset, reader.end, reader.confirmed), bounds)
+
+
 class DamageTests(EndTestCase):
     """What is behind the bad place decides."""
 
@@ -443,12 +469,23 @@ class DamageTests(EndTestCase):
 
     def test_last_record(self) -> None:
         """The last record of a file is found behind a blank, and not inside a body."""
-        inner = encoded(300)
-        place(inner, queue_offset=0, offset=0, store_timestamp=STORED)
         log = self.write(1000, 500, 3000, file_size=FILE_SIZE)
         self.assertEqual(last_record_of(log.folder.files[0]), 1000)
         self.assertEqual(last_record_of(log.folder.files[1]), FILE_SIZE)
         self.assertIsNone(last_record_of(log.folder.create_next(0)))
+        # A body with the head of a record that says just the place where it stands.
+        head = encoded(300)
+        place(head, queue_offset=0, offset=1200, store_timestamp=STORED)
+        self.overwrite(1200, bytes(head[:64]), FILE_SIZE)
+        self.assertEqual(last_record_of(log.folder.files[0]), 1000)
+
+    def test_bodies_tell_no_time(self) -> None:
+        """A file of damaged bodies is as old as it was: what retention asks, and a start."""
+        log = self.write(1000, 500, 3000, file_size=FILE_SIZE)
+        for at in (200, 1200):
+            self.overwrite(at, b"?", FILE_SIZE)
+        file = log.folder.files[0]
+        self.assertEqual((first_stored_at(file), last_record_of(file)), (STORED, 1000))
 
 
 class FirstFileTests(EndTestCase):
@@ -464,8 +501,17 @@ class FirstFileTests(EndTestCase):
         """After a crash it is the newest file whose first record is surely flushed."""
         folder = self.write(*[3000] * 5, file_size=FILE_SIZE).folder
         folder.create_next(0)
-        for safe, row in ((0, 0), (STORED - 1, 0), (STORED + 2, 2), (STORED + 9, 4)):
+        for safe, row in ((0, 0), (STORED - 1, 0), *((STORED + n, n) for n in (1, 2, 4))):
             self.assertEqual(first_file(folder, crashed=True, safe_time=safe), row)
+        self.assertEqual(first_file(folder, crashed=True, safe_time=STORED + 9), 4)
+
+    def test_longer_addresses(self) -> None:
+        """The times of records that IPv6 clients sent stand elsewhere, and count as well."""
+        log, host = self.write(file_size=FILE_SIZE), ("::1", 40000)
+        for number in range(3):
+            sent = message(3000, born_host=host, store_host=host)
+            log.put([encode(sent, max_message_size=1 << 20)], [number], STORED + number)
+        self.assertEqual(first_file(log.folder, crashed=True, safe_time=STORED + 1), 1)
 
     def test_clock_was_set_back(self) -> None:
         """A file that was not on the disk at the last checkpoint is not believed for its early
@@ -518,6 +564,32 @@ class CutTests(EndTestCase):
             names = sorted(path.name for path in self.path.iterdir())
             self.assertEqual(names, [file_name(i * FILE_SIZE) for i in range(left)])
             self.assertEqual(files_of(self.path), before[:end].ljust(left * FILE_SIZE, b"\0"))
+
+    def test_every_byte_goes(self) -> None:
+        """What stands at the very begin of the file that starts at the end goes too."""
+        log = self.write(3000, 3000, file_size=FILE_SIZE)
+        self.overwrite(FILE_SIZE, b"\xff" * 3000, FILE_SIZE)
+        cut(log.folder, FILE_SIZE)
+        self.assertEqual(files_of(self.path)[FILE_SIZE:], bytes(FILE_SIZE))
+
+    def test_on_the_disk(self) -> None:
+        """What is left of a cut file is on the disk when it ends: the file at whose first byte
+        the log ends too, and after a crash all that was checked; and nothing is waited for besides.
+        """
+        for end, checked_from, synced in (
+            (FILE_SIZE + 1, None, [1]),
+            (2 * FILE_SIZE, None, [2]),
+            (2 * FILE_SIZE, FILE_SIZE, [1, 2]),
+            (3 * FILE_SIZE + 1000, 2 * FILE_SIZE + 5, [2, 3]),
+        ):
+            self.path = self.folder()
+            log = self.write(*[3000] * 5, file_size=FILE_SIZE)
+            inodes = {os.stat(file.path).st_ino: file for file in log.folder.files}
+            started: list[int] = []
+            self.patch(os, "fsync", lambda fd, to=started: to.append(os.fstat(fd).st_ino))
+            cut(log.folder, end, changed_from=checked_from)
+            found = [inodes[inode].start // FILE_SIZE for inode in started if inode in inodes]
+            self.assertEqual(found, synced)
 
     def test_nothing_there(self) -> None:
         """An empty log is cut already."""
