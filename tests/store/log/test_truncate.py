@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import os
 import shutil
@@ -101,17 +102,23 @@ class QuarantineTests(CutTestCase):
         self.assertEqual(again.name, f"{1000:020d}-{log.end:020d}.2.log")
 
     def test_no_room(self) -> None:
-        """Without room for it nothing is cut, and no half of it stays."""
+        """Without room for it nothing is cut, no half of it stays, and it is told how much is
+        wanted.
+        """
         log, root = self.filled(3000), self.folder()
+        (root / OWN_FOLDER / "quarantine").mkdir(parents=True)
 
-        def fsync(fd: int) -> None:
+        def nothing(*args: Any) -> None:
             raise OSError(errno.ENOSPC, "full")
 
-        (root / OWN_FOLDER / "quarantine").mkdir(parents=True)
-        self.patch(os, "fsync", fsync)
-        self.assertRaises(DiskFull, intend, root, log.folder, 0, 3000)
-        self.assertEqual(list((root / OWN_FOLDER / "quarantine").iterdir()), [])
-        self.assertIsNone(pending(root))
+        # Nor is a byte copied where there is no room for all.
+        for where, name in ((os, "fsync"), (builtins, "open"), (os, "posix_fallocate")):
+            patched = self.patch(where, name, nothing)
+            error = self.assertRaises(DiskFull, intend, root, log.folder, 1000, 3000)
+            patched.restore()
+            self.assertEqual(error.wanted, 2000)
+            self.assertEqual(list((root / OWN_FOLDER / "quarantine").iterdir()), [])
+            self.assertIsNone(pending(root))
 
     def test_no_room_for_its_folder(self) -> None:
         """Nor without room for the folder."""
@@ -121,7 +128,8 @@ class QuarantineTests(CutTestCase):
             raise OSError(errno.ENOSPC, "full")
 
         self.patch(Path, "mkdir", mkdir)
-        self.assertRaises(DiskFull, intend, root, log.folder, 0, 3000)
+        error = self.assertRaises(DiskFull, intend, root, log.folder, 1000, 3000)
+        self.assertEqual(error.wanted, 2000)
 
     def test_aside(self) -> None:
         """One whole log is put aside, not two."""
@@ -227,7 +235,8 @@ class BelievedTests(CutTestCase):
         grown = content(store.log)
         self.close_store(store)
         (root / "rmqha" / "truncate.json").write_bytes(kept)
-        self.assert_not_believed(root, grown, "was written after it")
+        other = next(i for i in range(at, len(data)) if grown[i] not in (0, data[i]))
+        self.assert_not_believed(root, grown, f"byte {other} was written after it")
         self.assertGreater(len(data), at)
 
     def test_longer(self) -> None:
@@ -265,11 +274,13 @@ class BelievedTests(CutTestCase):
         for change, reason in (
             (lambda path: path.unlink(), "is missing"),
             (lambda path: path.write_bytes(b"short"), "has 5 bytes"),
+            (lambda path: path.write_bytes(b""), "has 0 bytes"),
         ):
-            root, _, data = self.decided()
+            root, at, data = self.decided()
             (kept,) = (root / "rmqha" / "quarantine").iterdir()
             change(kept)
-            self.assert_not_believed(root, data, reason)
+            said = f"it cuts {len(data) - at} bytes, and their copy {kept} {reason}"
+            self.assert_not_believed(root, data, said)
 
     def test_half_done(self) -> None:
         """However much of the cut is zero already, it is believed, and ends."""
@@ -280,6 +291,29 @@ class BelievedTests(CutTestCase):
         file.write_bytes(raw)
         self.assert_sound(self.opened(root, settings=SIZES), data[:at])
         finish(root)
+
+    def test_intent_behind_the_end(self) -> None:
+        """An intent that is done already, or speaks of more than there is, cuts nothing."""
+        root, self.starts, data = self.made()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        intend(root, folder, len(data), len(data))
+        folder.close()
+        self.assert_sound(self.opened(root, settings=SIZES), data)
+
+    def test_from_the_first_byte(self) -> None:
+        """A log of which no byte is the master's is cut to nothing."""
+        root, _, data = self.made()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        intend(root, folder, 0, len(data))
+        folder.close()
+        self.assert_sound(self.opened(root, settings=SIZES, master=False), b"")
+
+    def test_last_file_is_gone(self) -> None:
+        """A cut at a file's first byte is believed of a log that has lost that file by now."""
+        log, root = self.filled(3000, 3000, 3000), self.folder()
+        intent = intend(root, log.folder, 4096, log.end)
+        log.folder.drop_behind(4095)
+        self.assertEqual(believed(root, log.folder), intent)
 
 
 @slow
@@ -395,14 +429,6 @@ class KilledTests(CutTestCase):
         with open(path / file_name(at - at % 4096), "rb+") as file:
             file.seek(at % 4096)
             file.write(bytes(4096 - at % 4096))
-
-    def test_intent_behind_the_end(self) -> None:
-        """An intent that is done already, or speaks of more than there is, cuts nothing."""
-        root, self.starts, data = self.made()
-        folder = LogFolder.load(root / "commitlog", 4096)
-        intend(root, folder, len(data), len(data))
-        folder.close()
-        self.assert_sound(self.opened(root, settings=SIZES), data)
 
 
 class DamageTests(CutTestCase):
