@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import DiskFull, Refused, TableUnreadable
 from rmqha.ha.master_epoch import (
-    LARGEST,
     MOST_STARTS,
+    NEVER_ELECTED,
     EpochJournal,
     EpochStart,
     HigherMaster,
@@ -19,9 +20,11 @@ from rmqha.ha.master_epoch import (
     parse,
     path_of,
 )
-from tests.support.logs import now
+from tests.support.logs import Held, now
 
 OTHER = HigherMaster(4, "10.0.0.5:10911", "name server 10.0.0.9:9876")
+LARGEST = 2_147_483_647
+"""The most that Java's C{int} holds, as which an epoch goes over the wire."""
 
 
 def journal(*starts: tuple[int, int], number: int | None = None) -> EpochJournal:
@@ -39,6 +42,7 @@ class JournalTests(SynchronousTestCase):
         once = EpochJournal().raised(500)
         self.assertEqual(once, journal((1, 500)))
         self.assertEqual(once.raised(700), journal((1, 500), (2, 700)))
+        self.assertGreater(once.number, NEVER_ELECTED)
 
     def test_without_bytes(self) -> None:
         """An epoch in which nothing was written gives its place to the next."""
@@ -55,7 +59,8 @@ class JournalTests(SynchronousTestCase):
 
     def test_chosen(self) -> None:
         """An operator may choose a number, but none that is known already."""
-        self.assertEqual(EpochJournal().raised(500, 7).number, 7)
+        for number in (7, LARGEST):
+            self.assertEqual(EpochJournal().raised(500, number).number, number)
         for number in (0, 1, LARGEST + 1):
             self.assertRaises(Refused, journal((1, 500)).raised, 900, number)
 
@@ -65,6 +70,13 @@ class JournalTests(SynchronousTestCase):
         self.assertIsNone(found.fenced_by)
         higher = HigherMaster(6, "10.0.0.6:10911", "a slave")
         self.assertEqual(found.met(higher).met(OTHER).fenced_by, higher)
+
+    def test_met_again(self) -> None:
+        """Another that is just as high changes nothing: two of them would have a file written at
+        each word of them.
+        """
+        found = journal((1, 500)).met(OTHER)
+        self.assertIs(found.met(HigherMaster(4, "10.0.0.6:10911", "a slave")), found)
 
     def test_followed(self) -> None:
         """A slave has its master's epochs, and forgets a higher one that is not higher any more."""
@@ -90,9 +102,16 @@ class JournalTests(SynchronousTestCase):
 
     def test_text(self) -> None:
         """What goes over the wire is read as it was; anything else is refused."""
-        for one in (journal(), journal((1, 0), (2, 66215))):
+        for one in (
+            journal(),
+            journal((1, 0), (2, 66215)),
+            # In a stock master's journal an epoch without bytes keeps its place.
+            journal((1, 5), (2, 5), (LARGEST, 7)),
+        ):
             self.assertEqual(parse(one.text()), one.starts)
-        wrong = ["1", "1-", "1-2-3", "x-1", "2-5,1-7", "1-5,2-4", "1-5,", "-1-5", "²-1"]
+        wrong = ["1", "1-", "1-2-3", "x-1", "2-5,1-7", "2-5,2-7", "1-5,2-4", "1-5,", "-1-5", "²-1"]
+        # What Python takes for a number, and no other reader.
+        wrong += ["1- 5", "+1-5", "1_0-5"]
         wrong += [
             f"{LARGEST + 1}-0",
             f"1-{1 << 63}",
@@ -109,11 +128,36 @@ class FileTests(SynchronousTestCase):
         self.root = Path(self.mktemp())
 
     def test_kept(self) -> None:
-        """It is read as it was written; a store without one has epoch 0."""
-        self.assertEqual(EpochJournal.read(self.root), EpochJournal())
-        for one in (journal((1, 5), (2, 9)), journal((1, 5), number=9).met(OTHER), journal()):
+        """It is read as it was written, and nothing is said; a store without one has epoch 0."""
+        without = EpochJournal.read(self.root)
+        self.assertEqual((without, without.number, without.reset), (EpochJournal(), 0, 0))
+        full = journal(*((number + 1, number) for number in range(MOST_STARTS)))
+        elected = EpochStart(3, 12, writer=2, label=1)
+        for one in (
+            journal((1, 5), (2, 9)),
+            journal((1, 5), number=9).met(OTHER),
+            journal(),
+            journal((1, 5), number=LARGEST),
+            EpochJournal(number=3, starts=(EpochStart(1, 5), elected), reset=2),
+            # What so many promotions have made is read by the next start.
+            full,
+            full.raised(MOST_STARTS),
+        ):
             one.write(self.root)
-            self.assertEqual(EpochJournal.read(self.root), one)
+            with capturedLogs() as told:
+                self.assertEqual(EpochJournal.read(self.root), one)
+            self.assertEqual(list(told), [])
+
+    def test_damaged(self) -> None:
+        """The generation before it stands in for one that is damaged, and it is said that the epoch
+        may be lower than it was.
+        """
+        for one in (journal((1, 5)), journal((1, 5), (2, 9))):
+            one.write(self.root)
+        path_of(self.root).write_bytes(b"{")
+        with capturedLogs() as told:
+            self.assertEqual(EpochJournal.read(self.root), journal((1, 5)))
+        self.assertIn("may be lower than it was", formatEvent(told[0]))
 
     def test_nonsense(self) -> None:
         """A file that makes no sense is no epoch 0: the store may be the newer one."""
@@ -193,3 +237,29 @@ class NodeTests(SynchronousTestCase):
         full = False
         self.successResultOf(epochs.become(epochs.journal.met(OTHER)))
         self.assertEqual(EpochJournal.read(self.root), epochs.journal)
+
+    def test_tried_again(self) -> None:
+        """What could not be written is written when it is tried again; a write under way is waited
+        for, and what is written stays so.
+        """
+        thread = Held()
+        epochs = MasterEpochs(self.root, thread)
+        epochs.try_again()
+        self.assertEqual(thread.calls, [])
+        epochs.become(journal((1, 5)))
+        epochs.try_again()
+
+        def full(one: EpochJournal, root: Path) -> None:
+            raise DiskFull("epochs.json", 5)
+
+        patched = self.patch(EpochJournal, "write", full)
+        thread.work()
+        patched.restore()
+        self.assertEqual(thread.calls, [])
+        self.assertIsNot(epochs.durable, epochs.journal)
+        epochs.try_again()
+        thread.work()
+        self.assertEqual(EpochJournal.read(self.root), epochs.journal)
+        self.assertIs(epochs.durable, epochs.journal)
+        epochs.try_again()
+        self.assertEqual(thread.calls, [])
