@@ -650,7 +650,7 @@ class Broker:
         if older:
             rows = ", ".join(f"{name} ({fault})" for name, fault in older.items())
             yield HealthReason(
-                "older-tables", f"the generation before was loaded: {rows}", told=True
+                "older-tables", f"older than what was acknowledged: {rows}", told=True
             )
         changed = self._changed_tables()
         if changed:
@@ -663,8 +663,10 @@ class Broker:
         yield from self.registration.health()
 
     def _older_tables(self) -> dict[str, str]:
-        """Why files were not read at the start, but those that they had replaced."""
-        return self._faults(lambda read: read.older)
+        """Why files were not read at the start, but those that they had replaced; and damage of the
+        journal of offsets.
+        """
+        return self._faults(lambda read: read.older) | self.offsets.journal_damage()
 
     def _changed_tables(self) -> dict[str, str]:
         """What was wrong with files that were read all the same."""

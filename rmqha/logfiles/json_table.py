@@ -238,6 +238,14 @@ def fsync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing; their names are durable on return."""
+    missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        fsync_folder(each.parent)
+
+
 def _write(path: Path, data: bytes) -> None:
     with open(path, "wb") as file:
         file.write(data)

@@ -86,6 +86,7 @@ class ConsumerOffsetTable:
             self._table.update(read.offsets.offset_table)
         if read.replayed:
             self.file.dirty()
+        if read.replayed or read.torn:
             self._log.info(
                 "Replayed the journal of consumer offsets: {count} offsets are newer than in "
                 "{path}; {torn} bytes at its end are not whole",
@@ -95,6 +96,15 @@ class ConsumerOffsetTable:
             )
         for damage in read.damaged:
             self._log.warn("The journal of consumer offsets is damaged: {damage}", damage=damage)
+
+    def journal_damage(self) -> dict[str, str]:
+        """What of the journal was damaged at the start, by file: offsets that were durable."""
+        read = self.read
+        return (
+            {}
+            if read is None
+            else {segment.name: str(segment) for segment in read.damaged if segment.damaged}
+        )
 
     def save(self) -> Deferred[None]:
         """Write the file now.

@@ -19,7 +19,7 @@ from __future__ import annotations
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
-from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.json_table import make_folder
 from rmqha.store.files.birth import birth
 from rmqha.wire.store_layout import ARRIVED, OWN_FOLDER
 
@@ -48,9 +48,7 @@ def keep(settings: StoreSettings, moment: float) -> None:
     """
     path = settings.root / OWN_FOLDER / ARRIVED
     for folder in (path.parent, settings.commitlog):
-        if not folder.is_dir():
-            folder.mkdir(parents=True)
-            fsync_folder(folder.parent)
+        make_folder(folder)
     table: json_table.Table = {"millis": round(moment * 1000), "folders": _folders(settings)}
     try:
         if json_table.read(path) == table:

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from rmqha.errors import BodyInvalid, StoreError, TableUnreadable
 from rmqha.logfiles import json_table
-from rmqha.logfiles.json_table import Table, fsync_folder
+from rmqha.logfiles.json_table import Table, fsync_folder, make_folder
 from rmqha.store.tables import checksums
 from rmqha.store.tables.checksums import Fingerprint, Known
 from rmqha.store.tables.table_verdict import (
@@ -183,7 +183,7 @@ class CheckedTables:
 
     def _set_aside(self, path: Path, data: bytes) -> None:
         folder = self.root / OWN_FOLDER / ASIDE
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         target = folder / f"{path.name}-{zlib.crc32(data):08x}"
         os.replace(path, target)
         fsync_folder(folder)
@@ -216,7 +216,7 @@ class CheckedTables:
         try:
             with self._lock:
                 self._save(step)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             json_table.replace_text(path, data, step)
         except (OSError, StoreError):
             self._now(path, _after_failure(content_of(path), new, known, writing))
@@ -245,7 +245,7 @@ class CheckedTables:
                 self._save()
 
     def _save(self, step: Callable[[str], None] | None = None) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         json_table.replace(self._path, checksums.text_of(self._known), step)
         self._settled = True
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.errors import FileUnreadable
-from rmqha.logfiles.json_table import fsync_folder, read_file
+from rmqha.logfiles.json_table import fsync_folder, make_folder, read_file
 from rmqha.wire.store_layout import JOURNAL_SUFFIX, OFFSET_JOURNAL, OWN_FOLDER
 
 MAGIC = b"RMQHAOJ1"
@@ -40,7 +40,7 @@ _HEAD = struct.Struct(">8sq")
 _BATCH = struct.Struct(">iI")
 _RECORD = struct.Struct(">BiqH")
 
-_MOST = 1 << 63
+_QUEUES, _OFFSETS = range(-(1 << 31), 1 << 31), range(-(1 << 63), 1 << 63)
 _LONGEST = (1 << 16) - 1
 """What the numbers of a record can hold."""
 
@@ -66,16 +66,24 @@ class Segment:
     """One file of the journal.
 
     @ivar number: Files are applied in the order of their numbers.
-    @ivar changes: What is in it, up to where it is whole.
-    @ivar torn: Bytes behind that.
+    @ivar changes: What is in its whole batches.
+    @ivar torn: Bytes behind the last of them.
+    @ivar damaged: Bytes before a whole batch that are none: those were durable once.
     """
 
     number: int
     changes: tuple[OffsetChange, ...] = ()
     torn: int = 0
+    damaged: int = 0
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return name_of(self.number)
 
     def __str__(self) -> str:
-        return f"{name_of(self.number)}: {self.torn} bytes at its end are no whole records"
+        where = f"{self.damaged} bytes before others" if self.damaged else f"{self.torn} at its end"
+        return f"{self.name}: {where} are no whole records"
 
 
 def encode_head(number: int) -> bytes:
@@ -85,12 +93,12 @@ def encode_head(number: int) -> bytes:
 
 def encode_batch(changes: Iterable[OffsetChange]) -> bytes:
     """Records that are written together, and count together or not at all.  Empty if there are
-    none; what no client can have committed (more than 64 bits) is left to the table.
+    none; what no client can have committed (numbers that do not fit) is left to the table.
     """
     parts = []
     for change in changes:
         key = change.key.encode("utf-8", "backslashreplace")
-        if len(key) > _LONGEST or not -_MOST <= change.offset < _MOST:
+        if len(key) > _LONGEST or change.queue_id not in _QUEUES or change.offset not in _OFFSETS:
             continue
         parts.append(_RECORD.pack(change.kind, change.queue_id, change.offset, len(key)))
         parts.append(key)
@@ -101,32 +109,50 @@ def encode_batch(changes: Iterable[OffsetChange]) -> bytes:
 
 
 def decode(number: int, data: bytes) -> Segment:
-    """Read a file, up to the first batch that is not whole: a crash tears the last one."""
-    if len(data) < _HEAD.size or _HEAD.unpack_from(data) != (MAGIC, number):
-        return Segment(number, (), len(data))
+    """Read the whole batches of a file.  A crash tears the last one; one that is not whole before
+    others was damaged, and they count all the same.  Of a file with a wrong head nothing counts.
+    """
     changes: list[OffsetChange] = []
-    position = _HEAD.size
+    view = memoryview(data)
+    position = whole = min(_HEAD.size, len(data))
+    damaged = 0
     while position + _BATCH.size <= len(data):
-        size, crc = _BATCH.unpack_from(data, position)
-        start = position + _BATCH.size
-        payload = data[start : start + size]
-        if size <= 0 or len(payload) != size or zlib.crc32(payload) != crc:
-            break
-        try:
-            changes += _records(payload)
-        except (struct.error, UnicodeDecodeError):
-            break
-        position = start + size
-    return Segment(number, tuple(changes), len(data) - position)
+        found = _batch(view, position)
+        if found is None:
+            position += 1
+            continue
+        damaged += position - whole
+        changes += found[0]
+        position = whole = found[1]
+    torn = len(data) - whole
+    if data[: _HEAD.size] == encode_head(number):
+        return Segment(number, tuple(changes), torn, damaged)
+    return Segment(number, torn=torn, damaged=whole) if changes else Segment(number, (), len(data))
 
 
-def _records(payload: bytes) -> Iterator[OffsetChange]:
+def _batch(data: memoryview, position: int) -> tuple[list[OffsetChange], int] | None:
+    """The records of a batch, and where it ends; C{None} if there is no whole one."""
+    size, crc = _BATCH.unpack_from(data, position)
+    start = position + _BATCH.size
+    if not 0 < size <= len(data) - start:
+        return None
+    payload = data[start : start + size]
+    try:
+        # What is no batch ends this soon; its checksum would take all of it.
+        changes = list(_records(payload))
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return (changes, start + size) if zlib.crc32(payload) == crc else None
+
+
+def _records(payload: memoryview) -> Iterator[OffsetChange]:
     position = 0
     while position < len(payload):
         kind, queue_id, offset, length = _RECORD.unpack_from(payload, position)
-        position += _RECORD.size
-        key = payload[position : position + length].decode()
-        position += length
+        position += _RECORD.size + length
+        if position > len(payload):
+            raise struct.error("a key behind the end")
+        key = str(payload[position - length : position], "utf-8")
         yield OffsetChange(kind, key, queue_id, offset)
 
 
@@ -234,7 +260,7 @@ class SegmentWriter:
         new = number != self._number
         if new:
             self.close()
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(path_of(self._folder, number), flags, 0o644)
             self._number, self.size = number, 0

@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
-from rmqha.store.tables.offset_segments import BACK, BY_CLIENT, DROPPED
+from rmqha.store.tables.offset_segments import BACK, BY_CLIENT, DROPPED, Segment
 from rmqha.store.tables.table_verdict import TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets
 from rmqha.wire.remoting.json_body import to_json
@@ -25,7 +25,7 @@ class OffsetsRead:
     @ivar file: How it stands with the file.
     @ivar replayed: How many records of the journal changed what was in the file.
     @ivar torn: Bytes at the end of the journal that are no whole batch, as a crash leaves them.
-    @ivar damaged: What of the journal is no whole batch besides.
+    @ivar damaged: The files of the journal with other bytes that are no whole batch.
     @ivar next_segment: A number that no file of the journal has, nor had since the table was
         written.
     @ivar by_clients: Offsets in the journal that clients committed to this broker, by queue id by
@@ -36,7 +36,7 @@ class OffsetsRead:
     file: TableRead
     replayed: int = 0
     torn: int = 0
-    damaged: tuple[str, ...] = ()
+    damaged: tuple[Segment, ...] = ()
     next_segment: int = 1
     by_clients: dict[str, dict[int, int]] = field(factory=dict)
 
@@ -79,7 +79,7 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
         replayed=replayed,
         torn=segments[-1].torn,
         damaged=tuple(
-            str(segment) for segment in segments if segment.torn and segment is not segments[-1]
+            each for each in segments if each.damaged or (each.torn and each is not segments[-1])
         ),
         next_segment=unused,
         by_clients=by_clients,

@@ -93,18 +93,25 @@ class FormatTests(SynchronousTestCase):
                 self.assertEqual(found.torn, end + zeros - whole)
 
     def test_flipped(self) -> None:
-        """A batch in which a bit is wrong does not count, nor does what follows it."""
-        data = encode_head(1) + encode_batch(self.CHANGES[:1]) + encode_batch(self.CHANGES[1:])
-        for at in range(len(data)):
+        """A batch in which a bit is wrong does not count, and what follows it does."""
+        first = encode_head(1) + encode_batch(self.CHANGES[:1])
+        data = first + encode_batch(self.CHANGES[1:])
+        for at in range(16, len(data)):
             for bit in (1, 128):
                 wrong = bytearray(data)
                 wrong[at] ^= bit
-                found = decode(1, bytes(wrong)).changes
-                self.assertIn(found, (self.CHANGES[:1], ()), at)
+                found = decode(1, bytes(wrong))
+                hit = at < len(first)
+                self.assertEqual(found.changes, self.CHANGES[1:] if hit else self.CHANGES[:1], at)
+                self.assertEqual((found.damaged > 0, found.torn > 0), (hit, not hit))
 
     def test_impossible(self) -> None:
         """What the form has no place for is left out, and a batch of nothing is no bytes."""
-        batch = [OffsetChange(0, "T@g", 0, 1 << 63), OffsetChange(0, "T" * 70_000, 0, 1)]
+        batch = [
+            OffsetChange(0, "T@g", 0, 1 << 63),
+            OffsetChange(0, "T@g", 1 << 31, 1),
+            OffsetChange(0, "T" * 70_000, 0, 1),
+        ]
         self.assertEqual(encode_batch(batch), b"")
         self.assertEqual(encode_batch([*batch, *self.CHANGES]), encode_batch(self.CHANGES))
 
