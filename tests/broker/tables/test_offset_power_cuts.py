@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.internet.task import Clock
@@ -12,6 +13,7 @@ from twisted.internet.task import Clock
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.wire.store_layout import CONSUMER_OFFSETS
 from tests.broker.tables.test_offset_journal import PAUSE, JournalTestCase, Offsets
 from tests.support.effort import tries
 from tests.support.logs import now
@@ -118,3 +120,39 @@ class JournalDamageTests(JournalTestCase):
         name = self.journal.name
         said = f"{name}: {self.ends[0] - 16} bytes before others are no whole records"
         self.assertEqual(found.journal_damage(), {name: said})
+
+
+class TableDamageTests(JournalTestCase):
+    """A file of the table, or of the checksums, that is not what was written."""
+
+    def test_any_file(self) -> None:
+        """A byte that is another, or an end that is gone, zeroed or nonsense, costs no offset; that
+        a table is not what it was is in the log and in what C{/healthz} says.
+        """
+        for offset in (100, 200, 300):
+            self.commit(offset)
+            self.commit(offset + 5, group="h")
+            self.clock.advance(INTERVAL + 1)
+            self.commit(offset - 50)
+            self.clock.advance(PAUSE)
+        truth = self.held(self.offsets)
+        for path in [*self.root.glob("config/*"), *self.root.glob("rmqha/tables.json*")]:
+            whole = path.read_bytes()
+            for what in _damaged(whole):
+                path.write_bytes(what)
+                found = self.crashed()
+                self.assertEqual(self.held(found), truth, (path, what))
+                assert found.read is not None
+                own = path.name == CONSUMER_OFFSETS
+                self.assertEqual(found.read.file.older, own, (path, what))
+                self.assertIn(path.name if own else "", found.read.file.fault)
+            path.write_bytes(whole)
+
+
+def _damaged(whole: bytes) -> Iterator[bytes]:
+    """What may become of a file."""
+    yield from (b"", b"{}", b"[]", b"null", b'{"offsetTable":null}', b'{"offsetTable":{"T@g":{}}}')
+    for place in range(0, len(whole), 7 * tries(5)):
+        end = len(whole) - place
+        yield from (whole[:place], whole[:place] + bytes(end))
+        yield whole[:place] + bytes([whole[place] ^ 1 << place % 8]) + whole[place + 1 :]
