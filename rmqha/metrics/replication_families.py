@@ -98,6 +98,14 @@ def of_masters() -> Iterator[StatusFamily]:
         "replica",
         "connected",
     )
+    yield counter(
+        "retention_slots_ended",
+        "slots",
+        "Ended without their replica: its files are held back no more.",
+        "endedSlots",
+        counted("endedSlots"),
+        "reason",
+    )
 
 
 def _in_sync(status: Status) -> Found:

@@ -241,7 +241,7 @@ class MasterNode(TellingNode):
         found, factory = dict(super().facts()), self.serving.factory
         for replica in factory.replicas() if factory is not None else ():
             found[f"replica {replica.address}"] = replica.state.value, replica.detail
-        return found
+        return {**found, **self.serving.facts()}
 
     def samples(self) -> Iterator[Sample | None]:
         """A node's, and how long writes wait for replicas."""

@@ -19,6 +19,7 @@ from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerE
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
+from rmqha.admin.events import Facts
 from rmqha.config.settings import Settings
 from rmqha.errors import StoreError
 from rmqha.ha.epoch import Epoch
@@ -304,6 +305,10 @@ class Serving:
         if self.factory is not None:
             yield from self.factory.jobs()
 
+    def facts(self) -> Facts:
+        """For whom no files are held back any more."""
+        return {"retention slots ended": (str(self.slots.ended.total()), self.slots.last_ended)}
+
     def status(self) -> dict[str, Any]:
         """What C{/status} says of the slaves."""
         factory, epoch = self.factory, self.epoch
@@ -319,6 +324,7 @@ class Serving:
             "closedConnections": dict(closed),
             "sentBytes": self._sent + (counting.sent if counting is not None else 0),
             "retentionSlots": self.slots.rows(factory.log.end) if factory else [],
+            "endedSlots": dict(self.slots.ended),
         }
         if epoch is not None:
             status["epoch"] = {"id": epoch.id, "start": epoch.start}

@@ -79,7 +79,7 @@ class TellingSlave(TellingNode):
             found["replication"] = sync.state.value, sync.reason
         if self.repairs is not None:
             found["ranges repaired from the master"] = str(self.repairs.repaired), ""
-        return found
+        return {**found, **self.serving.facts()}
 
     def status(self) -> dict[str, Any]:
         """A node's status, the replicas, and the upstream."""

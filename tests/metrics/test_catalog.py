@@ -38,6 +38,7 @@ MASTER: dict[str, Any] = {
     "closedConnections": {"peer": 4},
     "sentBytes": 8192,
     "retentionSlots": [{"address": "10.0.0.4", "connected": False, "bytes": 50}],
+    "endedSlots": {"bytes": 2},
     "periodicJobs": [{"name": "flushing the log", "failures": 1, "secondsSinceRun": 0.5}],
     "remoting": {
         "connections": 6,
@@ -168,6 +169,7 @@ class StatusTests(SynchronousTestCase):
             "rmqha_ha_closed_total{reason=peer}": 4,
             "rmqha_ha_sent_bytes_total": 8192,
             "rmqha_retention_slot_bytes{replica=10.0.0.4,connected=false}": 50,
+            "rmqha_retention_slots_ended_total{reason=bytes}": 2,
             "rmqha_client_connections": 6,
             "rmqha_client_closed_total{reason=peer}": 1,
             "rmqha_requests_total{request=PULL_MESSAGE}": 7,

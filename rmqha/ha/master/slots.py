@@ -28,6 +28,7 @@ Source: docs/operations.rst, Retention slots.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -94,6 +95,9 @@ class RetentionSlots:
     @ivar most_bytes: C{haRetentionGraceBytes}.
     @ivar wall: Seconds since 1970.
     @ivar save: Writes a table durably; C{None} is to forget with the process.
+    @ivar ended: How many ended without their replica, by why: C{grace}, C{bytes}, C{passed},
+        C{dropped}, C{forgotten}.
+    @ivar last_ended: Which one was the last, and why.
     """
 
     clock: IReactorTime
@@ -101,6 +105,8 @@ class RetentionSlots:
     most_bytes: int = 1 << 62
     wall: Callable[[], float] = time.time
     save: Save | None = None
+    ended: Counter[str] = field(factory=Counter, init=False)
+    last_ended: str = field(default="", init=False)
     _rows: list[RetentionSlot] = field(factory=list, init=False)
     _commits: GroupCommit = field(init=False)
     _changed: bool = field(default=False, init=False)
@@ -218,7 +224,7 @@ class RetentionSlots:
     def _forget_one(self) -> bool:
         away = [(slot.since, at) for at, slot in enumerate(self._rows) if slot.since is not None]
         if away:
-            del self._rows[min(away)[1]]
+            self._end(self._rows[min(away)[1]], "forgotten", f"there are {MOST_SLOTS} replicas")
         return bool(away)
 
     def left(self, slot: RetentionSlot, offset: int, *, sent: int, heard: float) -> None:
@@ -261,33 +267,33 @@ class RetentionSlots:
         """
         away = [one for one in self._rows if one.address == address and one.since is not None]
         for slot in away:
-            self._end(slot, "an operator dropped it")
+            self._end(slot, "dropped", "an operator dropped it")
         return bool(away)
 
-    def _end(self, slot: RetentionSlot, why: str) -> None:
+    def _end(self, slot: RetentionSlot, reason: str, why: str) -> None:
         self._rows.remove(slot)
         self._changed = True
+        self.ended[reason] += 1
+        self.last_ended = f"{slot.address}, which needs bytes from {slot.offset} on: {why}"
         self._log.warn(
-            "No files are held back any more for replica {address}, which needs bytes from "
-            "{offset} on: {why}",
-            address=slot.address,
-            offset=slot.offset,
-            why=why,
+            "No files are held back any more for replica {replica}", replica=self.last_ended
         )
+
+    def _end_late(self) -> None:
+        """End those whose grace is over."""
+        now = self.clock.seconds()
+        for slot in list(self._rows):
+            if slot.since is not None and now - slot.since >= self.grace:
+                self._end(slot, "grace", f"it is away for {self.grace:.0f} s (haRetentionGrace)")
 
     # --- the clock ----------------------------------------------------------------
 
     def held_from(self) -> int | None:
-        """The lowest offset that a replica needs which is away; C{None} if none is."""
-        now = self.clock.seconds()
-        return min(
-            (
-                slot.offset
-                for slot in self._rows
-                if slot.since is not None and now - slot.since < self.grace
-            ),
-            default=None,
-        )
+        """The lowest offset that a replica needs which is away; C{None} if none is.  A slot that
+        holds nothing any more ends before its files go.
+        """
+        self._end_late()
+        return min((slot.offset for slot in self._rows if slot.since is not None), default=None)
 
     def away(self, seconds: float) -> list[RetentionSlot]:
         """Those of addresses that nobody is connected from, for longer than so many seconds."""
@@ -306,19 +312,19 @@ class RetentionSlots:
         @param end: Where it ends.
         """
         now = self.clock.seconds()
+        self._end_late()
         for slot in list(self._rows):
             if slot.since is None:
                 continue
-            if now - slot.since >= self.grace:
-                self._end(slot, f"it is away for {self.grace:.0f} s (haRetentionGrace)")
-            elif end - slot.offset > self.most_bytes:
+            if end - slot.offset > self.most_bytes:
                 self._end(
                     slot,
+                    "bytes",
                     f"it lacks {end - slot.offset} bytes, more than {self.most_bytes} "
                     "(haRetentionGraceBytes)",
                 )
             elif not first <= slot.offset <= end:
-                self._end(slot, f"the log holds bytes {first} to {end}")
+                self._end(slot, "passed", f"the log holds bytes {first} to {end}")
         files = [(slot.address, slot.offset // file_size) for slot in self._rows]
         if files != self._files and now - self._saved >= REFRESH:
             self._changed = True

@@ -7,6 +7,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from hypothesis import given
+from hypothesis import settings as run_settings
+from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import formatEvent, globalLogPublisher
@@ -19,8 +22,11 @@ from rmqha.ha.master.slots import REFRESH, RetentionSlot, RetentionSlots
 from rmqha.logfiles import json_table
 from rmqha.wire.ha_frame import encode_report
 from tests.ha.master.test_master import MasterCase
+from tests.support.effort import tries
 
 FILE = 1000
+
+NUMBERS = st.integers(0, 5000)
 
 
 class SlotsCase(SynchronousTestCase):
@@ -304,6 +310,68 @@ class LifeTests(SlotsCase):
         self.left("b", 2)
         self.proved("c", 3)
         self.assertEqual([self.slots.known(name) for name in "abc"], [True, False, True])
+        self.assertIn("for replica b, which needs bytes from 2 on: there are 2", self.lines[0])
+
+    def test_ended(self) -> None:
+        """Each that ends without its replica is counted by why, and the last one is told."""
+        self.proved("a", 100)
+        self.left("a", 100)
+        self.proved("a", 100)
+        self.assertEqual((self.slots.ended, self.slots.last_ended), ({}, ""))
+        for name, address in enumerate("abcd"):
+            self.proved(address, 100 + name)
+            self.left(address, 100 + name)
+        self.slots.drop("b")
+        self.sweep(end=100_102)
+        self.assertEqual(self.slots.ended, {"dropped": 1, "bytes": 1})
+        self.assertIn("a, which needs bytes from 100 on: it lacks 100002", self.slots.last_ended)
+        self.slots.sweep(104, 50_000, FILE)
+        self.assertEqual(self.slots.ended["passed"], 2)
+        self.proved("e", 700)
+        self.left("e", 700)
+        self.sweep(3600.0)
+        self.assertEqual(self.slots.ended["grace"], 1)
+
+    @given(st.lists(st.tuples(st.sampled_from("paldst"), st.sampled_from("abc"), NUMBERS)))
+    @run_settings(max_examples=tries(150), deadline=None)
+    def test_nothing_goes_before_it_is_said(self, steps: list[tuple[str, str, int]]) -> None:
+        """Whatever happens, retention finds no byte free that a replica which was there needs,
+        unless its slot is counted as ended before.
+        """
+        self.patch(slots_module, "MOST_SLOTS", 2)
+        self.begin(most_bytes=20_000, save=None)
+        self.lines.clear()
+        connected: dict[str, int] = {}
+        needed: dict[str, int] = {}
+        end, first = 1000, 0
+        for what, name, number in steps:
+            if what == "p" and name not in connected:
+                at = needed.get(name, end)
+                if at < first:
+                    needed.pop(name)  # below-min
+                    continue
+                self.proved(name, at)
+                if self.slots.known(name):
+                    needed.pop(name, None)
+                    connected[name] = at
+            elif what == "a" and name in connected:
+                connected[name] = min(end, connected[name] + number)
+            elif what == "l" and name in connected:
+                needed[name] = connected.pop(name)
+                self.left(name, needed[name], end)
+            elif what == "d":
+                end += number * 10
+            elif what == "s":
+                self.slots.sweep(first, end, FILE)
+            elif what == "t":
+                self.clock.advance(number)
+            held = self.slots.held_from()
+            first = max(first, min([*connected.values(), end if held is None else held]))
+            for name, at in needed.items():
+                told = f"for replica {name}, which needs bytes from {at} on"
+                said = any(told in line for line in self.lines)
+                self.assertTrue(at >= first or said, (name, at, first, self.lines))
+        self.assertEqual(sum(self.slots.ended.values()), len(self.lines))
 
 
 class RestartTests(SlotsCase):
