@@ -21,8 +21,16 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.tables import epoch_file
+from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
-from rmqha.wire.store_layout import METADATA, OWN_FOLDER
+from rmqha.wire.store_layout import (
+    BROKER_IDENTITY,
+    EPOCH_FILE_CHECKPOINT,
+    HELD,
+    METADATA,
+    OWN_FOLDER,
+)
 from tests.store.log.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
 from tests.support.effort import slow
@@ -458,9 +466,29 @@ class KilledTests(PromotionTestCase):
             self.flushLoggedErrors()
         return False
 
+    def joined(self) -> dict[str, bytes]:
+        """Make the store one of a set's member, with three epochs that others led, the last of
+        which has not a byte here.
+
+        @return: What the set alone has to say of it.
+        """
+        starts = EpochStart(3, 0, 2, 5), EpochStart(6, 500, 1), EpochStart(7, self.end, 2)
+        EpochJournal(number=7, starts=starts).write(self.root)
+        of_set = {
+            BROKER_IDENTITY: b"DefaultCluster#broker-a#1",
+            EPOCH_FILE_CHECKPOINT: epoch_file.render([EpochLabel(5, 0), EpochLabel(6, 500)]),
+            f"{OWN_FOLDER}/{HELD}": b'{"held": 1}',
+        }
+        for name, data in of_set.items():
+            (self.root / name).write_bytes(data)
+        return of_set
+
     def test_every_call(self) -> None:
-        """However far it came, the next run ends with the same store; the torn tail is kept."""
+        """However far it came, the next run ends with the same store; the torn tail is kept, and
+        what a set knows of a member's store: no epoch is lost or there twice.
+        """
         half = self.tear().rstrip(b"\0")
+        of_set = self.joined()
         number, died = 0, True
         while died:
             number += 1
@@ -478,6 +506,13 @@ class KilledTests(PromotionTestCase):
             self.assertEqual(
                 (found["closed"], found["master"], found["start"]), (True, True, self.end), number
             )
+            journal = EpochJournal.read(copy)
+            self.assertIn(journal.number, (8, 9), number)
+            new = EpochStart(journal.number, self.end)
+            told = EpochStart(3, 0, 2, 5), EpochStart(6, 500, 1), new
+            self.assertEqual((journal.starts, done.epoch), (told, journal.number), number)
+            for name, data in of_set.items():
+                self.assertEqual((copy / name).read_bytes(), data, (name, number))
             store = self.opened(copy, settings=SIZES)
             self.assertEqual(content(store.log), self.data)
             receipt = store.put(message(500))
