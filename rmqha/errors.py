@@ -14,8 +14,26 @@ from typing import ClassVar
 from attrs import field, frozen
 
 
+@frozen
+class _Fields:
+    """What a sentence may name."""
+
+    error: RmqhaError
+
+    def __getitem__(self, name: str) -> object:
+        return getattr(self.error, name)
+
+
 class RmqhaError(Exception):
-    """The root of all errors raised on purpose."""
+    """The root of all errors raised on purpose.
+
+    @cvar sentence: What it says, with its fields in braces; who has to say more writes C{__str__}.
+    """
+
+    sentence: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return self.sentence.format_map(_Fields(self)) if self.sentence else super().__str__()
 
 
 # --- the wire ---------------------------------------------------------------
@@ -33,11 +51,9 @@ class FrameSizeOutOfRange(ProtocolViolation):
     @ivar limit: The most we accept, in bytes.
     """
 
+    sentence = "frame of {size} bytes, must be 0 to {limit}"
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        return f"frame of {self.size} bytes, must be 0 to {self.limit}"
 
 
 @frozen
@@ -49,11 +65,9 @@ class HaStateUnexpected(ProtocolViolation):
     @ivar state: The number it begins with.
     """
 
+    sentence = "HA message of state {state}, must be 1 (handshake) or 2 (transfer)"
     reason: ClassVar[str] = "other-protocol"
     state: int
-
-    def __str__(self) -> str:
-        return f"HA message of state {self.state}, must be 1 (handshake) or 2 (transfer)"
 
 
 @frozen
@@ -63,10 +77,8 @@ class HandshakeUnexpected(ProtocolViolation):
     @ivar what: It, in words.
     """
 
+    sentence = "unexpected in HA protocol v2: {what}"
     what: str
-
-    def __str__(self) -> str:
-        return f"unexpected in HA protocol v2: {self.what}"
 
 
 @frozen
@@ -81,17 +93,15 @@ class EpochLabelWentBack(ProtocolViolation):
     @ivar end: Where the bytes end that came with the label.
     """
 
+    sentence = (
+        "epoch label {label} from byte {start} came with bytes up to {end} and "
+        "after label {before} from byte {before_start}"
+    )
     label: int
     start: int
     before: int
     before_start: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"epoch label {self.label} from byte {self.start} came with bytes up to {self.end} and "
-            f"after label {self.before} from byte {self.before_start}"
-        )
 
 
 @frozen
@@ -102,11 +112,9 @@ class EpochLabelsMisshapen(ProtocolViolation):
     @ivar each: Bytes of one.
     """
 
+    sentence = "epoch labels of {size} bytes, must be a multiple of {each}"
     size: int
     each: int
-
-    def __str__(self) -> str:
-        return f"epoch labels of {self.size} bytes, must be a multiple of {self.each}"
 
 
 @frozen
@@ -209,11 +217,9 @@ class FrameLengthOutOfRange(RemotingFrameError):
     @ivar limit: The most we accept, in bytes.
     """
 
+    sentence = "remoting frame of {size} bytes, must be 8 to {limit}"
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        return f"remoting frame of {self.size} bytes, must be 8 to {self.limit}"
 
 
 @frozen
@@ -224,11 +230,9 @@ class HeaderLengthOutOfRange(RemotingFrameError):
     @ivar limit: The most there can be, in bytes.
     """
 
+    sentence = "remoting header of {size} bytes, must be 0 to {limit}"
     size: int
     limit: int
-
-    def __str__(self) -> str:
-        return f"remoting header of {self.size} bytes, must be 0 to {self.limit}"
 
 
 @frozen
@@ -238,10 +242,8 @@ class SerializeTypeUnknown(RemotingFrameError):
     @ivar number: The type byte.
     """
 
+    sentence = "remoting header of unknown type {number}, must be 0 (JSON) or 1 (ROCKETMQ)"
     number: int
-
-    def __str__(self) -> str:
-        return f"remoting header of unknown type {self.number}, must be 0 (JSON) or 1 (ROCKETMQ)"
 
 
 @frozen
@@ -252,11 +254,9 @@ class HeaderUndecodable(RemotingFrameError):
     @ivar reason: What is wrong with it.
     """
 
+    sentence = "remoting header of {size} bytes cannot be read: {reason}"
     size: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"remoting header of {self.size} bytes cannot be read: {self.reason}"
 
 
 @frozen
@@ -268,12 +268,10 @@ class HeaderTooCostly(RemotingFrameError):
     @ivar unit: Bytes of JSON that only Java reads, or fields of any kind.
     """
 
+    sentence = "remoting header of {size} {unit}, at most {limit} are read"
     size: int
     limit: int
     unit: str
-
-    def __str__(self) -> str:
-        return f"remoting header of {self.size} {self.unit}, at most {self.limit} are read"
 
 
 @frozen
@@ -308,11 +306,9 @@ class JsonInvalid(RmqhaError):
     @ivar reason: What is wrong there.
     """
 
+    sentence = "invalid JSON at character {position}: {reason}"
     position: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"invalid JSON at character {self.position}: {self.reason}"
 
 
 @frozen
@@ -323,11 +319,9 @@ class ExpressionInvalid(RmqhaError):
     @ivar fault: What is wrong there.
     """
 
+    sentence = "invalid SQL92 filter at character {position}: {fault}"
     position: int
     fault: str
-
-    def __str__(self) -> str:
-        return f"invalid SQL92 filter at character {self.position}: {self.fault}"
 
 
 @frozen
@@ -340,11 +334,9 @@ class BodyInvalid(RmqhaError):
     @ivar reason: What is wrong, with the place.
     """
 
+    sentence = "the body is not a {kind}: {reason}"
     kind: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"the body is not a {self.kind}: {self.reason}"
 
 
 @frozen
@@ -372,12 +364,10 @@ class ControllerRefused(RmqhaError):
     @ivar remark: What it said.
     """
 
+    sentence = "the controller at {address} answered {code}: {remark}"
     address: str
     code: int
     remark: str
-
-    def __str__(self) -> str:
-        return f"the controller at {self.address} answered {self.code}: {self.remark}"
 
 
 @frozen
@@ -390,14 +380,10 @@ class ControllerUnanswered(RmqhaError):
     @ivar reason: Why there is no answer.
     """
 
+    sentence = "the controller at {address} did not answer request {request}: {reason}"
     address: str
     request: int
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"the controller at {self.address} did not answer request {self.request}: {self.reason}"
-        )
 
 
 @frozen
@@ -443,11 +429,9 @@ class MetadataRefused(RmqhaError):
     @ivar reason: Why, with the numbers.
     """
 
+    sentence = "the master's table of {table} is refused: {reason}"
     table: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"the master's table of {self.table} is refused: {self.reason}"
 
 
 @frozen
@@ -464,12 +448,10 @@ class RemotingTimeout(RmqhaError):
     @ivar address: Who was asked.
     """
 
+    sentence = "{address} did not answer request {request} within {seconds:g} s"
     request: int
     seconds: float
     address: str
-
-    def __str__(self) -> str:
-        return f"{self.address} did not answer request {self.request} within {self.seconds:g} s"
 
 
 @frozen
@@ -481,12 +463,10 @@ class MasterLeft(RmqhaError):
     @ivar reason: How it went.
     """
 
+    sentence = "master {address} disconnected at byte {offset}: {reason}"
     address: str
     offset: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"master {self.address} disconnected at byte {self.offset}: {self.reason}"
 
 
 @frozen
@@ -497,13 +477,11 @@ class MasterUnidentified(RmqhaError):
     @ivar reason: Why there was no answer; the subject is the master.
     """
 
+    sentence = (
+        "its client port did not answer ({reason}), so it may be a stock broker, and "
+        "haTlsEnable=true would have its HA port take TLS for an acknowledgement"
+    )
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"its client port did not answer ({self.reason}), so it may be a stock broker, and "
-            "haTlsEnable=true would have its HA port take TLS for an acknowledgement"
-        )
 
 
 @frozen
@@ -534,11 +512,9 @@ class RemotingUnreachable(RmqhaError):
     @ivar reason: Why not.
     """
 
+    sentence = "cannot connect to {address}: {reason}"
     address: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"cannot connect to {self.address}: {self.reason}"
 
 
 @frozen
@@ -549,11 +525,9 @@ class PeerNotReading(ProtocolViolation):
     @ivar seconds: How long its connection has taken nothing.
     """
 
+    sentence = "{held} bytes of answers wait, the peer has read none for {seconds:.0f} s"
     held: int
     seconds: float
-
-    def __str__(self) -> str:
-        return f"{self.held} bytes of answers wait, the peer has read none for {self.seconds:.0f} s"
 
 
 @frozen
@@ -564,11 +538,9 @@ class RuntimeInfoInvalid(ProtocolViolation):
     @ivar text: What stands in its place.
     """
 
+    sentence = "invalid {key} in the broker's runtime info (request 28): {text}"
     key: str
     text: str
-
-    def __str__(self) -> str:
-        return f"invalid {self.key} in the broker's runtime info (request 28): {self.text}"
 
 
 # --- records and files ------------------------------------------------------
@@ -634,12 +606,10 @@ class MessageIllegal(StoreError):
     @ivar limit: What is allowed.
     """
 
+    sentence = "message {field} is {value}, the limit is {limit}"
     field: str
     value: int
     limit: int
-
-    def __str__(self) -> str:
-        return f"message {self.field} is {self.value}, the limit is {self.limit}"
 
 
 @frozen
@@ -650,11 +620,9 @@ class NotWritable(StoreError):
     @ivar reason: Why.
     """
 
+    sentence = "store is {state}: {reason}"
     state: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"store is {self.state}: {self.reason}"
 
 
 @frozen
@@ -665,13 +633,11 @@ class TooFewInSync(NotWritable):
     @ivar needed: C{minInSyncReplicas}.
     """
 
+    sentence = "the SyncStateSet has {found} members, a write needs {needed}"
     state: str = field(init=False, default="short of replicas")
     reason: str = field(init=False, default="in-sync replicas not enough")
     found: int
     needed: int
-
-    def __str__(self) -> str:
-        return f"the SyncStateSet has {self.found} members, a write needs {self.needed}"
 
 
 @frozen
@@ -685,19 +651,17 @@ class TwinMaster(RmqhaError):
     @ivar other_epoch: Its master epoch.
     """
 
+    sentence = (
+        "{other} is a live master of {name} with master epoch {other_epoch}; "
+        "this store, to be served at {address}, has master epoch {epoch}: start it "
+        "as a slave (brokerRole=SLAVE, brokerId above 0), or stop the other master; --force "
+        "starts this one all the same"
+    )
     name: str
     address: str
     epoch: int
     other: str
     other_epoch: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.other} is a live master of {self.name} with master epoch {self.other_epoch}; "
-            f"this store, to be served at {self.address}, has master epoch {self.epoch}: start it "
-            f"as a slave (brokerRole=SLAVE, brokerId above 0), or stop the other master; --force "
-            f"starts this one all the same"
-        )
 
 
 @frozen
@@ -711,17 +675,15 @@ class CutBelowConfirm(StoreError):
     @ivar end: Where the log ends.
     """
 
+    sentence = (
+        "{operation} is refused: bytes {start} to {end} would go, and readers "
+        "may have seen them up to the confirm offset {confirm}; controllerCutPolicy=all "
+        "allows it"
+    )
     operation: str
     start: int
     confirm: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.operation} is refused: bytes {self.start} to {self.end} would go, and readers "
-            f"may have seen them up to the confirm offset {self.confirm}; controllerCutPolicy=all "
-            "allows it"
-        )
 
 
 @frozen(kw_only=True)
@@ -767,10 +729,8 @@ class StoreLocked(StoreError):
     @ivar path: The lock file.
     """
 
+    sentence = "{path} is held by a running node"
     path: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is held by a running node"
 
 
 @frozen
@@ -782,12 +742,10 @@ class FileSizeMismatch(StoreError):
     @ivar configured: C{mappedFileSizeCommitLog}, in bytes.
     """
 
+    sentence = "{path} has {found} bytes, mappedFileSizeCommitLog is {configured}"
     path: str
     found: int
     configured: int
-
-    def __str__(self) -> str:
-        return f"{self.path} has {self.found} bytes, mappedFileSizeCommitLog is {self.configured}"
 
 
 @frozen
@@ -799,14 +757,10 @@ class BrokenSequence(StoreError):
     @ivar found: The offset its name says.
     """
 
+    sentence = "{path} starts at byte {found}, the file before it ends at {expected}"
     path: str
     expected: int
     found: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} starts at byte {self.found}, the file before it ends at {self.expected}"
-        )
 
 
 @frozen
@@ -819,16 +773,14 @@ class LogCorrupt(StoreError):
     @ivar next_valid: Physical offset of the valid record behind it.
     """
 
+    sentence = (
+        "{path}: bad record at byte {offset} ({reason}), but a valid one "
+        "follows at byte {next_valid}: this is damage, not a torn tail"
+    )
     path: str
     offset: int
     reason: str
     next_valid: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path}: bad record at byte {self.offset} ({self.reason}), but a valid one "
-            f"follows at byte {self.next_valid}: this is damage, not a torn tail"
-        )
 
 
 @frozen
@@ -869,11 +821,9 @@ class DiskFull(StoreError):
     @ivar wanted: Bytes asked for.
     """
 
+    sentence = "no space for {wanted} bytes of {path}"
     path: str
     wanted: int
-
-    def __str__(self) -> str:
-        return f"no space for {self.wanted} bytes of {self.path}"
 
 
 @frozen
@@ -882,8 +832,7 @@ class OutOfDescriptors(DiskFull):
     with a full disk nothing is lost and it may pass: writes are refused until there is one again.
     """
 
-    def __str__(self) -> str:
-        return f"no file descriptor left to open {self.path}"
+    sentence = "no file descriptor left to open {path}"
 
 
 @frozen
@@ -895,11 +844,9 @@ class ThreadNotStarted(RmqhaError):
     @ivar reason: The interpreter's text.
     """
 
+    sentence = "cannot start the thread {name}: {reason}"
     name: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"cannot start the thread {self.name}: {self.reason}"
 
 
 @frozen
@@ -910,11 +857,9 @@ class FlushFailed(StoreError):
     @ivar error: The operating system's text.
     """
 
+    sentence = "fsync of {path} failed: {error}"
     path: str
     error: str
-
-    def __str__(self) -> str:
-        return f"fsync of {self.path} failed: {self.error}"
 
 
 @frozen
@@ -926,15 +871,13 @@ class RecordCrossesFile(StoreError):
     @ivar file_size: Our file size.
     """
 
+    sentence = (
+        "record of {size} bytes at {offset} crosses a file end; "
+        "our mappedFileSizeCommitLog is {file_size}, the master's is not"
+    )
     offset: int
     size: int
     file_size: int
-
-    def __str__(self) -> str:
-        return (
-            f"record of {self.size} bytes at {self.offset} crosses a file end; "
-            f"our mappedFileSizeCommitLog is {self.file_size}, the master's is not"
-        )
 
 
 @frozen
@@ -945,14 +888,12 @@ class StartNotAligned(StoreError):
     @ivar file_size: Our file size.
     """
 
+    sentence = (
+        "the master's log starts at {offset}, which is not a multiple of our "
+        "mappedFileSizeCommitLog {file_size}"
+    )
     offset: int
     file_size: int
-
-    def __str__(self) -> str:
-        return (
-            f"the master's log starts at {self.offset}, which is not a multiple of our "
-            f"mappedFileSizeCommitLog {self.file_size}"
-        )
 
 
 @frozen
@@ -982,12 +923,10 @@ class DerivedFault(StoreError):
     @ivar reason: What disagrees, with numbers.
     """
 
+    sentence = "{path} at {offset}: {reason}"
     path: str
     offset: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} at {self.offset}: {self.reason}"
 
 
 @frozen
@@ -998,11 +937,9 @@ class EpochFileInvalid(StoreError):
     @ivar reason: Why.
     """
 
+    sentence = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @frozen
@@ -1015,16 +952,14 @@ class EpochLabelBehind(StoreError):
     @ivar newest_start: Where that starts.
     """
 
+    sentence = (
+        "epoch label {label} from byte {start} cannot follow label {newest} "
+        "from byte {newest_start}"
+    )
     label: int
     start: int
     newest: int
     newest_start: int
-
-    def __str__(self) -> str:
-        return (
-            f"epoch label {self.label} from byte {self.start} cannot follow label {self.newest} "
-            f"from byte {self.newest_start}"
-        )
 
 
 @frozen
@@ -1036,11 +971,9 @@ class IdentityInvalid(StoreError):
     @ivar reason: Why.
     """
 
+    sentence = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @frozen
@@ -1093,11 +1026,9 @@ class TableUnreadable(StoreError):
     @ivar reason: Why.
     """
 
+    sentence = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @frozen
@@ -1126,14 +1057,12 @@ class TruncationInvalid(StoreError):
     @ivar reason: What is wrong with it.
     """
 
+    sentence = (
+        "{path} asks for a truncation that is not of this log: {reason}; "
+        "move it away to start without it"
+    )
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} asks for a truncation that is not of this log: {self.reason}; "
-            f"move it away to start without it"
-        )
 
 
 @frozen
@@ -1143,10 +1072,8 @@ class PointInvalid(StoreError):
     @ivar reason: What is wrong with it.
     """
 
+    sentence = "the published point cannot be read: {reason}"
     reason: str
-
-    def __str__(self) -> str:
-        return f"the published point cannot be read: {self.reason}"
 
 
 @frozen
@@ -1157,11 +1084,9 @@ class NotAStore(StoreError):
     @ivar reason: What it lacks.
     """
 
+    sentence = "{path} is not a RocketMQ store: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} is not a RocketMQ store: {self.reason}"
 
 
 @frozen
@@ -1173,15 +1098,13 @@ class NotTheOwner(StoreError):
     @ivar user: Who runs the command.
     """
 
+    sentence = (
+        "{path} belongs to {owner}, and {user} cannot act as that user: what "
+        "is made here would keep the node from starting; use sudo -u {owner}"
+    )
     path: str
     owner: str
     user: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} belongs to {self.owner}, and {self.user} cannot act as that user: what "
-            f"is made here would keep the node from starting; use sudo -u {self.owner}"
-        )
 
 
 @frozen
@@ -1193,15 +1116,13 @@ class ForeignFile(StoreError):
     @ivar wanted: Whom the store belongs to.
     """
 
+    sentence = (
+        "{path} belongs to {owner}, the store to {wanted}, who cannot write "
+        "it: give the whole store to {wanted} with chown -R"
+    )
     path: str
     owner: str
     wanted: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} belongs to {self.owner}, the store to {self.wanted}, who cannot write "
-            f"it: give the whole store to {self.wanted} with chown -R"
-        )
 
 
 @frozen
@@ -1232,14 +1153,12 @@ class UnfinishedCopy(StoreError):
     @ivar held: Bytes of log files that it has so far.
     """
 
+    sentence = (
+        "{path} says that this is an unfinished copy of a master's store, "
+        "with {held} bytes of log files: only a slave can finish it"
+    )
     path: str
     held: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} says that this is an unfinished copy of a master's store, "
-            f"with {self.held} bytes of log files: only a slave can finish it"
-        )
 
 
 @frozen
@@ -1250,11 +1169,9 @@ class Refused(StoreError):
     @ivar reason: Why not, with the numbers.
     """
 
+    sentence = "{operation} refused: {reason}"
     operation: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.operation} refused: {self.reason}"
 
 
 @frozen
@@ -1266,12 +1183,10 @@ class ReplicaLacks(RmqhaError):
     @ivar said: What it has instead.
     """
 
+    sentence = "{replica} has nothing from byte {offset} on: {said}"
     replica: str
     offset: int
     said: str
-
-    def __str__(self) -> str:
-        return f"{self.replica} has nothing from byte {self.offset} on: {self.said}"
 
 
 # --- shutdown ---------------------------------------------------------------
@@ -1354,9 +1269,7 @@ class ExtraMissing(PipelineError):
     @ivar module: The module that was looked for.
     """
 
+    sentence = "{wanted} needs {module}: install rmqha[{extra}]"
     wanted: str
     extra: str
     module: str
-
-    def __str__(self) -> str:
-        return f"{self.wanted} needs {self.module}: install rmqha[{self.extra}]"

@@ -45,14 +45,12 @@ class FileSizeUnknown(RmqhaError):
     @ivar reason: What it said instead.
     """
 
+    sentence = (
+        "{master} does not tell the size of its log files ({reason}): "
+        "give --file-size (mappedFileSizeCommitLog of the master)"
+    )
     master: str
     reason: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.master} does not tell the size of its log files ({self.reason}): "
-            "give --file-size (mappedFileSizeCommitLog of the master)"
-        )
 
 
 @frozen

@@ -54,11 +54,9 @@ class MalformedLine(ConfigError):
     @ivar where: File and line, or C{--set}.
     """
 
+    sentence = "{where}: {reason}"
     reason: str
     where: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
 
 
 @frozen
@@ -69,11 +67,9 @@ class ConfigUnreadable(ConfigError):
     @ivar reason: The operating system's text.
     """
 
+    sentence = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @frozen

@@ -36,11 +36,9 @@ class KeyFileInvalid(ConfigError):
     @ivar reason: What is wrong there; never a secret.
     """
 
+    sentence = "{where}: {reason}"
     where: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"
 
 
 class _Texts(yaml.SafeLoader):  # type: ignore[misc]

@@ -16,12 +16,10 @@ class OptionInvalid(PipelineError):
     @ivar allowed: What is allowed, in words.
     """
 
+    sentence = "option {option}={value} is not allowed: {allowed}"
     option: str
     value: str
     allowed: str
-
-    def __str__(self) -> str:
-        return f"option {self.option}={self.value} is not allowed: {self.allowed}"
 
 
 @frozen
@@ -48,11 +46,9 @@ class OptionMissing(PipelineError):
     @ivar reason: What needs it.
     """
 
+    sentence = "option {option} is missing: {reason}"
     option: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"option {self.option} is missing: {self.reason}"
 
 
 @frozen
@@ -64,12 +60,10 @@ class ColumnOfOtherType(PipelineError):
     @ivar type: The type it has.
     """
 
+    sentence = "column {column} has type {type}, the schema asks for {wanted}"
     column: str
     wanted: str
     type: str
-
-    def __str__(self) -> str:
-        return f"column {self.column} has type {self.type}, the schema asks for {self.wanted}"
 
 
 @frozen
@@ -79,10 +73,8 @@ class JavaMissing(PipelineError):
     @ivar looked: Where it was searched for.
     """
 
+    sentence = "Spark needs Java 17 or later, none in {looked}: install rmqha[java]"
     looked: str
-
-    def __str__(self) -> str:
-        return f"Spark needs Java 17 or later, none in {self.looked}: install rmqha[java]"
 
 
 @frozen
@@ -92,10 +84,8 @@ class JobFailed(PipelineError):
     @ivar reason: What was raised there, in one line.
     """
 
+    sentence = "{reason}"
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @frozen
@@ -108,17 +98,15 @@ class NotNext(PipelineError):
     @ivar start: Physical offset from which on there are rows to add.
     """
 
+    sentence = (
+        "{store}: the table holds bytes {first} to {end} of the log; rows from "
+        "byte {start} on would leave a gap or come twice: start at byte {end} "
+        "(--resume-from-table with a new checkpoint does), or write to another table"
+    )
     store: str
     first: int
     end: int
     start: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: the table holds bytes {self.first} to {self.end} of the log; rows from "
-            f"byte {self.start} on would leave a gap or come twice: start at byte {self.end} "
-            "(--resume-from-table with a new checkpoint does), or write to another table"
-        )
 
 
 @frozen
@@ -129,11 +117,9 @@ class TableRefused(PipelineError):
     @ivar reason: Why not.
     """
 
+    sentence = "cannot use table {table}: {reason}"
     table: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"cannot use table {self.table}: {self.reason}"
 
 
 @frozen
@@ -143,10 +129,8 @@ class DigestsInvalid(PipelineError):
     @ivar reason: What is wrong with it.
     """
 
+    sentence = "cannot use the file of digests: {reason}"
     reason: str
-
-    def __str__(self) -> str:
-        return f"cannot use the file of digests: {self.reason}"
 
 
 @frozen
@@ -157,14 +141,11 @@ class NothingInCommon(PipelineError):
     @ivar high: The lowest of their ends.
     """
 
+    sentence = (
+        "the copies have no byte in common: one ends at byte {high}, another begins at byte {low}"
+    )
     low: int
     high: int
-
-    def __str__(self) -> str:
-        return (
-            f"the copies have no byte in common: one ends at byte {self.high}, "
-            f"another begins at byte {self.low}"
-        )
 
 
 @frozen
@@ -193,9 +174,7 @@ class ColumnNotOfType(PipelineError):
     @ivar type: The type it has.
     """
 
+    sentence = "column {column} has type {type}, but must have {wanted}"
     column: str
     wanted: str
     type: str
-
-    def __str__(self) -> str:
-        return f"column {self.column} has type {self.type}, but must have {self.wanted}"

@@ -18,10 +18,8 @@ class PairUnfit(SwitchoverError):
     @ivar reason: Why not, with the numbers.
     """
 
+    sentence = "the roles cannot be changed: {reason}"
     reason: str
-
-    def __str__(self) -> str:
-        return f"the roles cannot be changed: {self.reason}"
 
 
 @frozen
@@ -33,12 +31,10 @@ class NotSeen(SwitchoverError):
     @ivar seen: What there was instead.
     """
 
+    sentence = "not within {seconds:g} s: {wanted}; {seen}"
     wanted: str
     seconds: float
     seen: str
-
-    def __str__(self) -> str:
-        return f"not within {self.seconds:g} s: {self.wanted}; {self.seen}"
 
 
 @frozen
@@ -49,19 +45,16 @@ class ActFailed(SwitchoverError):
     @ivar ended: How it ended.
     """
 
+    sentence = "the command of {option} failed: {ended}"
     option: str
     ended: str
-
-    def __str__(self) -> str:
-        return f"the command of {self.option} failed: {self.ended}"
 
 
 @frozen
 class Interrupted(SwitchoverError):
     """Somebody ended a change of roles while a command ran, which was waited for."""
 
-    def __str__(self) -> str:
-        return "interrupted: run this again to go on, or with --back"
+    sentence = "interrupted: run this again to go on, or with --back"
 
 
 @frozen

@@ -19,11 +19,9 @@ class TierPlaceInvalid(TierError):
     @ivar reason: Why not.
     """
 
+    sentence = "{url} cannot be a tier: {reason}"
     url: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.url} cannot be a tier: {self.reason}"
 
 
 @frozen
@@ -33,13 +31,11 @@ class TierMissing(TierError):
     @ivar url: Where, without what is secret in it.
     """
 
+    sentence = (
+        "there is no tier at {url}: no log was ever uploaded there; correct the URL, or "
+        "upload first (rmqha tier STORE URL)"
+    )
     url: str
-
-    def __str__(self) -> str:
-        return (
-            f"there is no tier at {self.url}: no log was ever uploaded there; correct the URL, or "
-            "upload first (rmqha tier STORE URL)"
-        )
 
 
 @frozen
@@ -50,11 +46,9 @@ class TierUnreachable(TierError):
     @ivar reason: Its words.
     """
 
+    sentence = "{object} cannot be had: {reason}"
     object: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.object} cannot be had: {self.reason}"
 
 
 @frozen
@@ -65,11 +59,9 @@ class TierManifestInvalid(TierError):
     @ivar reason: Why not.
     """
 
+    sentence = "{object} is no manifest of a tier: {reason}"
     object: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.object} is no manifest of a tier: {self.reason}"
 
 
 @frozen
@@ -101,17 +93,15 @@ class TierBytesChanged(TierError):
     @ivar expected: CRC-32 of what was uploaded.
     """
 
+    sentence = (
+        "{object} has other bytes from {start} to {end} than were uploaded "
+        "(CRC-32 {crc:08x}, expected {expected:08x}): it is damaged"
+    )
     object: str
     start: int
     end: int
     crc: int
     expected: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.object} has other bytes from {self.start} to {self.end} than were uploaded "
-            f"(CRC-32 {self.crc:08x}, expected {self.expected:08x}): it is damaged"
-        )
 
 
 @frozen
@@ -125,17 +115,15 @@ class TierOfAnotherLog(TierError):
     @ivar ours: The same of the store.
     """
 
+    sentence = (
+        "{object} and {path} are of different logs, at the file that begins at byte "
+        "{start}: {theirs} and {ours}"
+    )
     object: str
     path: str
     start: int
     theirs: str
     ours: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.object} and {self.path} are of different logs, at the file that begins at byte "
-            f"{self.start}: {self.theirs} and {self.ours}"
-        )
 
 
 @frozen
@@ -147,12 +135,10 @@ class LogFileShort(TierError):
     @ivar expected: Bytes that it should have.
     """
 
+    sentence = "{path} has {size} bytes of {expected}, it is not uploaded"
     path: str
     size: int
     expected: int
-
-    def __str__(self) -> str:
-        return f"{self.path} has {self.size} bytes of {self.expected}, it is not uploaded"
 
 
 @frozen
@@ -164,12 +150,10 @@ class LogCutMeanwhile(TierError):
     @ivar final: Up to where the log is final now.
     """
 
+    sentence = (
+        "{path} ends at byte {end}, and the log is final only up to byte "
+        "{final} now: its upload is not counted"
+    )
     path: str
     end: int
     final: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} ends at byte {self.end}, and the log is final only up to byte "
-            f"{self.final} now: its upload is not counted"
-        )

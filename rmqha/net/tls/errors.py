@@ -15,11 +15,9 @@ class TlsFilesInvalid(RmqhaError):
     @ivar reason: What is wrong with it; never what stands in it.
     """
 
+    sentence = "{path}: {reason}"
     path: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
 
 
 @frozen
@@ -31,8 +29,6 @@ class TlsRefused(RmqhaError):
     @ivar detail: What happened, in words; the subject is the peer.
     """
 
+    sentence = "{detail}"
     reason: str
     detail: str
-
-    def __str__(self) -> str:
-        return self.detail

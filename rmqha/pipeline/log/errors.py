@@ -16,15 +16,12 @@ class DataLost(PipelineError):
     @ivar end: Just past the last byte that is missing.
     """
 
+    sentence = (
+        "{store}: bytes {start} to {end} of the log were deleted; failOnDataLoss=false skips them"
+    )
     store: str
     start: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: bytes {self.start} to {self.end} of the log were deleted; "
-            "failOnDataLoss=false skips them"
-        )
 
 
 @frozen
@@ -37,17 +34,15 @@ class LogCutBack(PipelineError):
     @ivar position: The physical offset up to which rows were asked for, or read.
     """
 
+    sentence = (
+        "{store}: the log was cut back to byte {at} at {time} ms, "
+        "the position is {position}: rows from byte {at} on are not in the log any "
+        "more; remove them (rmqha spark rewind) and start at that byte"
+    )
     store: str
     at: int
     time: int
     position: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: the log was cut back to byte {self.at} at {self.time} ms, "
-            f"the position is {self.position}: rows from byte {self.at} on are not in the log any "
-            "more; remove them (rmqha spark rewind) and start at that byte"
-        )
 
 
 @frozen
@@ -84,18 +79,16 @@ class LogOfAnotherBroker(PipelineError):
     @ivar found: The one that the store has.
     """
 
+    sentence = (
+        "{store}: position {offset} belongs to the log of broker {expected}, "
+        "not of broker {found}; if that is its new name, say so with rmqha spark rewind "
+        "--store {store} --to {offset}, which removes nothing then, and begin a new "
+        "checkpoint (--resume-from-table)"
+    )
     store: str
     offset: int
     expected: str
     found: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: position {self.offset} belongs to the log of broker {self.expected}, "
-            f"not of broker {self.found}; if that is its new name, say so with rmqha spark rewind "
-            f"--store {self.store} --to {self.offset}, which removes nothing then, and begin a new "
-            "checkpoint (--resume-from-table)"
-        )
 
 
 @frozen
@@ -107,17 +100,15 @@ class LogEndsBefore(PipelineError):
     @ivar end: Where the log ends.
     """
 
+    sentence = (
+        "{store}: the log ends at byte {end}, before byte {offset} up to which "
+        "it was read: this copy is behind, or it is another log; read a copy that reaches so "
+        "far, or, if what it had is gone for good, remove its rows (rmqha spark rewind --store "
+        "{store} --to {end})"
+    )
     store: str
     offset: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: the log ends at byte {self.end}, before byte {self.offset} up to which "
-            "it was read: this copy is behind, or it is another log; read a copy that reaches so "
-            "far, or, if what it had is gone for good, remove its rows (rmqha spark rewind --store "
-            f"{self.store} --to {self.end})"
-        )
 
 
 @frozen
@@ -129,16 +120,14 @@ class LogCopiedAnew(PipelineError):
     @ivar position: The physical offset up to which it was to be read.
     """
 
+    sentence = (
+        "{store}: the slave put its log aside at {time} ms and copies it again; "
+        "read it when the copy has reached byte {position}: a stream continues if its "
+        "bytes are the same"
+    )
     store: str
     time: int
     position: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: the slave put its log aside at {self.time} ms and copies it again; "
-            f"read it when the copy has reached byte {self.position}: a stream continues if its "
-            "bytes are the same"
-        )
 
 
 @frozen
@@ -150,14 +139,10 @@ class CopyBehind(PipelineError):
     @ivar end: How far the copy goes.
     """
 
+    sentence = "{store}: this copy of the log ends at byte {end}, before byte {wanted}"
     store: str
     wanted: int
     end: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: this copy of the log ends at byte {self.end}, before byte {self.wanted}"
-        )
 
 
 @frozen
@@ -185,12 +170,10 @@ class SameLog(PipelineError):
     @ivar offset: Physical offset of a record that both have.
     """
 
+    sentence = "stores {one} and {other} are copies of one log (record {offset})"
     one: str
     other: str
     offset: int
-
-    def __str__(self) -> str:
-        return f"stores {self.one} and {self.other} are copies of one log (record {self.offset})"
 
 
 @frozen
@@ -200,13 +183,11 @@ class NoPublishedPoint(PipelineError):
     @ivar path: The store's root.
     """
 
+    sentence = (
+        "{path} has no published point, so the end of its log may still change; "
+        "allowUnconfirmedTail=true reads it up to the last whole record"
+    )
     path: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path} has no published point, so the end of its log may still change; "
-            "allowUnconfirmedTail=true reads it up to the last whole record"
-        )
 
 
 @frozen
@@ -240,13 +221,11 @@ class RangeBroken(PipelineError):
     @ivar reason: What is wrong there.
     """
 
+    sentence = "{path} at byte {offset}: {reason}; the range ends at {end}"
     path: str
     offset: int
     end: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path} at byte {self.offset}: {self.reason}; the range ends at {self.end}"
 
 
 @frozen
@@ -260,17 +239,15 @@ class QueueGap(PipelineError):
     @ivar found: The one that came.
     """
 
+    sentence = (
+        "{store}: queue {queue_id} of {topic} goes on at offset {found}, "
+        "not at {expected}: records are missing; failOnQueueGap=false reads on"
+    )
     store: str
     topic: str
     queue_id: int
     expected: int
     found: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.store}: queue {self.queue_id} of {self.topic} goes on at offset {self.found}, "
-            f"not at {self.expected}: records are missing; failOnQueueGap=false reads on"
-        )
 
 
 @frozen

@@ -16,12 +16,10 @@ class NoRoute(PipelineError):
     @ivar reason: The last one's answer.
     """
 
+    sentence = "no route for topic {topic} from {name_servers}: {reason}"
     topic: str
     name_servers: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"no route for topic {self.topic} from {self.name_servers}: {self.reason}"
 
 
 @frozen
@@ -31,10 +29,8 @@ class NoWritableQueue(PipelineError):
     @ivar topic: The topic.
     """
 
+    sentence = "topic {topic} has no writable queue on a master"
     topic: str
-
-    def __str__(self) -> str:
-        return f"topic {self.topic} has no writable queue on a master"
 
 
 @frozen
@@ -46,14 +42,10 @@ class QueueUnknown(PipelineError):
     @ivar queues: How many queues the topic has, on all brokers.
     """
 
+    sentence = "topic {topic} has no queue {queue_id}: it has {queues} queues in all"
     topic: str
     queue_id: int
     queues: int
-
-    def __str__(self) -> str:
-        return (
-            f"topic {self.topic} has no queue {self.queue_id}: it has {self.queues} queues in all"
-        )
 
 
 @frozen
@@ -113,9 +105,7 @@ class RowUnsendable(PipelineError):
     @ivar reason: What is wrong.
     """
 
+    sentence = "row {row} cannot be sent: column {column} {reason}"
     column: str
     row: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"row {self.row} cannot be sent: column {self.column} {self.reason}"

@@ -16,12 +16,10 @@ class RemotingClosed(PipelineError):
     @ivar reason: What happened.
     """
 
+    sentence = "{address} did not answer request {request}: {reason}"
     address: str
     request: int
     reason: str
-
-    def __str__(self) -> str:
-        return f"{self.address} did not answer request {self.request}: {self.reason}"
 
 
 @frozen
@@ -32,11 +30,9 @@ class NameServersSilent(PipelineError):
     @ivar reason: Why not the last one.
     """
 
+    sentence = "no name server of {name_servers} answers: {reason}"
     name_servers: str
     reason: str
-
-    def __str__(self) -> str:
-        return f"no name server of {self.name_servers} answers: {self.reason}"
 
 
 @frozen
@@ -64,12 +60,10 @@ class BrokerUnplaced(PipelineError):
     @ivar value: What that is; no folder can be named so.
     """
 
+    sentence = (
+        "nothing says where the store of broker {broker!r} is: its {name} is "
+        "{value!r}, and no folder has that name"
+    )
     broker: str
     name: str
     value: str
-
-    def __str__(self) -> str:
-        return (
-            f"nothing says where the store of broker {self.broker!r} is: its {self.name} is "
-            f"{self.value!r}, and no folder has that name"
-        )

@@ -1,0 +1,51 @@
+"""Errors say sentences that their fields complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from string import Formatter
+from sys import modules
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import BodyInvalid, RmqhaError
+from tests.support.imports import ROOT, module_name, modules_in
+
+
+def errors(root: type[RmqhaError] = RmqhaError) -> Iterator[type[RmqhaError]]:
+    """Every error below one; not the classes that attrs has replaced by ones with slots."""
+    for error in root.__subclasses__():
+        if getattr(modules[error.__module__], error.__name__) is error:
+            yield error
+        yield from errors(error)
+
+
+class SentenceTests(SynchronousTestCase):
+    """What is raised can be told: a sentence that cannot be completed would hide the cause."""
+
+    def setUp(self) -> None:
+        """Every module of errors is known."""
+        for path in modules_in(ROOT / "rmqha"):
+            if path.stem == "errors":
+                import_module(module_name(path))
+
+    def test_fields(self) -> None:
+        """A sentence names only what its error has."""
+        seen = 0
+        for error in errors():
+            for _text, name, _spec, _conversion in Formatter().parse(error.sentence):
+                seen += name is not None
+                self.assertTrue(name is None or hasattr(error, name), f"{error}: {name}")
+        self.assertGreater(seen, 200)
+
+    def test_one_voice(self) -> None:
+        """What an error says stands in its sentence or in C{__str__}, never in both."""
+        for error in errors():
+            if "sentence" in vars(error):
+                self.assertIs(error.__str__, RmqhaError.__str__, error)
+
+    def test_texts_stay_whole(self) -> None:
+        """Braces in a field are text."""
+        self.assertEqual(str(BodyInvalid("{kind}", "{0")), "the body is not a {kind}: {0")
+        self.assertEqual(str(RmqhaError("a text of its own")), "a text of its own")
