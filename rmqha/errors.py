@@ -1,8 +1,10 @@
-"""Every error rmqha raises on purpose, with its numbers as fields.
+"""The roots of all errors raised on purpose, and those that several packages raise.
 
 Two branches matter to a caller: L{ProtocolViolation} is the peer's doing (drop
 the peer, nothing else changes) and L{StoreError} is about our own files (the
-node changes its state).  Texts are for a person who reads one log line.
+node changes its state).  Numbers are fields: a byte of the log is its physical
+offset, and an end is just past the last.  Texts are for a person who reads one
+log line.
 """
 
 from __future__ import annotations
@@ -45,11 +47,7 @@ class ProtocolViolation(RmqhaError):
 
 @frozen
 class FrameSizeOutOfRange(ProtocolViolation):
-    """A transfer header announces a body that is negative or above the limit.
-
-    @ivar size: The announced size, in bytes.
-    @ivar limit: The most we accept, in bytes.
-    """
+    """A transfer header announces a body that is negative or above the limit."""
 
     sentence = "frame of {size} bytes, must be 0 to {limit}"
     size: int
@@ -62,7 +60,6 @@ class HaStateUnexpected(ProtocolViolation):
     another protocol, such as the classic one.
 
     @ivar reason: For counters.
-    @ivar state: The number it begins with.
     """
 
     sentence = "HA message of state {state}, must be 1 (handshake) or 2 (transfer)"
@@ -72,10 +69,7 @@ class HaStateUnexpected(ProtocolViolation):
 
 @frozen
 class HandshakeUnexpected(ProtocolViolation):
-    """A message of HA protocol v2 does not come where it may.
-
-    @ivar what: It, in words.
-    """
+    """A message of HA protocol v2 does not come where it may."""
 
     sentence = "unexpected in HA protocol v2: {what}"
     what: str
@@ -86,11 +80,7 @@ class EpochLabelWentBack(ProtocolViolation):
     """A master tells of a label that cannot be one of its log, by what it told before on the same
     connection, or by where its bytes end.
 
-    @ivar label: The label.
-    @ivar start: Where it starts, in bytes.
     @ivar before: The label that was told before; -1 for none.
-    @ivar before_start: Where that starts.
-    @ivar end: Where the bytes end that came with the label.
     """
 
     sentence = (
@@ -106,11 +96,7 @@ class EpochLabelWentBack(ProtocolViolation):
 
 @frozen
 class EpochLabelsMisshapen(ProtocolViolation):
-    """The answer to a handshake of HA protocol v2 announces a part of an epoch label.
-
-    @ivar size: Bytes of all labels.
-    @ivar each: Bytes of one.
-    """
+    """The answer to a handshake of HA protocol v2 announces a part of an epoch label."""
 
     sentence = "epoch labels of {size} bytes, must be a multiple of {each}"
     size: int
@@ -119,11 +105,7 @@ class EpochLabelsMisshapen(ProtocolViolation):
 
 @frozen
 class FrameOffsetMismatch(ProtocolViolation):
-    """A frame does not continue the stream: a gap, or an overlap.
-
-    @ivar expected: Where the connection's stream stands, in bytes.
-    @ivar received: Where the frame says it starts.
-    """
+    """A frame does not continue the stream: a gap, or an overlap."""
 
     expected: int
     received: int
@@ -148,13 +130,7 @@ _REJECTED = {
 
 @frozen
 class ReportRejected(ProtocolViolation):
-    """An offset report is not one an honest slave could send.
-
-    @ivar reason: One of C{negative, above-max, below-min, decreasing, above-sent,
-        unproven, ahead, flood}.
-    @ivar report: The reported offset.
-    @ivar bound: The bound it broke.
-    """
+    """An offset report is not one an honest slave could send."""
 
     reason: str
     report: int
@@ -186,11 +162,7 @@ _UNHEARD = {
 class HandshakeRejected(ProtocolViolation):
     """A slave of HA protocol v2 is not who it should be, or speaks out of turn.
 
-    @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address,
-        not-its-connection, last-file, no-handshake, early-report, late-handshake, no-labels,
-        label-not-taken, no-controller}.
     @ivar id: The controller id that it says it has; C{None} before it has said one.
-    @ivar detail: The other address, or what failed.
     """
 
     reason: str
@@ -214,7 +186,6 @@ class FrameLengthOutOfRange(RemotingFrameError):
     """A remoting frame is shorter than its own header or longer than the limit.
 
     @ivar size: Bytes of the whole frame, its length field included.
-    @ivar limit: The most we accept, in bytes.
     """
 
     sentence = "remoting frame of {size} bytes, must be 8 to {limit}"
@@ -224,11 +195,7 @@ class FrameLengthOutOfRange(RemotingFrameError):
 
 @frozen
 class HeaderLengthOutOfRange(RemotingFrameError):
-    """A remoting header is longer than its frame or than the limit.
-
-    @ivar size: Its announced size, in bytes.
-    @ivar limit: The most there can be, in bytes.
-    """
+    """A remoting header is longer than its frame or than the limit."""
 
     sentence = "remoting header of {size} bytes, must be 0 to {limit}"
     size: int
@@ -237,10 +204,7 @@ class HeaderLengthOutOfRange(RemotingFrameError):
 
 @frozen
 class SerializeTypeUnknown(RemotingFrameError):
-    """A remoting header is of an unknown kind.
-
-    @ivar number: The type byte.
-    """
+    """A remoting header is of an unknown kind."""
 
     sentence = "remoting header of unknown type {number}, must be 0 (JSON) or 1 (ROCKETMQ)"
     number: int
@@ -248,11 +212,7 @@ class SerializeTypeUnknown(RemotingFrameError):
 
 @frozen
 class HeaderUndecodable(RemotingFrameError):
-    """The bytes of a remoting header are not what its type says.
-
-    @ivar size: Bytes of the header.
-    @ivar reason: What is wrong with it.
-    """
+    """The bytes of a remoting header are not what its type says."""
 
     sentence = "remoting header of {size} bytes cannot be read: {reason}"
     size: int
@@ -263,8 +223,6 @@ class HeaderUndecodable(RemotingFrameError):
 class HeaderTooCostly(RemotingFrameError):
     """A remoting header would take longer to read than any that a client needs.
 
-    @ivar size: Its size, in C{unit}s.
-    @ivar limit: The most we read.
     @ivar unit: Bytes of JSON that only Java reads, or fields of any kind.
     """
 
@@ -282,8 +240,6 @@ class HeaderFieldInvalid(RmqhaError):
 
     @ivar header: The header class.
     @ivar name: The field's name on the wire.
-    @ivar value: What was sent, or C{None}.
-    @ivar expected: The kind it should be.
     """
 
     header: str
@@ -300,11 +256,7 @@ class HeaderFieldInvalid(RmqhaError):
 
 @frozen
 class JsonInvalid(RmqhaError):
-    """A text is no JSON, not even by fastjson's rules.
-
-    @ivar position: Where reading stopped, in characters.
-    @ivar reason: What is wrong there.
-    """
+    """A text is no JSON, not even by fastjson's rules."""
 
     sentence = "invalid JSON at character {position}: {reason}"
     position: int
@@ -316,7 +268,6 @@ class ExpressionInvalid(RmqhaError):
     """A consumer's SQL92 filter cannot be read, or makes no sense.
 
     @ivar position: Where, in characters; the first is 1.
-    @ivar fault: What is wrong there.
     """
 
     sentence = "invalid SQL92 filter at character {position}: {fault}"
@@ -329,9 +280,6 @@ class BodyInvalid(RmqhaError):
     """The body of a remoting command is not what its code asks for.
 
     Not the end of the connection: the request is answered with code 1 and this text.
-
-    @ivar kind: What it should be.
-    @ivar reason: What is wrong, with the place.
     """
 
     sentence = "the body is not a {kind}: {reason}"
@@ -341,11 +289,7 @@ class BodyInvalid(RmqhaError):
 
 @frozen
 class NoController(RmqhaError):
-    """Nobody leads the controllers, or whoever does is not reached.
-
-    @ivar addresses: All of them.
-    @ivar reason: What was said.
-    """
+    """Nobody leads the controllers, or whoever does is not reached."""
 
     addresses: tuple[str, ...]
     reason: str
@@ -358,10 +302,8 @@ class NoController(RmqhaError):
 class ControllerRefused(RmqhaError):
     """The controller that leads said no.
 
-    @ivar address: Which one.
     @ivar code: A L{ControllerResponseCode<rmqha.wire.remoting.codes.ControllerResponseCode>}, as a
         rule.
-    @ivar remark: What it said.
     """
 
     sentence = "the controller at {address} answered {code}: {remark}"
@@ -374,10 +316,6 @@ class ControllerRefused(RmqhaError):
 class ControllerUnanswered(RmqhaError):
     """The controller that leads was asked and did not answer: nobody knows whether it did what was
     asked.
-
-    @ivar address: Which one.
-    @ivar request: The request code.
-    @ivar reason: Why there is no answer.
     """
 
     sentence = "the controller at {address} did not answer request {request}: {reason}"
@@ -392,8 +330,6 @@ class RequestRefused(RmqhaError):
 
     A handler of ours raises it, and so does what asked a peer.
 
-    @ivar code: The answer's code.
-    @ivar remark: What is said about it.
     @ivar request: The code of a request that we made.
     """
 
@@ -423,11 +359,7 @@ class AccessDenied(RequestRefused):
 
 @frozen
 class MetadataRefused(RmqhaError):
-    """A table of the master is not believed; the one held here stays.
-
-    @ivar table: Which.
-    @ivar reason: Why, with the numbers.
-    """
+    """A table of the master is not believed; the one held here stays."""
 
     sentence = "the master's table of {table} is refused: {reason}"
     table: str
@@ -441,12 +373,7 @@ class AnotherBroker(MetadataRefused):
 
 @frozen
 class RemotingTimeout(RmqhaError):
-    """A request was not answered in time.
-
-    @ivar request: The request's code.
-    @ivar seconds: How long we waited.
-    @ivar address: Who was asked.
-    """
+    """A request was not answered in time."""
 
     sentence = "{address} did not answer request {request} within {seconds:g} s"
     request: int
@@ -456,12 +383,7 @@ class RemotingTimeout(RmqhaError):
 
 @frozen
 class MasterLeft(RmqhaError):
-    """A master went away while its log was compared.
-
-    @ivar address: Its address.
-    @ivar offset: Just past the last byte that came, in bytes.
-    @ivar reason: How it went.
-    """
+    """A master went away while its log was compared."""
 
     sentence = "master {address} disconnected at byte {offset}: {reason}"
     address: str
@@ -488,9 +410,6 @@ class MasterUnidentified(RmqhaError):
 class NothingCommon(RmqhaError):
     """A log and a master's have no byte that could be compared.
 
-    @ivar address: The master's address.
-    @ivar first: Our first byte.
-    @ivar end: Just past our last byte.
     @ivar reason: What the master said or did.
     """
 
@@ -506,11 +425,7 @@ class NothingCommon(RmqhaError):
 
 @frozen
 class RemotingUnreachable(RmqhaError):
-    """There is no connection to a peer, and none could be made.
-
-    @ivar address: Whose.
-    @ivar reason: Why not.
-    """
+    """There is no connection to a peer, and none could be made."""
 
     sentence = "cannot connect to {address}: {reason}"
     address: str
@@ -519,11 +434,7 @@ class RemotingUnreachable(RmqhaError):
 
 @frozen
 class PeerNotReading(ProtocolViolation):
-    """A peer asks and does not read the answers.
-
-    @ivar held: Bytes of answers that wait for it.
-    @ivar seconds: How long its connection has taken nothing.
-    """
+    """A peer asks and does not read the answers."""
 
     sentence = "{held} bytes of answers wait, the peer has read none for {seconds:.0f} s"
     held: int
@@ -532,11 +443,7 @@ class PeerNotReading(ProtocolViolation):
 
 @frozen
 class RuntimeInfoInvalid(ProtocolViolation):
-    """A broker's runtime information (request 28) does not tell what was asked for.
-
-    @ivar key: The entry that is missing or garbled.
-    @ivar text: What stands in its place.
-    """
+    """A broker's runtime information (request 28) does not tell what was asked for."""
 
     sentence = "invalid {key} in the broker's runtime info (request 28): {text}"
     key: str
@@ -554,9 +461,7 @@ class StoreError(RmqhaError):
 class RecordFault(StoreError):
     """The bytes at a physical offset are not a whole, valid record.
 
-    @ivar offset: Physical offset, in bytes.
     @ivar reason: A L{rmqha.wire.log.record.Fault} name.
-    @ivar detail: The numbers, for a person.
     """
 
     offset: int
@@ -570,12 +475,7 @@ class RecordFault(StoreError):
 
 @frozen
 class NotSound(StoreError):
-    """A log that was read as a whole has faults.
-
-    @ivar path: The log.
-    @ivar count: How many.
-    @ivar first: The first one, in words.
-    """
+    """A log that was read as a whole has faults."""
 
     path: str
     count: int
@@ -602,8 +502,6 @@ class MessageIllegal(StoreError):
     """A message cannot be stored as it is.
 
     @ivar field: What is wrong with it, in RocketMQ's words (C{topic}, C{body}, ...).
-    @ivar value: The offending number.
-    @ivar limit: What is allowed.
     """
 
     sentence = "message {field} is {value}, the limit is {limit}"
@@ -614,11 +512,7 @@ class MessageIllegal(StoreError):
 
 @frozen
 class NotWritable(StoreError):
-    """The store takes no writes now.
-
-    @ivar state: The node's state.
-    @ivar reason: Why.
-    """
+    """The store takes no writes now."""
 
     sentence = "store is {state}: {reason}"
     state: str
@@ -644,11 +538,8 @@ class TooFewInSync(NotWritable):
 class TwinMaster(RmqhaError):
     """A master must not start beside another live one of its name.
 
-    @ivar name: The C{brokerName}.
     @ivar address: C{host:port} of the client port of the one that is to start.
-    @ivar epoch: Its master epoch.
     @ivar other: C{host:port} of the client port of the live one.
-    @ivar other_epoch: Its master epoch.
     """
 
     sentence = (
@@ -668,11 +559,6 @@ class TwinMaster(RmqhaError):
 class CutBelowConfirm(StoreError):
     """A log must not be cut as an elected master wants it, because readers may have seen what would
     go.
-
-    @ivar operation: What is refused.
-    @ivar start: The first byte that would go, a physical offset.
-    @ivar confirm: Up to where readers may see the log.
-    @ivar end: Where the log ends.
     """
 
     sentence = (
@@ -691,9 +577,6 @@ class HeldForAnotherMaster(StoreError):
     """A log must not be cut as one master wants it, because the bytes were reported to another one
     as held.
 
-    @ivar operation: What is refused.
-    @ivar start: The first byte that would go, a physical offset.
-    @ivar end: Up to where the log was reported as held.
     @ivar holder: C{host:port} of the HA port of the master that was told so.
     @ivar holder_epoch: Its master epoch; C{None} if it told none.
     @ivar master: C{host:port} of the HA port of the master that does not have them.
@@ -724,10 +607,7 @@ class HeldForAnotherMaster(StoreError):
 
 @frozen
 class StoreLocked(StoreError):
-    """Another process holds the store's lock.
-
-    @ivar path: The lock file.
-    """
+    """Another process holds the store's lock."""
 
     sentence = "{path} is held by a running node"
     path: str
@@ -735,12 +615,7 @@ class StoreLocked(StoreError):
 
 @frozen
 class FileSizeMismatch(StoreError):
-    """A mapped file on disk has not the configured size.
-
-    @ivar path: The file.
-    @ivar found: Its size, in bytes.
-    @ivar configured: C{mappedFileSizeCommitLog}, in bytes.
-    """
+    """A mapped file on disk has not the configured size."""
 
     sentence = "{path} has {found} bytes, mappedFileSizeCommitLog is {configured}"
     path: str
@@ -750,12 +625,7 @@ class FileSizeMismatch(StoreError):
 
 @frozen
 class BrokenSequence(StoreError):
-    """The files of the log do not follow one another.
-
-    @ivar path: The file that is out of place.
-    @ivar expected: The offset its name should say.
-    @ivar found: The offset its name says.
-    """
+    """The files of the log do not follow one another."""
 
     sentence = "{path} starts at byte {found}, the file before it ends at {expected}"
     path: str
@@ -765,13 +635,7 @@ class BrokenSequence(StoreError):
 
 @frozen
 class LogCorrupt(StoreError):
-    """A bad place in the log is followed by a valid record: damage, not a torn tail.
-
-    @ivar path: The log file.
-    @ivar offset: Physical offset of the bad place.
-    @ivar reason: Which check failed.
-    @ivar next_valid: Physical offset of the valid record behind it.
-    """
+    """A bad place in the log is followed by a valid record: damage, not a torn tail."""
 
     sentence = (
         "{path}: bad record at byte {offset} ({reason}), but a valid one "
@@ -785,13 +649,7 @@ class LogCorrupt(StoreError):
 
 @frozen
 class LogShortened(StoreError):
-    """The log ends before where it was on the disk once: bytes, or files, are missing.
-
-    @ivar path: The log's folder.
-    @ivar end: Where it ends now, in bytes.
-    @ivar known: Up to where it was surely on the disk.
-    @ivar mark: The file of ours that says so.
-    """
+    """The log ends before where it was on the disk once: bytes, or files, are missing."""
 
     path: str
     end: int
@@ -815,11 +673,7 @@ class TailNotFetched(LogShortened):
 
 @frozen
 class DiskFull(StoreError):
-    """The disk has no room for the next step of the log.
-
-    @ivar path: What was to grow.
-    @ivar wanted: Bytes asked for.
-    """
+    """The disk has no room for the next step of the log."""
 
     sentence = "no space for {wanted} bytes of {path}"
     path: str
@@ -839,9 +693,6 @@ class OutOfDescriptors(DiskFull):
 class ThreadNotStarted(RmqhaError):
     """The process, or the machine, has no thread left for some work.  It was not begun, and it may
     pass.
-
-    @ivar name: The thread's.
-    @ivar reason: The interpreter's text.
     """
 
     sentence = "cannot start the thread {name}: {reason}"
@@ -851,11 +702,7 @@ class ThreadNotStarted(RmqhaError):
 
 @frozen
 class FlushFailed(StoreError):
-    """An fsync failed.  It is final: what the kernel dropped cannot be told.
-
-    @ivar path: The file.
-    @ivar error: The operating system's text.
-    """
+    """An fsync failed.  It is final: what the kernel dropped cannot be told."""
 
     sentence = "fsync of {path} failed: {error}"
     path: str
@@ -864,12 +711,7 @@ class FlushFailed(StoreError):
 
 @frozen
 class RecordCrossesFile(StoreError):
-    """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs.
-
-    @ivar offset: Where the record starts.
-    @ivar size: Its size.
-    @ivar file_size: Our file size.
-    """
+    """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs."""
 
     sentence = (
         "record of {size} bytes at {offset} crosses a file end; "
@@ -882,11 +724,7 @@ class RecordCrossesFile(StoreError):
 
 @frozen
 class StartNotAligned(StoreError):
-    """A master's log starts inside what would be one file of ours.
-
-    @ivar offset: Where it starts.
-    @ivar file_size: Our file size.
-    """
+    """A master's log starts inside what would be one file of ours."""
 
     sentence = (
         "the master's log starts at {offset}, which is not a multiple of our "
@@ -898,11 +736,7 @@ class StartNotAligned(StoreError):
 
 @frozen
 class LogLost(StoreError):
-    """The bytes a replica needs next were deleted; it cannot go on from where it is.
-
-    @ivar needed: The first byte it lacks.
-    @ivar oldest: The first byte we still have.
-    """
+    """The bytes a replica needs next were deleted; it cannot go on from where it is."""
 
     needed: int
     oldest: int
@@ -918,9 +752,7 @@ class LogLost(StoreError):
 class DerivedFault(StoreError):
     """A consume queue or index disagrees with the log.
 
-    @ivar path: The file or folder.
     @ivar offset: Position inside it (units for queues, entries for an index).
-    @ivar reason: What disagrees, with numbers.
     """
 
     sentence = "{path} at {offset}: {reason}"
@@ -931,11 +763,7 @@ class DerivedFault(StoreError):
 
 @frozen
 class EpochFileInvalid(StoreError):
-    """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it.
-
-    @ivar path: The file.
-    @ivar reason: Why.
-    """
+    """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it."""
 
     sentence = "{path}: {reason}"
     path: str
@@ -944,13 +772,7 @@ class EpochFileInvalid(StoreError):
 
 @frozen
 class EpochLabelBehind(StoreError):
-    """A label that is to follow another is not above it, or starts before it.
-
-    @ivar label: The label.
-    @ivar start: Where it starts, in bytes.
-    @ivar newest: The newest label there is.
-    @ivar newest_start: Where that starts.
-    """
+    """A label that is to follow another is not above it, or starts before it."""
 
     sentence = (
         "epoch label {label} from byte {start} cannot follow label {newest} "
@@ -966,9 +788,6 @@ class EpochLabelBehind(StoreError):
 class IdentityInvalid(StoreError):
     """The file that says which member of its set a store belongs to cannot be read, or speaks of
     another set.
-
-    @ivar path: The file.
-    @ivar reason: Why.
     """
 
     sentence = "{path}: {reason}"
@@ -980,8 +799,6 @@ class IdentityInvalid(StoreError):
 class MemberLivesElsewhere(RmqhaError):
     """The id of a member is alive at another address than this node's.
 
-    @ivar id: The controller id.
-    @ivar address: C{host:port} of who lives under it.
     @ivar copied: Whether that one has the same disk, or this node a copy of it.
     """
 
@@ -1020,11 +837,7 @@ class FileUnreadable(StoreError):
 
 @frozen
 class TableUnreadable(StoreError):
-    """Neither a JSON table nor its C{.bak} makes sense.
-
-    @ivar path: The table.
-    @ivar reason: Why.
-    """
+    """Neither a JSON table nor its C{.bak} makes sense."""
 
     sentence = "{path}: {reason}"
     path: str
@@ -1035,9 +848,7 @@ class TableUnreadable(StoreError):
 class LedgerInvalid(RmqhaError):
     """A file that should tell what a client was told of its messages does not.
 
-    @ivar path: The file.
     @ivar line: Which line, from 1 on; 0 for the file as a whole.
-    @ivar reason: What is wrong with it.
     """
 
     path: str
@@ -1051,11 +862,7 @@ class LedgerInvalid(RmqhaError):
 
 @frozen
 class TruncationInvalid(StoreError):
-    """A file that says where the log is to be cut does not speak of this log.
-
-    @ivar path: The file.
-    @ivar reason: What is wrong with it.
-    """
+    """A file that says where the log is to be cut does not speak of this log."""
 
     sentence = (
         "{path} asks for a truncation that is not of this log: {reason}; "
@@ -1067,10 +874,7 @@ class TruncationInvalid(StoreError):
 
 @frozen
 class PointInvalid(StoreError):
-    """What is published beside a log cannot be read.
-
-    @ivar reason: What is wrong with it.
-    """
+    """What is published beside a log cannot be read."""
 
     sentence = "the published point cannot be read: {reason}"
     reason: str
@@ -1078,11 +882,7 @@ class PointInvalid(StoreError):
 
 @frozen
 class NotAStore(StoreError):
-    """A path given as a store is not one.
-
-    @ivar path: The path.
-    @ivar reason: What it lacks.
-    """
+    """A path given as a store is not one."""
 
     sentence = "{path} is not a RocketMQ store: {reason}"
     path: str
@@ -1091,12 +891,7 @@ class NotAStore(StoreError):
 
 @frozen
 class NotTheOwner(StoreError):
-    """A command is to change a store of another user's.
-
-    @ivar path: The store's root.
-    @ivar owner: Whom it belongs to.
-    @ivar user: Who runs the command.
-    """
+    """A command is to change a store of another user's."""
 
     sentence = (
         "{path} belongs to {owner}, and {user} cannot act as that user: what "
@@ -1109,12 +904,7 @@ class NotTheOwner(StoreError):
 
 @frozen
 class ForeignFile(StoreError):
-    """The owner of a store cannot write a part of it.
-
-    @ivar path: The file or folder.
-    @ivar owner: Whom it belongs to.
-    @ivar wanted: Whom the store belongs to.
-    """
+    """The owner of a store cannot write a part of it."""
 
     sentence = (
         "{path} belongs to {owner}, the store to {wanted}, who cannot write "
@@ -1131,7 +921,6 @@ class ArchiveNotAStore(StoreError):
     restore left.
 
     @ivar path: The first log file that is not finished.
-    @ivar files: How many there are.
     """
 
     path: str
@@ -1147,11 +936,7 @@ class ArchiveNotAStore(StoreError):
 
 @frozen
 class UnfinishedCopy(StoreError):
-    """A store is an unfinished copy of a master's, and is to be a master's.
-
-    @ivar path: The marker that says so.
-    @ivar held: Bytes of log files that it has so far.
-    """
+    """A store is an unfinished copy of a master's, and is to be a master's."""
 
     sentence = (
         "{path} says that this is an unfinished copy of a master's store, "
@@ -1163,11 +948,7 @@ class UnfinishedCopy(StoreError):
 
 @frozen
 class Refused(StoreError):
-    """An operation on a store is refused because it could lose data.
-
-    @ivar operation: What was asked for.
-    @ivar reason: Why not, with the numbers.
-    """
+    """An operation on a store is refused because it could lose data."""
 
     sentence = "{operation} refused: {reason}"
     operation: str
@@ -1176,12 +957,7 @@ class Refused(StoreError):
 
 @frozen
 class ReplicaLacks(RmqhaError):
-    """A replica has not the bytes of the log that are wanted of it.
-
-    @ivar replica: Who was asked.
-    @ivar offset: The first byte wanted.
-    @ivar said: What it has instead.
-    """
+    """A replica has not the bytes of the log that are wanted of it."""
 
     sentence = "{replica} has nothing from byte {offset} on: {said}"
     replica: str
@@ -1194,11 +970,7 @@ class ReplicaLacks(RmqhaError):
 
 @frozen
 class ShutdownFailed(RmqhaError):
-    """Steps of a shutdown failed; the others were taken, and each error is in the log.
-
-    @ivar subject: What was shut down.
-    @ivar steps: Names of the steps that failed.
-    """
+    """Steps of a shutdown failed; the others were taken, and each error is in the log."""
 
     subject: str
     steps: tuple[str, ...]
@@ -1218,9 +990,6 @@ class ConfigError(RmqhaError):
 class BadValue(ConfigError):
     """A key's value is not allowed.
 
-    @ivar key: The key.
-    @ivar value: Its text.
-    @ivar allowed: What is allowed, in words.
     @ivar where: File and line, or C{--set}.
     """
 
@@ -1245,7 +1014,6 @@ class PipelineError(RmqhaError):
 class ColumnUnknown(PipelineError):
     """A column that the table does not have.
 
-    @ivar column: The column as written.
     @ivar nearest: The nearest known one, or C{""}.
     """
 
@@ -1262,12 +1030,7 @@ class ColumnUnknown(PipelineError):
 
 @frozen
 class ExtraMissing(PipelineError):
-    """What is wanted needs an extra that is not installed.
-
-    @ivar wanted: What is wanted.
-    @ivar extra: The extra's name.
-    @ivar module: The module that was looked for.
-    """
+    """What is wanted needs an extra that is not installed."""
 
     sentence = "{wanted} needs {module}: install rmqha[{extra}]"
     wanted: str

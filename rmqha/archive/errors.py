@@ -14,12 +14,8 @@ class ReceiveStopped(StoreError):
     """The master's log does not go on where the archive ends.
 
     @ivar state: What that is called: C{diverged}, C{below-min}, C{ahead}, ...
-    @ivar reason: The same in words, with the numbers.
-    @ivar start: The archive's first byte, a physical offset.
-    @ivar end: Just past its last whole record.
     @ivar at: The first byte that is not the master's, if that is known.
     @ivar master_min: Where the master's log begins, if it has told.
-    @ivar master_end: Where it ends.
     """
 
     state: str
@@ -42,7 +38,6 @@ class FileSizeUnknown(RmqhaError):
     """A new archive needs the size of the master's log files, and the master did not tell it.
 
     @ivar master: The master's client port.
-    @ivar reason: What it said instead.
     """
 
     sentence = (
@@ -55,13 +50,7 @@ class FileSizeUnknown(RmqhaError):
 
 @frozen
 class GapInLog(StoreError):
-    """Bytes are missing between a log's first byte and the place up to which it is to be restored.
-
-    @ivar path: The log.
-    @ivar start: The first missing byte, a physical offset.
-    @ivar end: Just past the last missing one.
-    @ivar until: The place.
-    """
+    """Bytes are missing between a log's first byte and the end of what is to be restored."""
 
     path: str
     start: int
@@ -79,11 +68,8 @@ class GapInLog(StoreError):
 class TargetOutside(StoreError):
     """A log does not reach to the place up to which it is to be restored, or begins behind it.
 
-    @ivar path: The log.
     @ivar until: The place, as it was given.
     @ivar before: Whether it lies before the log's begin; else behind its end.
-    @ivar start: The log's first byte, a physical offset.
-    @ivar end: Where the log ends.
     @ivar first_stored: Store time of its first record in milliseconds since 1970, 0 if there is
         none.
     @ivar last_stored: The same of its last.

@@ -11,7 +11,6 @@ from rmqha.errors import ConfigError
 class UnknownKey(ConfigError):
     """A key nobody knows.
 
-    @ivar key: The key as written.
     @ivar nearest: The nearest known one, or C{""}.
     @ivar where: File and line, or C{--set}.
     """
@@ -30,8 +29,6 @@ class UnknownKey(ConfigError):
 class Unsupported(ConfigError):
     """A RocketMQ key that would change safety or meaning, and that we do not support.
 
-    @ivar key: The key.
-    @ivar value: Its text.
     @ivar reason: Why it cannot simply be ignored.
     @ivar where: File and line, or C{--set}.
     """
@@ -50,7 +47,6 @@ class Unsupported(ConfigError):
 class MalformedLine(ConfigError):
     """A line, or a C{--set}, that is not C{key=value}.
 
-    @ivar reason: What is wrong with it.
     @ivar where: File and line, or C{--set}.
     """
 
@@ -63,7 +59,6 @@ class MalformedLine(ConfigError):
 class ConfigUnreadable(ConfigError):
     """The configuration file cannot be read.
 
-    @ivar path: The file.
     @ivar reason: The operating system's text.
     """
 

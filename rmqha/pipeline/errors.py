@@ -9,12 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class OptionInvalid(PipelineError):
-    """An option's value is not allowed.
-
-    @ivar option: The option.
-    @ivar value: Its text.
-    @ivar allowed: What is allowed, in words.
-    """
+    """An option's value is not allowed."""
 
     sentence = "option {option}={value} is not allowed: {allowed}"
     option: str
@@ -26,7 +21,6 @@ class OptionInvalid(PipelineError):
 class OptionUnknown(PipelineError):
     """An option that does not exist.
 
-    @ivar option: The option as written.
     @ivar nearest: The nearest known one, or C{""}.
     """
 
@@ -40,11 +34,7 @@ class OptionUnknown(PipelineError):
 
 @frozen
 class OptionMissing(PipelineError):
-    """A required option was not given.
-
-    @ivar option: The option.
-    @ivar reason: What needs it.
-    """
+    """A required option was not given."""
 
     sentence = "option {option} is missing: {reason}"
     option: str
@@ -53,12 +43,7 @@ class OptionMissing(PipelineError):
 
 @frozen
 class ColumnOfOtherType(PipelineError):
-    """A schema asks for a column with another type than it has.
-
-    @ivar column: The column.
-    @ivar wanted: The type asked for.
-    @ivar type: The type it has.
-    """
+    """A schema asks for a column with another type than it has."""
 
     sentence = "column {column} has type {type}, the schema asks for {wanted}"
     column: str
@@ -68,10 +53,7 @@ class ColumnOfOtherType(PipelineError):
 
 @frozen
 class JavaMissing(PipelineError):
-    """Spark needs a Java, and none was found.
-
-    @ivar looked: Where it was searched for.
-    """
+    """Spark needs a Java, and none was found."""
 
     sentence = "Spark needs Java 17 or later, none in {looked}: install rmqha[java]"
     looked: str
@@ -90,13 +72,7 @@ class JobFailed(PipelineError):
 
 @frozen
 class NotNext(PipelineError):
-    """Rows do not continue what a table holds: some would be lost, or come twice.
-
-    @ivar store: The store's name.
-    @ivar first: Physical offset where what the table holds begins.
-    @ivar end: Physical offset where it ends.
-    @ivar start: Physical offset from which on there are rows to add.
-    """
+    """Rows do not continue what a table holds: some would be lost, or come twice."""
 
     sentence = (
         "{store}: the table holds bytes {first} to {end} of the log; rows from "
@@ -111,11 +87,7 @@ class NotNext(PipelineError):
 
 @frozen
 class TableRefused(PipelineError):
-    """A table cannot be written to, or cannot be changed as requested.
-
-    @ivar table: Where it is.
-    @ivar reason: Why not.
-    """
+    """A table cannot be written to, or cannot be changed as requested."""
 
     sentence = "cannot use table {table}: {reason}"
     table: str
@@ -124,10 +96,7 @@ class TableRefused(PipelineError):
 
 @frozen
 class DigestsInvalid(PipelineError):
-    """A file of digests of a log's chunks cannot be used.
-
-    @ivar reason: What is wrong with it.
-    """
+    """A file of digests of a log's chunks cannot be used."""
 
     sentence = "cannot use the file of digests: {reason}"
     reason: str
@@ -135,11 +104,7 @@ class DigestsInvalid(PipelineError):
 
 @frozen
 class NothingInCommon(PipelineError):
-    """Copies that should be compared have no byte in common.
-
-    @ivar low: The highest of their first bytes' physical offsets.
-    @ivar high: The lowest of their ends.
-    """
+    """Copies that should be compared have no byte in common."""
 
     sentence = (
         "the copies have no byte in common: one ends at byte {high}, another begins at byte {low}"
@@ -150,11 +115,7 @@ class NothingInCommon(PipelineError):
 
 @frozen
 class ColumnNeeded(PipelineError):
-    """Rows that should be sent as messages lack a column.
-
-    @ivar column: The column.
-    @ivar columns: Those there are.
-    """
+    """Rows that should be sent as messages lack a column."""
 
     column: str
     columns: tuple[str, ...]
@@ -167,12 +128,7 @@ class ColumnNeeded(PipelineError):
 
 @frozen
 class ColumnNotOfType(PipelineError):
-    """A column of rows that should be sent as messages has the wrong type.
-
-    @ivar column: The column.
-    @ivar wanted: The type it must have.
-    @ivar type: The type it has.
-    """
+    """A column of rows that should be sent as messages has the wrong type."""
 
     sentence = "column {column} has type {type}, but must have {wanted}"
     column: str

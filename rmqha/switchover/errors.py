@@ -13,10 +13,7 @@ class SwitchoverError(RmqhaError):
 
 @frozen
 class PairUnfit(SwitchoverError):
-    """Two brokers cannot change their roles.
-
-    @ivar reason: Why not, with the numbers.
-    """
+    """Two brokers cannot change their roles."""
 
     sentence = "the roles cannot be changed: {reason}"
     reason: str
@@ -24,12 +21,7 @@ class PairUnfit(SwitchoverError):
 
 @frozen
 class NotSeen(SwitchoverError):
-    """What a step is for did not come in time.
-
-    @ivar wanted: What was waited for.
-    @ivar seconds: How long.
-    @ivar seen: What there was instead.
-    """
+    """What a step is for did not come in time."""
 
     sentence = "not within {seconds:g} s: {wanted}; {seen}"
     wanted: str
@@ -39,11 +31,7 @@ class NotSeen(SwitchoverError):
 
 @frozen
 class ActFailed(SwitchoverError):
-    """A command that was given for a step failed.
-
-    @ivar option: Its option.
-    @ivar ended: How it ended.
-    """
+    """A command that was given for a step failed."""
 
     sentence = "the command of {option} failed: {ended}"
     option: str

@@ -16,7 +16,6 @@ class TierPlaceInvalid(TierError):
     """A URL is of no file system or object store.
 
     @ivar url: The URL, without what is secret in it.
-    @ivar reason: Why not.
     """
 
     sentence = "{url} cannot be a tier: {reason}"
@@ -40,11 +39,7 @@ class TierMissing(TierError):
 
 @frozen
 class TierUnreachable(TierError):
-    """The object store does not do what it is asked for: it does not answer, or does not let us.
-
-    @ivar object: What was asked for.
-    @ivar reason: Its words.
-    """
+    """The object store does not do what it is asked for: it does not answer, or does not let us."""
 
     sentence = "{object} cannot be had: {reason}"
     object: str
@@ -53,11 +48,7 @@ class TierUnreachable(TierError):
 
 @frozen
 class TierManifestInvalid(TierError):
-    """What says what a file in a tier must be cannot be read.
-
-    @ivar object: The manifest.
-    @ivar reason: Why not.
-    """
+    """What says what a file in a tier must be cannot be read."""
 
     sentence = "{object} is no manifest of a tier: {reason}"
     object: str
@@ -68,9 +59,7 @@ class TierManifestInvalid(TierError):
 class TierObjectSize(TierError):
     """An object has not the size of the log file that it was: it was cut, replaced or removed.
 
-    @ivar object: The object.
     @ivar size: Bytes that it has; -1 if it is not there.
-    @ivar expected: Bytes that were put there.
     """
 
     object: str
@@ -84,14 +73,7 @@ class TierObjectSize(TierError):
 
 @frozen
 class TierBytesChanged(TierError):
-    """Bytes of an object are others than those that were uploaded.
-
-    @ivar object: The object.
-    @ivar start: Physical offset of the first byte of the block that is not right.
-    @ivar end: Just past its last.
-    @ivar crc: CRC-32 of what it has.
-    @ivar expected: CRC-32 of what was uploaded.
-    """
+    """Bytes of an object are others than those that were uploaded."""
 
     sentence = (
         "{object} has other bytes from {start} to {end} than were uploaded "
@@ -108,9 +90,6 @@ class TierBytesChanged(TierError):
 class TierOfAnotherLog(TierError):
     """A tier and a store have not the same log.
 
-    @ivar object: The tier's file, or its manifest.
-    @ivar path: The store's, or the store.
-    @ivar start: Physical offset of the first byte of a file that differs.
     @ivar theirs: Whose log, or which bytes, the tier has, in words.
     @ivar ours: The same of the store.
     """
@@ -128,12 +107,7 @@ class TierOfAnotherLog(TierError):
 
 @frozen
 class LogFileShort(TierError):
-    """A full log file of a store lacks bytes at its end.
-
-    @ivar path: The file.
-    @ivar size: Bytes that it has.
-    @ivar expected: Bytes that it should have.
-    """
+    """A full log file of a store lacks bytes at its end."""
 
     sentence = "{path} has {size} bytes of {expected}, it is not uploaded"
     path: str
@@ -143,12 +117,7 @@ class LogFileShort(TierError):
 
 @frozen
 class LogCutMeanwhile(TierError):
-    """A log was cut back while one of its files was uploaded.
-
-    @ivar path: The file.
-    @ivar end: Just past the file, a physical offset.
-    @ivar final: Up to where the log is final now.
-    """
+    """A log was cut back while one of its files was uploaded."""
 
     sentence = (
         "{path} ends at byte {end}, and the log is final only up to byte "

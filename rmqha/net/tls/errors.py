@@ -11,7 +11,6 @@ from rmqha.errors import RmqhaError
 class TlsFilesInvalid(RmqhaError):
     """A key or certificates cannot be used.
 
-    @ivar path: The file.
     @ivar reason: What is wrong with it; never what stands in it.
     """
 

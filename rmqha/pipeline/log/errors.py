@@ -9,12 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class DataLost(PipelineError):
-    """Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them.
-
-    @ivar store: The store's name.
-    @ivar start: The first byte that is missing.
-    @ivar end: Just past the last byte that is missing.
-    """
+    """Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them."""
 
     sentence = (
         "{store}: bytes {start} to {end} of the log were deleted; failOnDataLoss=false skips them"
@@ -28,8 +23,6 @@ class DataLost(PipelineError):
 class LogCutBack(PipelineError):
     """A log was cut back below what is being read or was read: rows came from bytes that are gone.
 
-    @ivar store: The store's name.
-    @ivar at: Where it was cut, a physical offset.
     @ivar time: When, in milliseconds since 1970.
     @ivar position: The physical offset up to which rows were asked for, or read.
     """
@@ -47,14 +40,7 @@ class LogCutBack(PipelineError):
 
 @frozen
 class NotThisLog(PipelineError):
-    """A position belongs to another log.
-
-    @ivar store: The store's name.
-    @ivar offset: The position, a physical offset.
-    @ivar last: Where the last record below it starts.
-    @ivar expected: The fingerprint of that record in the position.
-    @ivar found: The one that the store has.
-    """
+    """A position belongs to another log."""
 
     store: str
     offset: int
@@ -71,13 +57,7 @@ class NotThisLog(PipelineError):
 
 @frozen
 class LogOfAnotherBroker(PipelineError):
-    """A position belongs to another broker's log.
-
-    @ivar store: The store's name.
-    @ivar offset: The position, a physical offset.
-    @ivar expected: The broker in the position, in words.
-    @ivar found: The one that the store has.
-    """
+    """A position belongs to another broker's log."""
 
     sentence = (
         "{store}: position {offset} belongs to the log of broker {expected}, "
@@ -93,12 +73,7 @@ class LogOfAnotherBroker(PipelineError):
 
 @frozen
 class LogEndsBefore(PipelineError):
-    """A log ends before the place up to which it was read.
-
-    @ivar store: The store's name.
-    @ivar offset: That place, a physical offset.
-    @ivar end: Where the log ends.
-    """
+    """A log ends before the place up to which it was read."""
 
     sentence = (
         "{store}: the log ends at byte {end}, before byte {offset} up to which "
@@ -115,9 +90,7 @@ class LogEndsBefore(PipelineError):
 class LogCopiedAnew(PipelineError):
     """A slave put its log aside while it was read, and copies it again.
 
-    @ivar store: The store's name.
     @ivar time: When, in milliseconds since 1970.
-    @ivar position: The physical offset up to which it was to be read.
     """
 
     sentence = (
@@ -132,12 +105,7 @@ class LogCopiedAnew(PipelineError):
 
 @frozen
 class CopyBehind(PipelineError):
-    """A copy of a log ends before the bytes that should be read.
-
-    @ivar store: The store's name.
-    @ivar wanted: A physical offset.
-    @ivar end: How far the copy goes.
-    """
+    """A copy of a log ends before the bytes that should be read."""
 
     sentence = "{store}: this copy of the log ends at byte {end}, before byte {wanted}"
     store: str
@@ -147,11 +115,7 @@ class CopyBehind(PipelineError):
 
 @frozen
 class StoresDiffer(PipelineError):
-    """A stream is continued without a store for which its checkpoint has a position.
-
-    @ivar store: The store's name.
-    @ivar known: Names of the stores that are given.
-    """
+    """A stream is continued without a store for which its checkpoint has a position."""
 
     store: str
     known: tuple[str, ...]
@@ -163,12 +127,7 @@ class StoresDiffer(PipelineError):
 
 @frozen
 class SameLog(PipelineError):
-    """Two stores of one query are copies of one log: every row would come twice.
-
-    @ivar one: A store's name.
-    @ivar other: The other one's.
-    @ivar offset: Physical offset of a record that both have.
-    """
+    """Two stores of one query are copies of one log: every row would come twice."""
 
     sentence = "stores {one} and {other} are copies of one log (record {offset})"
     one: str
@@ -178,10 +137,7 @@ class SameLog(PipelineError):
 
 @frozen
 class NoPublishedPoint(PipelineError):
-    """A stream reads a store that does not publish how far its log is final.
-
-    @ivar path: The store's root.
-    """
+    """A stream reads a store that does not publish how far its log is final."""
 
     sentence = (
         "{path} has no published point, so the end of its log may still change; "
@@ -194,8 +150,6 @@ class NoPublishedPoint(PipelineError):
 class PublishedPointStale(PipelineError):
     """The log changed since rmqha closed the store: another broker had it.
 
-    @ivar path: The store's root.
-    @ivar confirmed: The end that was published.
     @ivar end: How far whole records go now; the same if only what is below differs.
     """
 
@@ -213,13 +167,7 @@ class PublishedPointStale(PipelineError):
 
 @frozen
 class RangeBroken(PipelineError):
-    """A range of the log cannot be read to its end.
-
-    @ivar path: The log file.
-    @ivar offset: Physical offset of the place that cannot be passed.
-    @ivar end: Where the range ends.
-    @ivar reason: What is wrong there.
-    """
+    """A range of the log cannot be read to its end."""
 
     sentence = "{path} at byte {offset}: {reason}; the range ends at {end}"
     path: str
@@ -230,14 +178,7 @@ class RangeBroken(PipelineError):
 
 @frozen
 class QueueGap(PipelineError):
-    """A queue's offsets leap, and that is not allowed (C{failOnQueueGap}).
-
-    @ivar store: The store's name.
-    @ivar topic: The topic.
-    @ivar queue_id: The queue id.
-    @ivar expected: The queue offset that should have come.
-    @ivar found: The one that came.
-    """
+    """A queue's offsets leap, and that is not allowed (C{failOnQueueGap})."""
 
     sentence = (
         "{store}: queue {queue_id} of {topic} goes on at offset {found}, "
@@ -252,11 +193,7 @@ class QueueGap(PipelineError):
 
 @frozen
 class PositionInvalid(PipelineError):
-    """A position in a checkpoint cannot be understood.
-
-    @ivar text: What it says.
-    @ivar reason: What is wrong with it.
-    """
+    """A position in a checkpoint cannot be understood."""
 
     text: str
     reason: str

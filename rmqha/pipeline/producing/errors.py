@@ -9,12 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class NoRoute(PipelineError):
-    """No name server has a route for a topic.
-
-    @ivar topic: The topic.
-    @ivar name_servers: The name servers that were asked.
-    @ivar reason: The last one's answer.
-    """
+    """No name server has a route for a topic."""
 
     sentence = "no route for topic {topic} from {name_servers}: {reason}"
     topic: str
@@ -24,10 +19,7 @@ class NoRoute(PipelineError):
 
 @frozen
 class NoWritableQueue(PipelineError):
-    """A topic has no writable queue, or no master that has one.
-
-    @ivar topic: The topic.
-    """
+    """A topic has no writable queue, or no master that has one."""
 
     sentence = "topic {topic} has no writable queue on a master"
     topic: str
@@ -37,8 +29,6 @@ class NoWritableQueue(PipelineError):
 class QueueUnknown(PipelineError):
     """A message is for a queue that its topic does not have.
 
-    @ivar topic: The topic.
-    @ivar queue_id: The queue's number.
     @ivar queues: How many queues the topic has, on all brokers.
     """
 
@@ -52,9 +42,7 @@ class QueueUnknown(PipelineError):
 class MessageNotSendable(PipelineError):
     """A message must not be sent, or cannot be sent as what it is.
 
-    @ivar topic: Its topic.
     @ivar key: Its C{UNIQ_KEY}, or C{""}.
-    @ivar reason: Why not.
     """
 
     topic: str
@@ -70,11 +58,9 @@ class MessageNotSendable(PipelineError):
 class SendFailed(PipelineError):
     """No broker confirmed that it stored a message, after all tries.
 
-    @ivar topic: The topic.
     @ivar queue: The queue of the last try, as C{broker:queue id}.
     @ivar key: C{UNIQ_KEY} of the first message.
     @ivar messages: How many there were in the request.
-    @ivar tries: How often it was sent.
     @ivar code: The last answer's code; C{None} if there was none.
     @ivar remark: What was said about it, or why there was none.
     """
@@ -100,9 +86,7 @@ class SendFailed(PipelineError):
 class RowUnsendable(PipelineError):
     """A row cannot be sent as a message.
 
-    @ivar column: The column that is wrong.
     @ivar row: The row's number in its task, from 0.
-    @ivar reason: What is wrong.
     """
 
     sentence = "row {row} cannot be sent: column {column} {reason}"

@@ -9,12 +9,7 @@ from rmqha.errors import PipelineError
 
 @frozen
 class RemotingClosed(PipelineError):
-    """A peer closed the connection before it answered, or sent an answer that cannot be decoded.
-
-    @ivar address: The peer, C{host:port}.
-    @ivar request: The request's code.
-    @ivar reason: What happened.
-    """
+    """A peer closed the connection before it answered, or sent an answer that cannot be decoded."""
 
     sentence = "{address} did not answer request {request}: {reason}"
     address: str
@@ -27,7 +22,6 @@ class NameServersSilent(PipelineError):
     """No name server gives an answer that can be used.
 
     @ivar name_servers: The name servers that were asked, with C{;} between.
-    @ivar reason: Why not the last one.
     """
 
     sentence = "no name server of {name_servers} answers: {reason}"
@@ -53,12 +47,7 @@ class NoBrokers(PipelineError):
 
 @frozen
 class BrokerUnplaced(PipelineError):
-    """A pattern cannot say where a broker's store is.
-
-    @ivar broker: The broker's name.
-    @ivar name: What the pattern asks for.
-    @ivar value: What that is; no folder can be named so.
-    """
+    """A pattern cannot say where a broker's store is."""
 
     sentence = (
         "nothing says where the store of broker {broker!r} is: its {name} is "
