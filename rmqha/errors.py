@@ -68,33 +68,6 @@ class HaStateUnexpected(ProtocolViolation):
 
 
 @frozen
-class HandshakeUnexpected(ProtocolViolation):
-    """A message of HA protocol v2 does not come where it may."""
-
-    sentence = "unexpected in HA protocol v2: {what}"
-    what: str
-
-
-@frozen
-class EpochLabelWentBack(ProtocolViolation):
-    """A master tells of a label that cannot be one of its log, by what it told before on the same
-    connection, or by where its bytes end.
-
-    @ivar before: The label that was told before; -1 for none.
-    """
-
-    sentence = (
-        "epoch label {label} from byte {start} came with bytes up to {end} and "
-        "after label {before} from byte {before_start}"
-    )
-    label: int
-    start: int
-    before: int
-    before_start: int
-    end: int
-
-
-@frozen
 class EpochLabelsMisshapen(ProtocolViolation):
     """The answer to a handshake of HA protocol v2 announces a part of an epoch label."""
 
@@ -179,35 +152,6 @@ class HandshakeRejected(ProtocolViolation):
 @frozen
 class RemotingFrameError(ProtocolViolation):
     """A frame of the remoting protocol that cannot be read, and nothing behind it can be."""
-
-
-@frozen
-class FrameLengthOutOfRange(RemotingFrameError):
-    """A remoting frame is shorter than its own header or longer than the limit.
-
-    @ivar size: Bytes of the whole frame, its length field included.
-    """
-
-    sentence = "remoting frame of {size} bytes, must be 8 to {limit}"
-    size: int
-    limit: int
-
-
-@frozen
-class HeaderLengthOutOfRange(RemotingFrameError):
-    """A remoting header is longer than its frame or than the limit."""
-
-    sentence = "remoting header of {size} bytes, must be 0 to {limit}"
-    size: int
-    limit: int
-
-
-@frozen
-class SerializeTypeUnknown(RemotingFrameError):
-    """A remoting header is of an unknown kind."""
-
-    sentence = "remoting header of unknown type {number}, must be 0 (JSON) or 1 (ROCKETMQ)"
-    number: int
 
 
 @frozen
@@ -407,38 +351,12 @@ class MasterUnidentified(RmqhaError):
 
 
 @frozen
-class NothingCommon(RmqhaError):
-    """A log and a master's have no byte that could be compared.
-
-    @ivar reason: What the master said or did.
-    """
-
-    address: str
-    first: int
-    end: int
-    reason: str
-
-    def __str__(self) -> str:
-        ours = f"our log holds [{self.first}, {self.end})"
-        return f"no bytes to compare: {ours}, master {self.address} {self.reason}"
-
-
-@frozen
 class RemotingUnreachable(RmqhaError):
     """There is no connection to a peer, and none could be made."""
 
     sentence = "cannot connect to {address}: {reason}"
     address: str
     reason: str
-
-
-@frozen
-class PeerNotReading(ProtocolViolation):
-    """A peer asks and does not read the answers."""
-
-    sentence = "{held} bytes of answers wait, the peer has read none for {seconds:.0f} s"
-    held: int
-    seconds: float
 
 
 @frozen
@@ -556,81 +474,11 @@ class TwinMaster(RmqhaError):
 
 
 @frozen
-class CutBelowConfirm(StoreError):
-    """A log must not be cut as an elected master wants it, because readers may have seen what would
-    go.
-    """
-
-    sentence = (
-        "{operation} is refused: bytes {start} to {end} would go, and readers "
-        "may have seen them up to the confirm offset {confirm}; controllerCutPolicy=all "
-        "allows it"
-    )
-    operation: str
-    start: int
-    confirm: int
-    end: int
-
-
-@frozen(kw_only=True)
-class HeldForAnotherMaster(StoreError):
-    """A log must not be cut as one master wants it, because the bytes were reported to another one
-    as held.
-
-    @ivar holder: C{host:port} of the HA port of the master that was told so.
-    @ivar holder_epoch: Its master epoch; C{None} if it told none.
-    @ivar master: C{host:port} of the HA port of the master that does not have them.
-    @ivar master_epoch: Its master epoch; C{None} if it told none.
-    """
-
-    operation: str
-    start: int
-    end: int
-    holder: str
-    holder_epoch: int | None
-    master: str
-    master_epoch: int | None
-
-    def __str__(self) -> str:
-        epochs = [
-            "unknown" if epoch is None else str(epoch)
-            for epoch in (self.holder_epoch, self.master_epoch)
-        ]
-        return (
-            f"{self.operation} refused: bytes {self.start} to {self.end} were acknowledged to "
-            f"master {self.holder} (master epoch {epochs[0]}), and master {self.master} (master "
-            f"epoch {epochs[1]}) does not have them. If {self.master} is the right master, start "
-            f"this slave once with haTrustMaster={self.master}; if {self.holder} is, stop the "
-            f"other one"
-        )
-
-
-@frozen
 class StoreLocked(StoreError):
     """Another process holds the store's lock."""
 
     sentence = "{path} is held by a running node"
     path: str
-
-
-@frozen
-class FileSizeMismatch(StoreError):
-    """A mapped file on disk has not the configured size."""
-
-    sentence = "{path} has {found} bytes, mappedFileSizeCommitLog is {configured}"
-    path: str
-    found: int
-    configured: int
-
-
-@frozen
-class BrokenSequence(StoreError):
-    """The files of the log do not follow one another."""
-
-    sentence = "{path} starts at byte {found}, the file before it ends at {expected}"
-    path: str
-    expected: int
-    found: int
 
 
 @frozen
@@ -735,20 +583,6 @@ class StartNotAligned(StoreError):
 
 
 @frozen
-class LogLost(StoreError):
-    """The bytes a replica needs next were deleted; it cannot go on from where it is."""
-
-    needed: int
-    oldest: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.oldest - self.needed} bytes that the replica needs are deleted: "
-            f"it is at byte {self.needed}, our log begins at {self.oldest}"
-        )
-
-
-@frozen
 class DerivedFault(StoreError):
     """A consume queue or index disagrees with the log.
 
@@ -768,20 +602,6 @@ class EpochFileInvalid(StoreError):
     sentence = "{path}: {reason}"
     path: str
     reason: str
-
-
-@frozen
-class EpochLabelBehind(StoreError):
-    """A label that is to follow another is not above it, or starts before it."""
-
-    sentence = (
-        "epoch label {label} from byte {start} cannot follow label {newest} "
-        "from byte {newest_start}"
-    )
-    label: int
-    start: int
-    newest: int
-    newest_start: int
 
 
 @frozen
@@ -845,22 +665,6 @@ class TableUnreadable(StoreError):
 
 
 @frozen
-class LedgerInvalid(RmqhaError):
-    """A file that should tell what a client was told of its messages does not.
-
-    @ivar line: Which line, from 1 on; 0 for the file as a whole.
-    """
-
-    path: str
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        where = f", line {self.line}" if self.line else ""
-        return f"{self.path}{where}: {self.reason}"
-
-
-@frozen
 class TruncationInvalid(StoreError):
     """A file that says where the log is to be cut does not speak of this log."""
 
@@ -887,63 +691,6 @@ class NotAStore(StoreError):
     sentence = "{path} is not a RocketMQ store: {reason}"
     path: str
     reason: str
-
-
-@frozen
-class NotTheOwner(StoreError):
-    """A command is to change a store of another user's."""
-
-    sentence = (
-        "{path} belongs to {owner}, and {user} cannot act as that user: what "
-        "is made here would keep the node from starting; use sudo -u {owner}"
-    )
-    path: str
-    owner: str
-    user: str
-
-
-@frozen
-class ForeignFile(StoreError):
-    """The owner of a store cannot write a part of it."""
-
-    sentence = (
-        "{path} belongs to {owner}, the store to {wanted}, who cannot write "
-        "it: give the whole store to {wanted} with chown -R"
-    )
-    path: str
-    owner: str
-    wanted: str
-
-
-@frozen
-class ArchiveNotAStore(StoreError):
-    """A node, or a command that changes stores, was given an archive, or what an interrupted
-    restore left.
-
-    @ivar path: The first log file that is not finished.
-    """
-
-    path: str
-    files: int
-
-    def __str__(self) -> str:
-        more = f" and {self.files - 1} more" if self.files > 1 else ""
-        return (
-            f"{self.path}{more} is not finished: this is an archive, or an interrupted restore; "
-            "rmqha restore makes a store of an archive"
-        )
-
-
-@frozen
-class UnfinishedCopy(StoreError):
-    """A store is an unfinished copy of a master's, and is to be a master's."""
-
-    sentence = (
-        "{path} says that this is an unfinished copy of a master's store, "
-        "with {held} bytes of log files: only a slave can finish it"
-    )
-    path: str
-    held: int
 
 
 @frozen

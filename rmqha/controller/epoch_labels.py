@@ -11,10 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rmqha.errors import EpochLabelBehind
+from attrs import frozen
+
+from rmqha.errors import StoreError
 from rmqha.wire.ha_v2 import EpochLabel
 
 Labels = tuple[EpochLabel, ...]
+
+
+@frozen
+class EpochLabelBehind(StoreError):
+    """A label that is to follow another is not above it, or starts before it."""
+
+    sentence = (
+        "epoch label {label} from byte {start} cannot follow label {newest} "
+        "from byte {newest_start}"
+    )
+    label: int
+    start: int
+    newest: int
+    newest_start: int
 
 
 def appended(labels: Labels, label: EpochLabel) -> Labels:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
-from rmqha.errors import NothingCommon
+from rmqha.errors import RmqhaError
 from rmqha.ha.observer_protocol import ObserverProtocol
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
@@ -34,6 +34,23 @@ from rmqha.store.offline.compare import (
     versions,
 )
 from rmqha.wire.ha_frame import DEFAULT_BATCH
+
+
+@frozen
+class NothingCommon(RmqhaError):
+    """A log and a master's have no byte that could be compared.
+
+    @ivar reason: What the master said or did.
+    """
+
+    address: str
+    first: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        ours = f"our log holds [{self.first}, {self.end})"
+        return f"no bytes to compare: {ours}, master {self.address} {self.reason}"
 
 
 @define(eq=False, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
+from rmqha.errors import HaStateUnexpected, ProtocolViolation
 from rmqha.wire import ha_frame, ha_v2
 from rmqha.wire.ha_frame import MAX_BODY, ONLOOKER, BodyPart, HaHeartbeat, TransferDecoder
 from rmqha.wire.ha_v2 import (
@@ -35,6 +35,33 @@ Bytes = bytes | bytearray | memoryview
 
 Said = HaHeartbeat | BodyPart | HandshakeAnswer | TransferHeader
 """What a master says."""
+
+
+@frozen
+class EpochLabelWentBack(ProtocolViolation):
+    """A master tells of a label that cannot be one of its log, by what it told before on the same
+    connection, or by where its bytes end.
+
+    @ivar before: The label that was told before; -1 for none.
+    """
+
+    sentence = (
+        "epoch label {label} from byte {start} came with bytes up to {end} and "
+        "after label {before} from byte {before_start}"
+    )
+    label: int
+    start: int
+    before: int
+    before_start: int
+    end: int
+
+
+@frozen
+class HandshakeUnexpected(ProtocolViolation):
+    """A message of HA protocol v2 does not come where it may."""
+
+    sentence = "unexpected in HA protocol v2: {what}"
+    what: str
 
 
 @frozen

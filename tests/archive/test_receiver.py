@@ -19,7 +19,7 @@ from rmqha.archive.restore import restore, settings_for
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import RestoreTarget
 from rmqha.config.ha_settings import BadRecordPolicy, HASettings
-from rmqha.errors import BrokenSequence, FlushFailed, Refused, StoreLocked, TableUnreadable
+from rmqha.errors import FlushFailed, Refused, StoreLocked, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.slave import probe
@@ -28,6 +28,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.files.mapped import BrokenSequence
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.log.log_identity import LogIdentity
 from tests.ha.test_pair import SIZES, Pair

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.controller.epoch_labels import Labels, appended, consistent_point, cut
-from rmqha.errors import EpochLabelBehind
+from rmqha.controller.epoch_labels import EpochLabelBehind, Labels, appended, consistent_point, cut
 from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, MasterMessages
 from tests.support.controller_captures import chunks
 

@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
+from rmqha.errors import FrameOffsetMismatch, MasterLeft
 from rmqha.ha import observer_protocol, onlooker
-from rmqha.ha.compare_with_master import MasterComparison
+from rmqha.ha.compare_with_master import MasterComparison, NothingCommon
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
+from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked
 from rmqha.event_file import event_path, read
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
@@ -20,7 +20,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.lock import StoreLock
-from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.log.bootstrap_marker import UnfinishedCopy, marker
 from rmqha.store.tables import epoch_file
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP

@@ -21,15 +21,10 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from rmqha.errors import (
-    EpochLabelWentBack,
-    FrameOffsetMismatch,
-    FrameSizeOutOfRange,
-    ProtocolViolation,
-)
+from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
 from rmqha.net import zero_copy_receive
 from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
-from rmqha.wire.ha_dialect import SetSlaveDialect
+from rmqha.wire.ha_dialect import EpochLabelWentBack, SetSlaveDialect
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder
 from rmqha.wire.ha_v2 import TransferHeader, encode_answer, encode_transfer_header
 from tests.support.ha_frames import encode_header

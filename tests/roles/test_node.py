@@ -24,7 +24,7 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from lab.harness.compare_stores import derived_faults
 from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
-from rmqha.errors import DiskFull, FileUnreadable, StoreLocked, TableUnreadable, UnfinishedCopy
+from rmqha.errors import DiskFull, FileUnreadable, StoreLocked, TableUnreadable
 from rmqha.ha.slave import follow_state
 from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
@@ -36,7 +36,7 @@ from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
 from rmqha.store.files import mapped
 from rmqha.store.files.lock import StoreLock, is_locked
-from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.log.bootstrap_marker import UnfinishedCopy, marker
 from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending

@@ -17,7 +17,6 @@ from lab.harness import golden
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import (
     DiskFull,
-    FileSizeMismatch,
     FlushFailed,
     MessageIllegal,
     NotWritable,
@@ -28,6 +27,7 @@ from rmqha.errors import (
 from rmqha.store.files import mapped
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import FileSizeMismatch
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.retention import Retention

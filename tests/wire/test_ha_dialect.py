@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    EpochLabelWentBack,
-    FrameSizeOutOfRange,
-    HandshakeUnexpected,
-    HaStateUnexpected,
-    ProtocolViolation,
-)
+from rmqha.errors import FrameSizeOutOfRange, HaStateUnexpected, ProtocolViolation
 from rmqha.wire import ha_frame, ha_v2
-from rmqha.wire.ha_dialect import ClassicSlaveDialect, Said, SetSlaveDialect
+from rmqha.wire.ha_dialect import (
+    ClassicSlaveDialect,
+    EpochLabelWentBack,
+    HandshakeUnexpected,
+    Said,
+    SetSlaveDialect,
+)
 from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
 from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
 from tests.support.controller_captures import chunks

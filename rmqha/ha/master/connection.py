@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -30,9 +31,9 @@ from zope.interface import implementer
 from rmqha.errors import (
     HandshakeRejected,
     HaStateUnexpected,
-    LogLost,
     OutOfDescriptors,
     ReportRejected,
+    StoreError,
 )
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.master.slots import RetentionSlot
@@ -46,6 +47,20 @@ from rmqha.net.zero_copy_send import ZeroCopyServer, regions
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory
+
+
+@frozen
+class LogLost(StoreError):
+    """The bytes a replica needs next were deleted; it cannot go on from where it is."""
+
+    needed: int
+    oldest: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.oldest - self.needed} bytes that the replica needs are deleted: "
+            f"it is at byte {self.needed}, our log begins at {self.oldest}"
+        )
 
 
 @implementer(IPushProducer, IHandshakeListener)

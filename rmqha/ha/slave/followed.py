@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.errors import DiskFull, HeldForAnotherMaster, TableUnreadable
+from rmqha.errors import DiskFull, StoreError, TableUnreadable
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.logfiles import json_table, typed_table
@@ -32,6 +32,39 @@ from rmqha.logfiles.typed_table import Natural
 from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.store_layout import FOLLOWED, OWN_FOLDER
+
+
+@frozen(kw_only=True)
+class HeldForAnotherMaster(StoreError):
+    """A log must not be cut as one master wants it, because the bytes were reported to another one
+    as held.
+
+    @ivar holder: C{host:port} of the HA port of the master that was told so.
+    @ivar holder_epoch: Its master epoch; C{None} if it told none.
+    @ivar master: C{host:port} of the HA port of the master that does not have them.
+    @ivar master_epoch: Its master epoch; C{None} if it told none.
+    """
+
+    operation: str
+    start: int
+    end: int
+    holder: str
+    holder_epoch: int | None
+    master: str
+    master_epoch: int | None
+
+    def __str__(self) -> str:
+        epochs = [
+            "unknown" if epoch is None else str(epoch)
+            for epoch in (self.holder_epoch, self.master_epoch)
+        ]
+        return (
+            f"{self.operation} refused: bytes {self.start} to {self.end} were acknowledged to "
+            f"master {self.holder} (master epoch {epochs[0]}), and master {self.master} (master "
+            f"epoch {epochs[1]}) does not have them. If {self.master} is the right master, start "
+            f"this slave once with haTrustMaster={self.master}; if {self.holder} is, stop the "
+            f"other one"
+        )
 
 
 @frozen(kw_only=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import (
     IDelayedCall,
@@ -25,7 +26,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
+from rmqha.errors import ProtocolViolation, RemotingFrameError, RemotingTimeout
 from rmqha.net.door import host_of, peer_of
 from rmqha.net.remoting.connections import Connections
 from rmqha.net.remoting.errors import ConnectionEnded
@@ -50,6 +51,15 @@ SLICE = 256
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
+
+
+@frozen
+class PeerNotReading(ProtocolViolation):
+    """A peer asks and does not read the answers."""
+
+    sentence = "{held} bytes of answers wait, the peer has read none for {seconds:.0f} s"
+    held: int
+    seconds: float
 
 
 @implementer(IHandshakeListener)

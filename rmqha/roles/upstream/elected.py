@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
@@ -26,12 +26,12 @@ from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
 from rmqha.controller.set_watch import SetWatch
 from rmqha.errors import (
-    CutBelowConfirm,
     NotWritable,
     Refused,
     RemotingUnreachable,
     RequestRefused,
     RmqhaError,
+    StoreError,
 )
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
@@ -56,6 +56,23 @@ from rmqha.wire.remoting.signature import Credentials
 
 ALARM = 10.0
 """Seconds without an answer of a controller after which a node says that something is wrong."""
+
+
+@frozen
+class CutBelowConfirm(StoreError):
+    """A log must not be cut as an elected master wants it, because readers may have seen what would
+    go.
+    """
+
+    sentence = (
+        "{operation} is refused: bytes {start} to {end} would go, and readers "
+        "may have seen them up to the confirm offset {confirm}; controllerCutPolicy=all "
+        "allows it"
+    )
+    operation: str
+    start: int
+    confirm: int
+    end: int
 
 
 def controllers(

@@ -23,18 +23,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Self, cast
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.python.failure import Failure
 
-from rmqha.errors import (
-    ArchiveNotAStore,
-    BrokenSequence,
-    DiskFull,
-    FileSizeMismatch,
-    FileUnreadable,
-    FlushFailed,
-    OutOfDescriptors,
-)
+from rmqha.errors import DiskFull, FileUnreadable, FlushFailed, OutOfDescriptors, StoreError
 from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
@@ -47,6 +39,45 @@ _ZEROS = bytes(1 << 20)
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written
 then, so nothing is lost: it is tried again."""
+
+
+@frozen
+class ArchiveNotAStore(StoreError):
+    """A node, or a command that changes stores, was given an archive, or what an interrupted
+    restore left.
+
+    @ivar path: The first log file that is not finished.
+    """
+
+    path: str
+    files: int
+
+    def __str__(self) -> str:
+        more = f" and {self.files - 1} more" if self.files > 1 else ""
+        return (
+            f"{self.path}{more} is not finished: this is an archive, or an interrupted restore; "
+            "rmqha restore makes a store of an archive"
+        )
+
+
+@frozen
+class BrokenSequence(StoreError):
+    """The files of the log do not follow one another."""
+
+    sentence = "{path} starts at byte {found}, the file before it ends at {expected}"
+    path: str
+    expected: int
+    found: int
+
+
+@frozen
+class FileSizeMismatch(StoreError):
+    """A mapped file on disk has not the configured size."""
+
+    sentence = "{path} has {found} bytes, mappedFileSizeCommitLog is {configured}"
+    path: str
+    found: int
+    configured: int
 
 
 def disk_error(error: OSError, path: str, wanted: int) -> Exception:

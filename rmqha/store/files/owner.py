@@ -23,7 +23,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import ForeignFile, NotTheOwner, StoreError
+from rmqha.errors import StoreError
 
 ROOT = 0
 """The user who may everything."""
@@ -37,6 +37,32 @@ _CAPABILITIES = struct.Struct("=6I")
 
 _VERSION_3 = struct.pack("=Ii", 0x20080522, 0)
 """C{struct __user_cap_header_struct}: that form, and the thread that asks."""
+
+
+@frozen
+class ForeignFile(StoreError):
+    """The owner of a store cannot write a part of it."""
+
+    sentence = (
+        "{path} belongs to {owner}, the store to {wanted}, who cannot write "
+        "it: give the whole store to {wanted} with chown -R"
+    )
+    path: str
+    owner: str
+    wanted: str
+
+
+@frozen
+class NotTheOwner(StoreError):
+    """A command is to change a store of another user's."""
+
+    sentence = (
+        "{path} belongs to {owner}, and {user} cannot act as that user: what "
+        "is made here would keep the node from starting; use sudo -u {owner}"
+    )
+    path: str
+    owner: str
+    user: str
 
 
 @frozen

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from attrs import frozen
+
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import UnfinishedCopy
+from rmqha.errors import StoreError
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME
 from rmqha.store.files.mapped import disk_error
 from rmqha.wire.store_layout import BACKUP_SUFFIX, BOOTSTRAPPING, OWN_FOLDER
+
+
+@frozen
+class UnfinishedCopy(StoreError):
+    """A store is an unfinished copy of a master's, and is to be a master's."""
+
+    sentence = (
+        "{path} says that this is an unfinished copy of a master's store, "
+        "with {held} bytes of log files: only a slave can finish it"
+    )
+    path: str
+    held: int
 
 
 def marker(root: Path) -> Path:

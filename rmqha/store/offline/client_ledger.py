@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from attrs import asdict, evolve, field, frozen
 
-from rmqha.errors import ExtraMissing, LedgerInvalid
+from rmqha.errors import ExtraMissing, RmqhaError
 from rmqha.wire.log.record import Record
 from rmqha.wire.log.sys_flag import COMPRESSED
 from rmqha.wire.names import UNIQUE_KEY
@@ -44,6 +44,22 @@ _SAID = {"id": "id", "body": "body's SHA-256", "crc": "body's CRC"}
 
 Identity = tuple[str, Any]
 """What tells a message from all others: by what, and that."""
+
+
+@frozen
+class LedgerInvalid(RmqhaError):
+    """A file that should tell what a client was told of its messages does not.
+
+    @ivar line: Which line, from 1 on; 0 for the file as a whole.
+    """
+
+    path: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        where = f", line {self.line}" if self.line else ""
+        return f"{self.path}{where}: {self.reason}"
 
 
 @frozen(kw_only=True)

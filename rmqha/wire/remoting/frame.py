@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from rmqha.errors import (
-    FrameLengthOutOfRange,
-    HeaderLengthOutOfRange,
-    RemotingFrameError,
-    SerializeTypeUnknown,
-)
+from rmqha.errors import RemotingFrameError
 from rmqha.wire.remoting import binary_header, json_header
 from rmqha.wire.remoting.command import Command, SerializeType
 
@@ -32,6 +27,35 @@ _ENCODERS = {
     SerializeType.JSON: json_header.encode,
     SerializeType.ROCKETMQ: binary_header.encode,
 }
+
+
+@frozen
+class FrameLengthOutOfRange(RemotingFrameError):
+    """A remoting frame is shorter than its own header or longer than the limit.
+
+    @ivar size: Bytes of the whole frame, its length field included.
+    """
+
+    sentence = "remoting frame of {size} bytes, must be 8 to {limit}"
+    size: int
+    limit: int
+
+
+@frozen
+class HeaderLengthOutOfRange(RemotingFrameError):
+    """A remoting header is longer than its frame or than the limit."""
+
+    sentence = "remoting header of {size} bytes, must be 0 to {limit}"
+    size: int
+    limit: int
+
+
+@frozen
+class SerializeTypeUnknown(RemotingFrameError):
+    """A remoting header is of an unknown kind."""
+
+    sentence = "remoting header of unknown type {number}, must be 0 (JSON) or 1 (ROCKETMQ)"
+    number: int
 
 
 def encode_head(command: Command, body_size: int) -> bytes:

@@ -8,9 +8,15 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import DiskFull, HeldForAnotherMaster, TableUnreadable
+from rmqha.errors import DiskFull, TableUnreadable
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, MasterEpochs
-from rmqha.ha.slave.followed import FollowedMaster, FollowedMasters, end_following, path_of
+from rmqha.ha.slave.followed import (
+    FollowedMaster,
+    FollowedMasters,
+    HeldForAnotherMaster,
+    end_following,
+    path_of,
+)
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from tests.support.logs import now
 

@@ -11,19 +11,13 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    FrameLengthOutOfRange,
-    HeaderFieldInvalid,
-    RemotingFrameError,
-    RemotingTimeout,
-    RequestRefused,
-)
+from rmqha.errors import HeaderFieldInvalid, RemotingFrameError, RemotingTimeout, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Registry, Scattered
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
-from rmqha.wire.remoting.frame import encode
+from rmqha.wire.remoting.frame import FrameLengthOutOfRange, encode
 from tests.net.remoting.support import Peer
 
 ECHO, LATER, REFUSE, FIELD, BREAK, NOTHING, VIEWS = range(100, 107)

@@ -10,18 +10,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.errors import (
-    ArchiveNotAStore,
-    BrokenSequence,
-    DiskFull,
-    FileSizeMismatch,
-    FlushFailed,
-    OutOfDescriptors,
-)
+from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import LogFolder, MappedFile, zero_range
+from rmqha.store.files.mapped import (
+    ArchiveNotAStore,
+    BrokenSequence,
+    FileSizeMismatch,
+    LogFolder,
+    MappedFile,
+    zero_range,
+)
 from tests.support.ha_frames import append_frame
 from tests.support.logs import Disk, Held, LogTestCase
 

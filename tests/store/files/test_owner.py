@@ -17,10 +17,9 @@ from twisted.internet.defer import fail
 from twisted.logger import formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
-from rmqha.errors import ForeignFile, NotTheOwner
 from rmqha.ha.promotion import promote
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
-from rmqha.store.files.owner import Owner, as_owner
+from rmqha.store.files.owner import ForeignFile, NotTheOwner, Owner, as_owner
 from tests.cli.command import CommandTestCase
 from tests.ha.test_promotion import SIZES, PromotionTestCase
 from tests.support.derived import settings

@@ -9,19 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    FrameLengthOutOfRange,
-    HeaderLengthOutOfRange,
-    HeaderUndecodable,
-    RemotingFrameError,
-    SerializeTypeUnknown,
-)
+from rmqha.errors import HeaderUndecodable, RemotingFrameError
 from rmqha.wire.remoting.codes import LanguageCode, RequestCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import (
     FRAME_LIMIT,
     HEADER_LIMIT,
     FrameDecoder,
+    FrameLengthOutOfRange,
+    HeaderLengthOutOfRange,
+    SerializeTypeUnknown,
     encode,
     encode_head,
 )
