@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqha.pipeline.jobs.plots import BAD, OURS, SERIES, blank, save
+from rmqha.pipeline.jobs.stats.stats_plots import SERIES, blank, save
 
 if TYPE_CHECKING:
     from lab.demo_pipeline.report import Facts
+
+OURS, BAD = "#7aa6c2", "#c8102e"
+"""Colours: plain, and at fault."""
 
 WIDTH = 0.5
 """Seconds of a bar."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli.nodes.arguments import exit_code
-from rmqha.cli.nodes.brief import several
+from rmqha.cli.nodes.status import several
 from rmqha.nodes.find import admin_of, nodes_in
 from rmqha.nodes.poll import Seen
 from rmqha.nodes.summary import attention, duration, lines

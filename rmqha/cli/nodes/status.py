@@ -1,9 +1,11 @@
-"""C{rmqha status}: the state of running nodes."""
+"""C{rmqha status}: the state of running nodes.  One is six lines, or tables of all that it says;
+of several each is a row.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -11,7 +13,10 @@ import click
 import treq
 from attrs import define, field
 from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
 from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
@@ -19,16 +24,141 @@ from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
-from rmqha.cli.nodes.brief import several, shown
-from rmqha.cli.nodes.detail import Copying, table_of
 from rmqha.config.load import NAMESRV
 from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.find import known_to
 from rmqha.nodes.poll import Look, Seen
+from rmqha.nodes.summary import (
+    attention,
+    behind_of,
+    duration,
+    lines,
+    name_of,
+    replicas_in_sync,
+    state_of,
+)
 
 FASTEST, SLOWEST = 0.2, 3600.0
 """Bounds of C{--watch}, in seconds."""
+
+
+COLUMNS = (
+    *("node", "role", "state", "version", "up", "log ends at", "behind", "replicas"),
+    "attention",
+)
+
+
+def shown(seen: Seen) -> Table:
+    """The six lines of a node."""
+    table = Table.grid(padding=(0, 2))
+    for name, text in lines(seen):
+        table.add_row(name, text)
+    return table
+
+
+def several(all_seen: Sequence[tuple[str, Seen]]) -> Table:
+    """A row for each of several nodes.
+
+    @param all_seen: Each node's address, and what it answered.
+    """
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for address, seen in all_seen:
+        status = seen.status
+        if status is None:
+            table.add_row(address, *[""] * (len(COLUMNS) - 2), seen.problem)
+            continue
+        wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
+        end = status.get("maxOffset")
+        table.add_row(
+            name_of(status) or address,
+            str(status.get("role", "")),
+            state_of(status),
+            str(status.get("version", "")),
+            duration(status.get("uptimeSeconds")),
+            "" if end is None else str(end),
+            behind_of(status),
+            replicas_in_sync(status),
+            "; ".join(wrong),
+        )
+    return table
+
+
+def table_of(status: Mapping[str, Any]) -> list[Table]:
+    """A status as tables: the node, then its replicas, brokers, readers."""
+    node = Table("", "", box=None, show_header=False, pad_edge=False)
+    more: list[Table] = []
+    for name, value in status.items():
+        if name == "periodicJobs":
+            # A dozen of them go well nearly always; --json has them all.
+            value = [row for row in value if row.get("failures")]
+            if not value:
+                continue
+        _add(node, more, name, value)
+    return [node, *more]
+
+
+def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
+    """Show one field: in a row of the node's table, in several, or in a table of its own."""
+    if _is_rows(value):
+        more.append(_rows(name, value))
+    elif isinstance(value, dict) and value:
+        inner = {key: item for key, item in value.items() if isinstance(item, dict) and item}
+        flat = all(not isinstance(item, dict) for row in inner.values() for item in row.values())
+        if flat and len(inner) == len(value):
+            more.append(_rows("", [{name: key, **row} for key, row in inner.items()]))
+            return
+        plain = [f"{key} {_text(item)}" for key, item in value.items() if key not in inner]
+        if plain:
+            node.add_row(name, ", ".join(plain))
+        for key, item in inner.items():
+            _add(node, more, f"{name} {key}", item)
+    else:
+        node.add_row(name, _text(value))
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _rows(name: str, rows: list[dict[str, Any]]) -> Table:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, title=name or None, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_text(row.get(key)) for key in columns))
+    return table
+
+
+def _text(value: Any) -> str:
+    if value is None or value in ([], {}, ""):
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@define
+class Copying:
+    """Shows the progress of a slave's first copy: how many bytes, and how fast.
+
+    The replication protocol does not tell the total, so the bar only pulses.
+    """
+
+    _before: tuple[float, int] | None = None
+
+    def bar(self, status: Mapping[str, Any], now: float) -> Table | None:
+        """One line for a terminal; C{None} if nothing is being copied.
+
+        @param now: Seconds of any clock.
+        """
+        upstream = status.get("upstream") or {}
+        if not upstream.get("bootstrapping"):
+            return None
+        received = int(upstream.get("received") or 0)
+        since, had = self._before or (now, received)
+        self._before = now, received
+        rate = f"{decimal(int((received - had) / (now - since)))}/s" if now > since else ""
+        line = Table.grid(padding=(0, 1))
+        line.add_row("copying", ProgressBar(None, width=30, pulse=True), decimal(received), rate)
+        return line
 
 
 @define(kw_only=True)

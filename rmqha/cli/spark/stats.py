@@ -12,12 +12,11 @@ from rich.table import Table
 
 from rmqha.cli.common import JSON, Number, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
-from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.jobs.stats.stats import Spread, Stats
 from rmqha.pipeline.jobs.stats.stats import stats as count
-from rmqha.pipeline.jobs.stats.stats_plots import plots
+from rmqha.pipeline.jobs.stats.stats_plots import plots, require
 from rmqha.pipeline.log.options import Visibility
 
 

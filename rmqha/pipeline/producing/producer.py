@@ -19,7 +19,6 @@ from attrs import define, evolve, field
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.producing.errors import QueueUnknown, SendFailed
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
-from rmqha.pipeline.producing.pace import Pace
 from rmqha.pipeline.producing.routes import Queue, Routes, moved
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.remoting.name_servers import NameServerClient
@@ -61,6 +60,34 @@ IN_FLIGHT = 64
 
 GUSTS = 10
 """Requests that a second's messages are sent in, at least, if there is a limit."""
+
+
+@define(eq=False)
+class Pace:
+    """Waits so long that neither messages nor bytes go out faster than they may, whatever was
+    sent in one piece.
+
+    @ivar rows: Messages a second; 0 is no limit.
+    @ivar size: Bytes of bodies a second; 0 is no limit.
+    """
+
+    rows: float = 0
+    size: float = 0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _free: float = field(default=0.0, init=False)
+
+    def wait(self, rows: int, size: int) -> None:
+        """Wait until so much may go out.
+
+        @param rows: Messages.
+        @param size: Bytes of their bodies.
+        """
+        takes = max(rows / self.rows if self.rows else 0.0, size / self.size if self.size else 0.0)
+        now = self.clock()
+        if self._free > now:
+            self.sleep(self._free - now)
+        self._free = max(self._free, now) + takes
 
 
 @define(eq=False)

@@ -23,8 +23,7 @@ from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.arguments import exit_code
-from rmqha.cli.nodes.detail import Copying
-from rmqha.cli.nodes.status import ServerLook, View, watch
+from rmqha.cli.nodes.status import Copying, ServerLook, View, watch
 from rmqha.health import HealthReason
 from rmqha.nodes.poll import Look, Seen
 from tests.cli.command import CommandTestCase

@@ -22,8 +22,7 @@ from rmqha.pipeline.producing.errors import (
     SendFailed,
 )
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
-from rmqha.pipeline.producing.pace import Pace
-from rmqha.pipeline.producing.producer import Producer
+from rmqha.pipeline.producing.producer import Pace, Producer
 from rmqha.pipeline.producing.routes import Queue, Routes
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.remoting.connection import BlockingConnection

@@ -1,4 +1,4 @@
-"""Plots of what a log holds.
+"""Plots of what a log holds, without a screen.  They need matplotlib, from the extra C{plots}.
 
 Source: docs/guide/jobs.rst, Stats.
 """
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqha.pipeline.jobs.plots import SERIES, WEAK, blank, save
+from rmqha.errors import ExtraMissing
 from rmqha.pipeline.jobs.stats.stats import Stats
 from rmqha.pipeline.jobs.stats.tally import middle
 
@@ -21,6 +21,44 @@ if TYPE_CHECKING:
 
 OTHERS = "others"
 """What topics beyond the colours are called together."""
+
+WEAK = "#d8dde0"
+"""The colour of what stands in the background."""
+
+SERIES = ("#2b6a8f", "#d98324", "#5b8c5a", "#8e5572", "#c8a13a", "#4c4c6d", "#a23b3b", "#3b8ea5")
+"""Colours of things side by side."""
+
+
+def require(what: str) -> None:
+    """Fail early when nothing can be drawn.
+
+    @param what: What wants a picture.
+    @raise ExtraMissing: If matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise ExtraMissing(what, "plots", "matplotlib") from error
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure.
+
+    @param width: In inches, as the height.
+    """
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG.
+
+    @return: Where it is.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, format="png", dpi=120, metadata={"Software": None})
+    return path
 
 
 def plots(found: Stats, folder: Path) -> list[Path]:
