@@ -9,10 +9,11 @@ Source: docs/protocol/remoting.md, Delayed messages.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -20,7 +21,6 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_level import DelayLevel, Delivery
 from rmqha.broker.delay.delay_offsets import LevelOffsets
-from rmqha.broker.delay.lateness import Lateness
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import Putter
@@ -35,6 +35,35 @@ SLICE = 0.002
 
 AFTER_ERROR = 10.0
 """Seconds until the next try after an unexpected error in a level's delivery."""
+
+
+@define(eq=False)
+class Lateness:
+    """How late messages were, of those that became due while this ran.
+
+    @ivar counts: How many, by the bit length of their lateness in milliseconds.
+    @ivar most: The latest, in milliseconds.
+    """
+
+    counts: Counter[int] = field(factory=Counter)
+    most: int = 0
+
+    def note(self, late: int) -> None:
+        """Count a message.
+
+        @param late: Milliseconds between its time and its delivery.
+        """
+        self.counts[late.bit_length()] += 1
+        self.most = max(self.most, late)
+
+    def below(self, part: float) -> int:
+        """Milliseconds that a part of all was late at most, rounded up to a power of two less 1."""
+        left = part * self.counts.total()
+        for bits in sorted(self.counts):
+            left -= self.counts[bits]
+            if left <= 0:
+                return min(self.most, (1 << bits) - 1)
+        return 0
 
 
 class Schedule:

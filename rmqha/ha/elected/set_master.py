@@ -27,21 +27,22 @@ from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
 from rmqha.ha.elected.in_sync import Ids, InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.member_dialect import MemberDialect
-from rmqha.ha.elected.member_writer import MemberWriter
 from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_transfer import SetTransfer
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
-from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.replicas import Timeline
 from rmqha.ha.master.slots import RetentionSlots
-from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.health import HealthReason
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
+from rmqha.wire.log.record import Message
 
 LOOK = 1.0
 """Seconds between two looks at the set."""
@@ -50,6 +51,37 @@ TELL = 0.1
 """Seconds without a frame after which the confirm offset is told that has moved since."""
 
 _SLACK = 0.001
+
+
+@define(eq=False)
+class MemberWriter:
+    """Passes an elected master's writes on, if they may be taken: nothing of one that may not is
+    stored.
+
+    @ivar writer: Takes them.
+    @ivar require: Raises L{NotWritable<rmqha.errors.NotWritable>} if they may not.
+    """
+
+    writer: Putter
+    require: Callable[[], None]
+
+    def put(
+        self, message: Message, *, batch: bool = False, wait: bool = True
+    ) -> Deferred[PutResult]:
+        """Store a message as the writer below does.
+
+        @raise NotWritable: If none is taken now; nothing is stored.
+        """
+        self.require()
+        return self.writer.put(message, batch=batch, wait=wait)
+
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
+        """Store the messages of a run as the writer below does.
+
+        @raise NotWritable: If none is taken now; nothing is stored.
+        """
+        self.require()
+        self.writer.put_run(run, born_host, done)
 
 
 @frozen(kw_only=True)

@@ -138,7 +138,7 @@ class RemotingClient:
         @param timeout: Seconds for all of it, connecting included.
         @return: The answer, whatever its code.  Fails with L{RemotingUnreachable},
             L{RemotingTimeout} or L{ConnectionEnded
-            <rmqha.net.remoting.errors.ConnectionEnded>}.
+            <rmqha.net.remoting.connection.ConnectionEnded>}.
         """
         connection = self._open.get(address)
         if connection is not None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -26,10 +27,9 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import ProtocolViolation, RemotingFrameError, RemotingTimeout
+from rmqha.errors import ProtocolViolation, RemotingFrameError, RemotingTimeout, RmqhaError
 from rmqha.net.door import host_of, peer_of
 from rmqha.net.remoting.connections import Connections
-from rmqha.net.remoting.errors import ConnectionEnded
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
@@ -51,6 +51,22 @@ SLICE = 256
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
+
+
+class ConnectionEnded(ConnectionLost, RmqhaError):
+    """The connection ended before the answer came.
+
+    @ivar address: Host and port of the peer.
+    @ivar cause: Why it ended: one word, or what the peer did.
+    """
+
+    def __init__(self, address: str, cause: str) -> None:
+        super().__init__(address, cause)
+        self.address = address
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"the connection to {self.address} ended: {self.cause}"
 
 
 @frozen
