@@ -172,7 +172,7 @@ class MembersTests(SetCase):
         self.ack(protocol, 25_000)
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
         self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 25_000)), (25_000, True))
-        other, _ = self.caught_up(THIRD)
+        self.caught_up(THIRD)
         self.lose(protocol)
         self.assertEqual((self.in_sync.reach(), self.in_sync.hold(0, 25_000)), (-1, False))
 
