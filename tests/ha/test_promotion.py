@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rmqha.store.tables import epoch_file
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from rmqha.wire.store_layout import (
+    ARRIVED,
     BROKER_IDENTITY,
     EPOCH_FILE_CHECKPOINT,
     HELD,
@@ -117,6 +119,10 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((done.queues, done.levels, done.was_master), (2, 1, False))
         self.assertEqual([one.after for one in done.consumers], [COUNT])
         self.assertEqual([(one.after, one.waiting) for one in done.delays], [(0, 5)])
+        self.assertEqual(done.moved, done.delays + done.consumers)
+        self.assertEqual(done.ended_by, "nothing written")
+        arrived = json_table.read(self.root / OWN_FOLDER / ARRIVED) or {}
+        self.assertLess(abs(arrived["millis"] - 1000 * time.time()), 600_000)
         self.assertEqual(
             self.offsets("consumerOffset.json"), {"TopicA@g": {0: COUNT}, "TopicA@h": {0: 3}}
         )
@@ -159,7 +165,7 @@ class PromoteTests(PromotionTestCase):
         self.assertFalse((self.root / "consumequeue" / "Idle").exists())
         done = promote(self.settings)
         for each in (planned, done):
-            self.assertEqual((each.consumers, each.queues), ((), 3))
+            self.assertEqual((each.consumers, each.queues, each.levels), ((), 3, 1))
         self.assertEqual(
             self.offsets("consumerOffset.json"), {"Idle@g": {1: 20}, "Idle@h": {1: 12}}
         )
@@ -256,6 +262,17 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((done.delays, done.consumers), ((), ()))
         after = everything(self.root)
         self.assertEqual([], [name for name in before if before[name] != after.get(name)])
+        self.assertEqual(len(read(event_path(self.root))), 1)
+
+    def test_events(self) -> None:
+        """A new master epoch is an event, and so are bytes that were cut off."""
+        first = promote(self.settings)
+        done = promote(self.settings, epoch=first.epoch + 3)
+        half = self.tear().rstrip(b"\0")
+        promote(self.settings)
+        _, raised, cut = (event.text for event in read(event_path(self.root)))
+        self.assertTrue(raised.endswith(f"{self.end}, master epoch {first.epoch} -> {done.epoch}"))
+        self.assertIn(f"bytes 0 to {self.end}, {len(half)} bytes cut after it, master epoch", cut)
 
     def test_torn(self) -> None:
         """What a cut-off frame left is kept and cut, and the first own record goes there."""
@@ -410,8 +427,12 @@ class PlanTests(PromotionTestCase):
                 self.assertEqual(getattr(planned, name), getattr(done, name), name)
 
     def test_says_what_will_be(self) -> None:
-        """A dry run changes nothing, and is right: before, with a torn tail, and afterwards."""
+        """A dry run changes nothing, and is right: before, with a torn tail, and afterwards;
+        also of a last file of no bytes, as a crash may leave.
+        """
+        unbegun = self.root / "commitlog" / file_name(self.end - self.end % 4096 + 4096)
         for tear in (False, True, False):
+            unbegun.write_bytes(b"")
             if tear:
                 shutil.rmtree(self.root / "rmqha" / "quarantine", ignore_errors=True)
                 self.tear()
