@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 
+from rmqha.errors import OutOfDescriptors
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log import retention
-from rmqha.store.log.retention import disk_use, last_stored, local_hour
+from rmqha.store.log.retention import disk_use, fullest, last_stored, local_hour
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
+from tests.support.derived import settings as derived_settings
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, encoded, message
 
@@ -22,6 +26,15 @@ DAY = 24 * HOUR
 BEGIN = STORED / 1000
 
 SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    """What raises, whatever it is asked."""
+
+    def fail(*args: object) -> None:
+        raise error
+
+    return fail
 
 
 class RetentionTestCase(LogTestCase, DerivedTestCase):
@@ -81,9 +94,9 @@ class AgeTests(RetentionTestCase):
     """By age, at the set hour."""
 
     def test_at_the_hour(self) -> None:
-        """Files older than they need be go during C{deleteWhen}, and not at other hours."""
+        """Files as old as C{fileReservedTime} go during C{deleteWhen}, and not at other hours."""
         store = self.made()
-        self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
+        self.now = BEGIN + 72 * HOUR + 2 * HOUR
         self.pass_time()
         self.assertEqual(self.starts(store), [0, 1, 2, 3, 4, 5])
         self.hour = 4
@@ -105,6 +118,29 @@ class AgeTests(RetentionTestCase):
         self.pass_time()
         self.assertEqual(self.starts(store), [3, 4, 5])
 
+    def test_on_demand_of_a_slow_disk(self) -> None:
+        """That once also where a thread takes its time, and where it can read nothing."""
+        for readable in (True, False):
+            self.now = BEGIN
+            store, thread = self.made(), Held()
+            store.retention.in_thread = thread
+            self.now = BEGIN + 72 * HOUR + 0.5 * HOUR
+            unreadable = self.patch(retention, "last_stored", failing(OSError("no")))
+            if readable:
+                unreadable.restore()
+            store.retention.demand()
+            while thread.calls:
+                thread.work()
+                self.pass_time(1.0)
+            unreadable.restore()
+            self.assertEqual(len(self.flushLoggedErrors(OSError)), 0 if readable else 1)
+            left = self.starts(store)
+            self.assertEqual(left[0], 1 if readable else 0)
+            self.now += HOUR
+            self.pass_time()
+            self.assertEqual((self.starts(store), thread.calls), (left, []))
+            self.close_store(store)
+
     def test_never_the_last(self) -> None:
         """The last file stays whatever its age."""
         store = self.made()
@@ -113,6 +149,13 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store), [5])
         status = store.retention.status()
         self.assertEqual((status["deletedFiles"], status["deletedBytes"]), (5, 5 * FILE_SIZE))
+        # Nor when it is full, and the next one is not begun.
+        log = store.log
+        log.flushed = log.confirmed = 6 * FILE_SIZE
+        store.retention.dispatched = lambda: 6 * FILE_SIZE
+        self.pass_time(60)
+        log.flushed = log.confirmed = log.end
+        self.assertEqual(self.starts(store), [5])
 
     def test_queues_and_index_follow(self) -> None:
         """What is left of queues and index is what a log that begins there gives."""
@@ -140,6 +183,14 @@ class AgeTests(RetentionTestCase):
         self.assertEqual(self.starts(store)[0], 3)
         self.pass_time(10.0)
         self.assertEqual(self.starts(store)[0], 6)
+
+    def test_longer_pauses(self) -> None:
+        """A run that comes while another one pauses deletes nothing beside it."""
+        store = self.made(settings={"delete_files_interval": 15.0})
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        for seconds, first in ((10.5, 1), (14.0, 1), (1.0, 2)):
+            self.pass_time(seconds)
+            self.assertEqual(self.starts(store)[0], first)
 
     def test_not_what_is_not_flushed(self) -> None:
         """Files go only when they are flushed, checked and dispatched."""
@@ -190,6 +241,10 @@ class LastStoredTests(RetentionTestCase):
         self.assertEqual(
             (last_stored(first, self.now), last_stored(second, self.now)), (BEGIN, BEGIN + HOUR)
         )
+        last = store.put(message(580))
+        third = store.log.folder.files[2]
+        self.assertEqual(last.begin, third.start + 3 * 580)
+        self.assertEqual(last_stored(third, self.now), self.now)
 
     def test_clock_was_wrong(self) -> None:
         """What came later than now tells nothing: the first record does, else the file's own time,
@@ -202,6 +257,10 @@ class LastStoredTests(RetentionTestCase):
         self.assertEqual(last_stored(file, now), BEGIN + 1)
         os.utime(file.path, (now + 5, now + 5))
         self.assertEqual(last_stored(file, now), now)
+        # Be it a moment.
+        now = BEGIN + 1000 * HOUR - 1
+        os.utime(file.path, (now - 9, now - 9))
+        self.assertEqual(last_stored(file, now), now - 9)
 
     def test_far_from_the_end(self) -> None:
         """One record and many megabytes of blank: its time, though it is not searched for."""
@@ -227,9 +286,9 @@ class DiskTests(RetentionTestCase):
             self.now = BEGIN
             store = self.made()
             self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
-            self.use = 0.75
-            self.pass_time()
-            self.assertEqual(self.starts(store)[0], 0)
+            for self.use in (0.0, 0.75):
+                self.pass_time()
+                self.assertEqual(self.starts(store)[0], 0)
             self.use = use
             self.pass_time()
             self.assertEqual(self.starts(store), [3, 4, 5])
@@ -274,8 +333,11 @@ class DiskTests(RetentionTestCase):
         store.put(message(580))
 
     def test_real_disk(self) -> None:
-        """The use of a real disk is a share; of no disk, unknown."""
+        """The use of a real disk is a share; of no disk, unknown, and of a store that is not there
+        yet, nothing.
+        """
         self.assertTrue(0 < disk_use(self.folder()) <= 1)
+        self.assertEqual(fullest(derived_settings(Path("/nowhere/at/all"))), 0.0)
         self.assertEqual(disk_use(Path("/nowhere/at/all")), -1.0)
         self.assertIn(local_hour(BEGIN), range(24))
 
@@ -287,19 +349,28 @@ class DiskTests(RetentionTestCase):
 
         self.patch(os, "statvfs", lambda folder: Found)
         self.assertEqual(disk_use(self.folder()), 0.78)
+        # As file systems say that cannot tell.
+        Found.f_blocks = Found.f_bfree = Found.f_bavail = 0
+        self.assertEqual(disk_use(self.folder()), -1.0)
 
 
 class ReplicaTests(RetentionTestCase):
     """Replicas that are behind."""
 
     def test_hold_files_back(self) -> None:
-        """A file a replica needs stays, and what is older goes."""
+        """A file a replica needs stays, which is told once, and what is older goes."""
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.held = 2 * FILE_SIZE + 5
-        self.pass_time(30.0)
+        with capturedLogs() as told:
+            self.pass_time(30.0)
         self.assertEqual(self.starts(store), [2, 3, 4, 5])
         self.assertEqual(store.retention.status()["heldBackFrom"], self.held)
+        self.assertEqual(len([event for event in told if event.get("held") == self.held]), 1)
+        self.hour = 5
+        self.pass_time()
+        self.assertIsNone(store.retention.status()["heldBackFrom"])
+        self.hour = 4
         self.held = 3 * FILE_SIZE
         self.pass_time()
         self.assertEqual(self.starts(store), [3, 4, 5])
@@ -327,7 +398,10 @@ class ReplicaTests(RetentionTestCase):
         """That holds as well where young files are never deleted."""
         store = self.made(settings={"clean_forcibly": False})
         self.now = BEGIN + 72 * HOUR + 1.5 * HOUR
-        self.held, self.use = 0, 0.86
+        self.held, self.use = 0, 0.85
+        self.pass_time(30.0)
+        self.assertEqual((self.starts(store)[0], store.retention.lost_bytes), (0, 0))
+        self.use = 0.86
         self.pass_time(30.0)
         self.assertEqual(self.starts(store), [2, 3, 4, 5])
         self.assertEqual(store.retention.lost_bytes, 2 * FILE_SIZE)
@@ -350,6 +424,7 @@ class StopTests(RetentionTestCase):
         self.assertEqual(len(thread.calls), 1)
         stopped = store.retention.stop()
         self.assertNoResult(stopped)
+        store.retention.full = failing(AssertionError("it is stopped"))
         thread.work()
         self.successResultOf(stopped)
         self.assertEqual(self.starts(store), [1, 2, 3, 4, 5])
@@ -377,7 +452,7 @@ class StopTests(RetentionTestCase):
         self.pass_time()
         self.assertEqual((looked, len(thread.calls)), ([], 1))
         thread.work()
-        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.assertEqual((len(self.flushLoggedErrors(OSError)), thread.calls), (1, []))
         for _ in range(3):
             self.pass_time()
             for _ in list(thread.calls):
@@ -393,6 +468,7 @@ class StopTests(RetentionTestCase):
         self.pass_time()
         stopped = store.retention.stop()
         self.assertNoResult(stopped)
+        store.retention.full = failing(AssertionError("it is stopped"))
         thread.work()
         self.successResultOf(stopped)
         self.assertEqual(len(looked), 3)
@@ -433,9 +509,7 @@ class StopTests(RetentionTestCase):
         self.assertGreater(len(self.flushLoggedErrors(OSError)), 0)
         store.retention.follow = follow
 
-        def unknown() -> int:
-            raise ValueError("no")
-
+        unknown = failing(ValueError("no"))
         held, store.retention.held_from = store.retention.held_from, unknown
         store.put(message(4000))
         self.finish(store)
@@ -444,6 +518,35 @@ class StopTests(RetentionTestCase):
         store.retention.held_from = held
         self.pass_time(20.0)
         self.assertEqual(self.starts(store), [6])
+
+    def test_not_able_to_look(self) -> None:
+        """A run that fails, at its first file or at a later one, is not the last; without a
+        descriptor nothing has failed, and a node whose runs keep failing is not well.
+        """
+        for error, logged in ((ValueError("no"), 1), (OutOfDescriptors("x", 1), 0)):
+            self.now, self.hour = BEGIN, 12
+            store = self.made()
+            self.pass_time(2.0)
+            (job,) = store.retention.jobs()
+            held = store.retention.held_from
+            follow = store.retention.follow
+
+            def once(offset: int, store: Store = store, error: Exception = error) -> None:
+                store.retention.held_from = failing(error)
+
+            store.retention.follow = once
+            self.now, self.hour = BEGIN + 365 * DAY, 4
+            self.pass_time()
+            self.assertEqual(self.starts(store)[0], 1)
+            self.pass_time(40.0)
+            self.assertEqual(self.starts(store)[0], 1)
+            told = [reason.name for reason in job.health()]
+            self.assertEqual(told, ["failing-job"] * logged)
+            self.assertEqual(bool(self.flushLoggedErrors(ValueError)), bool(logged))
+            store.retention.follow, store.retention.held_from = follow, held
+            self.pass_time(20.0)
+            self.assertEqual((self.starts(store), list(job.health())), ([5], []))
+            self.close_store(store)
 
     def test_deleted_and_held(self) -> None:
         """Bytes of a deleted file that somebody still reads are shown until he is done."""
