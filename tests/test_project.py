@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from datetime import date
@@ -118,6 +119,24 @@ class SecondTryTests(SynchronousTestCase):
             self.assertTrue(callable(getattr(getattr(found, group), name)), test)
             self.assertLessEqual(date.fromisoformat(day), date.today())
             self.assertGreater(len(cause.split()), 5, f"{test}: {cause}")
+
+
+class MutantTests(SynchronousTestCase):
+    """C{tests/mutants.md}: what C{make mutants} changes, and why that is nothing."""
+
+    def test_each_is_there(self) -> None:
+        """Each row names a line that its module still has: one that was changed since is to be
+        looked at anew; and a reason follows.
+        """
+        rows = (ROOT / "tests" / "mutants.md").read_text(encoding="utf-8").splitlines()
+        found = [re.fullmatch(r"- (\S+): `(.+)`: \w+", row) for row in rows]
+        self.assertTrue(any(found))
+        for row, match, after in zip(rows, found, [*rows[1:], ""], strict=True):
+            self.assertEqual(match is None, not row.startswith("- "), row)
+            if match is not None:
+                module = (ROOT / "rmqha" / f"{match[1]}.py").read_text(encoding="utf-8")
+                self.assertIn(match[2], [line.strip() for line in module.splitlines()], row)
+                self.assertTrue(after.startswith(("- ", "  ")), f"no reason: {row}")
 
 
 class GoldenTests(SynchronousTestCase):
