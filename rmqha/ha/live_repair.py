@@ -20,7 +20,7 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.errors import RmqhaError, StoreError
+from rmqha.errors import RmqhaError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
@@ -138,12 +138,25 @@ class LiveRepair:
     async def _repair(
         self, wanted: DamagedRange, known: list[DamagedRange], master: MasterReplica
     ) -> None:
-        settings, log = self.store.settings, self.store.log
         try:
-            raw = await self.in_thread(self._open)
-        except (StoreError, OSError) as error:
-            self._not_had(wanted, str(error))
-            return
+            await self._fetch(wanted, known, master)
+        except Exception as error:
+            if self.store.log.min_offset > wanted.start:
+                self._log.info(
+                    "Bytes {start} to {stop} of the log were deleted while they were repaired",
+                    start=wanted.start,
+                    stop=wanted.stop,
+                )
+            elif isinstance(error, UNREACHED):
+                self._not_had(wanted, str(error) or type(error).__name__)
+            else:
+                raise
+
+    async def _fetch(
+        self, wanted: DamagedRange, known: list[DamagedRange], master: MasterReplica
+    ) -> None:
+        settings, log = self.store.settings, self.store.log
+        raw = await self.in_thread(self._open)
         fetching = RangeFetch(
             root=settings.root, raw=raw, replica=master, in_thread=self.in_thread, creates=False
         )
@@ -155,9 +168,6 @@ class LiveRepair:
             if intent is not None and self._job.running and log.min_offset <= wanted.start:
                 kept, lacks = await self.in_thread(self._write, raw, intent)
                 self._replaced(report, kept, lacks)
-        except UNREACHED as error:
-            self._not_had(wanted, str(error) or type(error).__name__)
-            return
         finally:
             self._asked = None
             await self.in_thread(self._forget, raw)

@@ -80,6 +80,11 @@ def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
     position = start
     window = WINDOW
     while position < raw.end:
+        if not raw.has(position):
+            behind = raw.next_start(position)
+            if behind is None:
+                return
+            position = behind
         fault = None
         for view, block in scan(raw, position, raw.run_end(position), crc=crc, window=window):
             yield view, block
@@ -93,16 +98,9 @@ def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
                 continue  # a running node has written it meanwhile
             yield bad
             following, window = bad.next_valid, SMALL
-        else:
-            following = raw.next_start(position) if _at_end(raw, position) else position
-        if following is None:
-            return
-        position = following
-
-
-def _at_end(raw: RawLog, position: int) -> bool:
-    """Whether a position is the end of a file with no file behind it."""
-    return raw.run_end(position - 1) == position
+            if following is None:
+                return
+            position = following
 
 
 def _bad(raw: RawLog, offset: int, fault: Fault) -> BadPlace | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from rmqha.ha import live_repair
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import AGAIN, LOOK, LiveRepair
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.logfiles.follow import BadPlace, Run, follow
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
@@ -26,6 +28,7 @@ from rmqha.wire.log.copied_damage import CopiedRecord, crc_of
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.record import body_range
 from tests.support import damage
+from tests.support.effort import tries
 from tests.support.logs import Held, LogTestCase, now
 from tests.support.memorylog import MemoryLog
 from tests.support.scripted_master import Connection, PuppetEndpoint
@@ -36,6 +39,11 @@ END = 2652010
 #: A record in the last file, and a byte of its body; and one in the second file.
 START, LENGTH, PLACE = 10 * SIZE + 9856, 362, 9856 + 90
 FAR, FAR_LENGTH, FAR_PLACE = SIZE, 102611, 50_000
+
+
+def runs(raw: RawLog, start: int) -> Iterator[Run]:
+    """The records from a place on."""
+    return (event for event in follow(raw, start) if not isinstance(event, BadPlace))
 
 
 class LiveRepairTests(LogTestCase):
@@ -345,3 +353,83 @@ class LiveRepairTests(LogTestCase):
         self.assertFalse((self.root / damage.name(1)).exists())
         shutil.copy(golden.store(golden.VERSIONS[0]) / damage.name(1), self.root / "commitlog")
         self.store.scrubber.faults.clear()
+
+    def test_a_file_that_goes_as_it_is_opened(self) -> None:
+        """The same between a look for the file and its opening."""
+        self.harm(FAR, FAR_LENGTH, FAR_PLACE)
+        self.begin()
+        self.clock.advance(LOOK)
+        path, real = self.root / damage.name(1), os.open
+
+        def deleting(name: Any, flags: int, *more: Any, **rest: Any) -> int:
+            if name == path and flags & os.O_RDWR:
+                path.unlink()
+            return real(name, flags, *more, **rest)
+
+        self.patch(os, "open", deleting)
+        self.answered()
+        self.assertFalse(path.exists())
+        shutil.copy(golden.store(golden.VERSIONS[0]) / damage.name(1), self.root / "commitlog")
+        self.store.scrubber.faults.clear()
+
+    def test_records_behind_what_is_gone(self) -> None:
+        """Records are followed from a place whose file is gone to those of the next file there is:
+        as from its first record on.
+        """
+        (self.root / damage.name(1)).unlink()
+        raw = RawLog.open(self.root / "commitlog", SIZE)
+        self.addCleanup(raw.close)
+        behind = next(block.end for _, block in runs(raw, 2 * SIZE))
+        for start in (FAR, FAR + FAR_LENGTH, 2 * SIZE - 1):
+            self.assertEqual(next(block.end for _, block in runs(raw, start)), behind)
+
+    def test_deleted_at_any_call(self) -> None:
+        """Retention deletes files before whichever call to the disk: none comes back, nothing is
+        left of the repair, and what is there is as it was.
+        """
+        number, happened = 0, True
+        while happened:
+            number += 5 * tries(5)
+            self.setUp()
+            self.store.scrubber.faults.clear()
+            self.harm(FAR, FAR_LENGTH, FAR_PLACE)
+            self.begin()
+            happened = self.deleted_at(number)
+            left = self.files()
+            wanted = {name: data for name, data in self.whole.items() if name in left}
+            gone = sorted(self.whole)[:2] if happened else []
+            self.assertEqual(sorted(self.whole.keys() - left.keys()), gone, number)
+            self.assertEqual([n for n in left if left[n] != wanted.get(n)], [], number)
+            own = self.root / "rmqha"
+            self.assertFalse((own / "repair.json").exists() or (own / "repair").exists(), number)
+            self.assertEqual(self.flushLoggedErrors(), [], number)
+            self.assertEqual(self.repair._job.failures, 0)
+            self.ended()
+        self.assertGreater(number, 100)
+
+    def deleted_at(self, number: int) -> bool:
+        """Repair, and let retention delete two files before one call.
+
+        @return: Whether there was such a call.
+        """
+        left = iter(range(number))
+
+        def wrap(real: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **more: Any) -> Any:
+                if next(left, None) == number - 1:
+                    for _ in range(2):
+                        self.store.log.drop_first().remove()
+                return real(*args, **more)
+
+            return call
+
+        names = ("open", "fstat", "fsync", "replace", "unlink", "utime", "pwrite", "stat")
+        patches = [self.patch(os, name, wrap(getattr(os, name))) for name in names]
+        try:
+            self.clock.advance(LOOK)
+            if self.endpoint.waiting:
+                self.answered()
+        finally:
+            for patched in patches:
+                patched.restore()
+        return next(left, None) is None

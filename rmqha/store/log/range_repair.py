@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -278,8 +279,9 @@ def _write(commitlog: Path, intent: RepairIntent, start: int, stop: int, theirs:
         first = start - start % size
         end = min(stop, first + size)
         path = commitlog / file_name(first)
-        if intent.creates or path.exists():
-            _write_file(path, size, start - first, end - first, theirs, first)
+        with nullcontext() if intent.creates else suppress(FileNotFoundError):
+            flags = os.O_CREAT if intent.creates else 0
+            _write_file(path, size, start - first, end - first, theirs, first, flags)
         start = end
 
 
@@ -294,7 +296,13 @@ def _clear(commitlog: Path, file_size: int, start: int, stop: int) -> None:
 
 
 def _write_file(
-    path: Path, file_size: int, start: int, stop: int, theirs: RawLog | None, first: int
+    path: Path,
+    file_size: int,
+    start: int,
+    stop: int,
+    theirs: RawLog | None,
+    first: int,
+    flags: int = 0,
 ) -> None:
     """Write a part of one file, and make it a whole file of the log.
 
@@ -302,9 +310,11 @@ def _write_file(
 
     @param start: Where the part begins, from the file's start.
     @param first: Physical offset of the file's first byte.
+    @param flags: With C{O_CREAT} a file that is missing is made.
+    @raise FileNotFoundError: If it is missing otherwise.
     """
     there = path.exists()
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
     try:
         before = os.fstat(fd)
         if before.st_size < file_size:
