@@ -426,6 +426,14 @@ class HostNames(Kind):
         return ",".join(value)
 
 
+def _plain(network: Network) -> Network:
+    """IPv4 where IPv6 writes it as C{::ffff:10.0.0.0/104}: peers are matched as IPv4."""
+    mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
+    if mapped is None or network.prefixlen < 96:
+        return network
+    return IPv4Network((mapped, network.prefixlen - 96))
+
+
 @frozen
 class Networks(Kind):
     """Addresses and CIDR networks, separated by C{,} or C{;}."""
@@ -435,8 +443,10 @@ class Networks(Kind):
         return "addresses or CIDR networks, separated by , or ;"
 
     def parse(self, text: str) -> Any:
-        parts = (part.strip() for part in _SEPARATORS.split(text))
-        found: list[Network] = [ip_network(part) for part in parts if part]
+        parts = [part.strip() for part in _SEPARATORS.split(text)]
+        found: list[Network] = [_plain(ip_network(part)) for part in parts if part]
+        if text.strip() and not found:
+            raise ValueError("it names nobody, and an empty list is everybody")
         return tuple(found)
 
     def show(self, value: Any) -> str:

@@ -23,6 +23,7 @@ from rmqha.config.settings import Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
 from rmqha.config.vocabulary import BROKER_FILE
 from rmqha.errors import BadValue, ConfigError
+from rmqha.net.allowed_peers import Allowed
 
 
 class LoadTestCase(SynchronousTestCase):
@@ -204,6 +205,24 @@ class ValueTests(LoadTestCase):
             (ip_network("10.0.0.0/8"), ip_network("192.168.1.7"), ip_network("fd00::/8")),
         )
         self.assertIn("CIDR", str(self.problem("haAllowedPeers=10.0.0.1/8")))
+
+    def test_allowed_peers_are_never_everybody_by_mistake(self) -> None:
+        """A list of separators alone names nobody, where an empty one is everybody."""
+        for text in (",", ";", " , ;"):
+            self.assertIn("CIDR", str(self.problem(f"haAllowedPeers={text}")), text)
+        self.assertEqual(self.load("haAllowedPeers=").ha.allowed_peers, ())
+
+    def test_allowed_peers_of_ipv4_within_ipv6(self) -> None:
+        """They are the peers by IPv4, as these are matched."""
+        settings = self.load("haAllowedPeers=::ffff:10.0.0.1,::ffff:192.168.0.0/112")
+        self.assertEqual(
+            settings.ha.allowed_peers, (ip_network("10.0.0.1"), ip_network("192.168.0.0/16"))
+        )
+        allowed = Allowed(settings.ha.allowed_peers)
+        for peer in ("10.0.0.1", "::ffff:10.0.0.1", "::ffff:a00:1", "192.168.255.1"):
+            self.assertTrue(allowed.permits(peer), peer)
+        for peer in ("10.0.0.2", "::ffff:10.0.0.2", "192.169.0.0", "::a00:1", "::1"):
+            self.assertFalse(allowed.permits(peer), peer)
 
     def test_name_servers(self) -> None:
         """The list is kept as it was written, after a look at each address."""
