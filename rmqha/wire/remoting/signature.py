@@ -55,10 +55,14 @@ def signature(
     @param ext: Its fields; a signature among them does not count.
     @param without: Names of further fields that do not count.
     """
-    signed = hmac.new(secret_key.encode(), digestmod="sha1")
-    for name in sorted(ext):
+    # Java writes what UTF-8 cannot carry in the same way, and orders by halves of characters.
+    signed = hmac.new(secret_key.encode(errors="replace"), digestmod="sha1")
+    for name in sorted(ext, key=None if all(map(str.isascii, ext)) else _in_utf16):
         if name != SIGNATURE and name not in without:
-            # Java writes what UTF-8 cannot carry in the same way.
             signed.update(ext[name].encode(errors="replace"))
     signed.update(body)
     return b64encode(signed.digest()).decode()
+
+
+def _in_utf16(name: str) -> bytes:
+    return name.encode("utf-16-be", "surrogatepass")

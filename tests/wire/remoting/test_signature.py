@@ -51,6 +51,22 @@ class SignatureTests(SynchronousTestCase):
         """The secret key is in no text of ours."""
         self.assertNotIn("12345678", repr(Credentials("RocketMQ", "12345678", "12345678")))
 
+    def test_order(self) -> None:
+        """Names are in the order that Java has for them, by UTF-16: one beyond 16 bits comes before
+        the last of those within.
+        """
+        told = {"b": "2", "\U0001f600": "3", "\uff5e": "4", "a": "1"}
+        in_order = {"1": "1", "2": "2", "3": "3", "4": "4"}
+        self.assertEqual(signature(told, b"", "12345678"), signature(in_order, b"", "12345678"))
+
+    def test_half_a_character(self) -> None:
+        """What UTF-8 cannot carry is signed as Java signs it, in a secret key too."""
+        for half in ("\ud800", "\udfff"):
+            self.assertEqual(
+                signature({"a": half, half: ""}, b"", f"secret{half}"),
+                signature({"a": "?", half: ""}, b"", "secret?"),
+            )
+
     @given(st.dictionaries(st.text(), st.text()), st.binary(), st.text(min_size=1))
     def test_any(self, ext: dict[str, str], body: bytes, secret: str) -> None:
         """Whatever stands in a request it can be signed, in any order of its fields, and a view is
