@@ -139,7 +139,7 @@ class Registration:
             self.clock,
             self._own_names,
             partial(self._changed, None),
-            "looking up brokerIP1",
+            "brokerIP1",
         )
         self._timed = Periodic(
             "registration at the name servers", self.clock, self._due, vital=True

@@ -79,14 +79,14 @@ class ServerNames:
 
     @ivar configured: C{host:port} of each, as an operator wrote it.
     @ivar changed: Called when a name has other addresses than before.
-    @ivar what: The name of the job.
+    @ivar what: What they are, in the name of the job.
     """
 
     look_up: LookUp
     clock: IReactorTime
     configured: Callable[[], Sequence[str]]
     changed: Callable[[], None] = lambda: None
-    what: str = "looking up name servers"
+    what: str = "name servers"
     _found: dict[str, tuple[str, ...]] = field(factory=dict, init=False)
     _asking: set[str] = field(factory=set, init=False)
     # Names whose last lookup failed.
@@ -96,7 +96,7 @@ class ServerNames:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._looking = Periodic(self.what, self.clock, self._look)
+        self._looking = Periodic(f"looking up {self.what}", self.clock, self._look)
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.tls import material
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON, exit_code
+from rmqha.store.log.bootstrap_marker import UnfinishedCopy
 from rmqha.store.tables.table_verdict import look_at
 
 
@@ -38,7 +39,7 @@ class ExitCodeTests(SynchronousTestCase):
             errors.TableUnreadable("topics.json", "empty"),
             errors.BodyInvalid("table", "empty"),
             errors.TwinMaster("a", "h:1", 0, "h:2", 1),
-            errors.UnfinishedCopy("marker", 0),
+            UnfinishedCopy("marker", 0),
         ):
             self.assertEqual(FOR_A_PERSON, exit_code(error), error)
 
