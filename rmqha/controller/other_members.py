@@ -34,15 +34,12 @@ class MemberLabels:
     @ivar end: Where the log ends, physical.
     @ivar compares: Whether it reports only what it has compared byte by byte, as ours do.
     @ivar generation: Of its log, C{""} if it does not say.
-    @ivar connection: Its end of its connection to the master's HA port, C{host:port}, C{""} if it
-        has none; C{None} if it does not say.
     """
 
     labels: Labels
     end: int
     compares: bool = False
     generation: str = ""
-    connection: str | None = None
 
 
 async def members_of(group: ControllerGroup) -> dict[int, str]:
@@ -96,13 +93,8 @@ async def labels_of(client: ControllerClient, address: str, name: str) -> Member
     if found.broker_name != name:
         raise RequestRefused(answer.code, f"it is a broker of {found.broker_name}", asked.code)
     labels = tuple(EpochLabel(each.epoch, each.start_offset) for each in found.epoch_list)
-    return MemberLabels(
-        labels,
-        found.max_offset,
-        bool(found.compares_bytes),
-        found.generation or "",
-        found.ha_connection,
-    )
+    compares = bool(found.compares_bytes)
+    return MemberLabels(labels, found.max_offset, compares, found.generation or "")
 
 
 async def ends_of(

@@ -283,7 +283,6 @@ class LeadingNode(SlaveNode):
             max_offset=end,
             compares_bytes=True,
             generation=self.store.publisher.point.generation,
-            ha_connection=self.elected.own_end,
         )
 
     def ha_status(self) -> HaStatus:

@@ -31,13 +31,12 @@ from twisted.python.failure import Failure
 from rmqha.controller.epoch_labels import Labels, consistent_point
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import HandshakeRejected, RmqhaError
-from rmqha.ha.elected.roster import Roster, host_in
+from rmqha.ha.elected.roster import Roster
 from rmqha.logfiles.reader import LogReader
 from rmqha.wire.ha_v2 import LEARNER_ID
 
 if TYPE_CHECKING:
     from rmqha.ha.elected.member_dialect import MemberDialect
-    from rmqha.ha.master.connection import MasterProtocol
 
 PATIENCE = 10.0
 """Seconds that a member has to tell its labels, before its connection is closed."""
@@ -47,17 +46,6 @@ ASKING = "its epoch labels are not known yet"
 
 LAST_FILE = "it takes the last file of the log only"
 """Why a member does not count whose copy would begin in the middle of the log."""
-
-
-def _is_another(told: str | None, connection: MasterProtocol) -> bool:
-    """Whether a member's own connection is not this one.  Behind NAT it has another host there, and
-    nobody can say.
-
-    @param told: What L{MemberLabels} says of it.
-    """
-    if not told:
-        return told == ""
-    return host_in(told) == connection.host and told != connection.peer
 
 
 @define(eq=False, kw_only=True)
@@ -141,16 +129,9 @@ class Proofs:
         ).addErrback(self._surprise)
 
     def _told(self, theirs: MemberLabels, dialect: MemberDialect, report: int) -> None:
-        if dialect not in self._asked:
-            return
-        if not dialect.learner and _is_another(theirs.connection, dialect.connection):
-            error = HandshakeRejected(
-                "not-its-connection", dialect.number, theirs.connection or "none"
-            )
-            dialect.connection.close(error.reason, error)
-            return
-        dialect.compares = theirs.compares
-        self._judge(dialect, self._what_is_wrong(theirs, report))
+        if dialect in self._asked:
+            dialect.compares = theirs.compares
+            self._judge(dialect, self._what_is_wrong(theirs, report))
 
     def _not_told(self, failure: Failure, dialect: MemberDialect) -> None:
         dialect.asking = False

@@ -62,14 +62,14 @@ class Roster:
     def _verdict(self, said: SlaveHandshake, host: str) -> HandshakeRejected | None:
         """What follows from what is known."""
         if said.learner:
-            if self.any_host or host in map(host_in, self.addresses.values()):
+            if self.any_host or host in map(_host, self.addresses.values()):
                 return None
             reason, detail = "not-its-address", "another host"
         elif said.id == self.own:
             reason, detail = "own-id", ""
         elif said.id in self.addresses:
             detail = self.addresses[said.id]
-            if self.any_host or host_in(detail) == host:
+            if self.any_host or _host(detail) == host:
                 return None
             reason = "not-its-address"
         else:
@@ -111,6 +111,6 @@ class Roster:
             each.callback(None)
 
 
-def host_in(address: str) -> str:
+def _host(address: str) -> str:
     """The host of C{host:port}, as L{rmqha.net.door.host_of} tells a peer's."""
     return address.rpartition(":")[0].strip("[]")

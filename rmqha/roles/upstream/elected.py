@@ -40,7 +40,6 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
-from rmqha.net.door import peer_of
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
@@ -182,13 +181,6 @@ class ElectedUpstream:
         @param below: What else bounds it.
         """
         return lambda log: self.followed.filed(below(log))
-
-    @property
-    def own_end(self) -> str:
-        """C{host:port} of our end of the connection to the master; C{""} if there is none."""
-        connection = None if self.follower is None else self.follower.sync.connection
-        transport = None if connection is None else connection.transport
-        return "" if transport is None else peer_of(transport.getHost())
 
     def _report(self) -> None:
         connection = None if self.follower is None else self.follower.sync.connection

@@ -9,7 +9,7 @@ from rmqha.errors import RemotingUnreachable
 from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_v2 import EpochLabel
-from tests.ha.elected.cases import EPOCH, HOSTS, OWN, SLAVE, SetCase, Told
+from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
 
 CHAIN = (EpochLabel(1, 0), EpochLabel(3, 8000), EpochLabel(EPOCH, 25_000))
 
@@ -67,39 +67,6 @@ class ProofTests(SetCase):
         self.theirs[self.known[SLAVE]] = MemberLabels((), 9000, compares=True)
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
-
-    def test_connection_of_a_member(self) -> None:
-        """Who connects from a member's host with its id, and is not what that member says its
-        connection is, does not count; nor when the member says that it has none.
-        """
-        own = f"{HOSTS[SLAVE]}:{self.port + 1}"
-        for told, counts in (
-            (own, True),
-            (f"{HOSTS[SLAVE]}:{self.port + 1000}", False),
-            ("", False),
-            ("172.17.0.2:5", True),  # there is NAT between
-            (None, True),  # as Java members
-        ):
-            self.build(labels=CHAIN)
-            mine = MemberLabels((), 9000, compares=True, connection=told)
-            self.theirs[self.known[SLAVE]] = mine
-            _, transport = self.fed(report=9000)
-            self.assertEqual(self.counted(), {SLAVE} if counts else set(), told)
-            self.assertEqual(transport.disconnecting or transport.disconnected, not counts, told)
-
-    def test_connection_before_new_bytes(self) -> None:
-        """Also one that began with the log's first byte is asked before a write under our label is
-        held by it.
-        """
-        self.theirs[self.known[SLAVE]] = MemberLabels(
-            (), 9000, compares=True, connection=f"{HOSTS[SLAVE]}:1"
-        )
-        protocol, _ = self.fed(report=0)
-        self.ack(protocol)
-        written = self.put()
-        self.ack(protocol)
-        self.assertNoResult(written)
-        self.assertEqual(self.counted(), set())
 
     def test_doubted_is_fed(self) -> None:
         """One whose log is not proven is sent all, acknowledges nothing and does not enter the

@@ -96,8 +96,6 @@ class EpochCache:
     @ivar compares_bytes: Ours: whether the member reports only what it has compared with its
         master's log, or got from it.
     @ivar generation: Ours: that of the published point, by which a copy of the disk is known.
-    @ivar ha_connection: Ours: the member's end of its connection to the master's HA port,
-        C{host:port}; C{""} if it has none.
     """
 
     cluster_name: str | None = None
@@ -106,5 +104,4 @@ class EpochCache:
     epoch_list: tuple[EpochRange, ...] = ()
     compares_bytes: bool | None = None
     generation: str | None = None
-    ha_connection: str | None = None
     max_offset: int
