@@ -2,7 +2,7 @@
 nodes.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
-understood; of commands that ask running nodes also 3, one gave no answer, and of those that are
+understood; of commands that ask running nodes also 3, a node gave no answer, and of those that are
 services 78, only a person can mend it.  An error is one line on stderr, never a traceback.
 """
 

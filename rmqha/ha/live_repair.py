@@ -143,9 +143,11 @@ class LiveRepair:
         except Exception as error:
             if self.store.log.min_offset > wanted.start:
                 self._log.info(
-                    "Bytes {start} to {stop} of the log were deleted while they were repaired",
+                    "Bytes {start} to {stop} of the log were deleted while they were repaired, "
+                    "which ended with {error!r}",
                     start=wanted.start,
                     stop=wanted.stop,
+                    error=error,
                 )
             elif isinstance(error, UNREACHED):
                 self._not_had(wanted, str(error) or type(error).__name__)

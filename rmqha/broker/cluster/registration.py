@@ -18,7 +18,6 @@ Source: docs/protocol/remoting.md, Registration.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList, succeed
@@ -138,7 +137,7 @@ class Registration:
             self.look_up,
             self.clock,
             self._own_names,
-            partial(self._changed, None),
+            self._own_moved,
             "brokerIP1",
         )
         self._timed = Periodic(
@@ -280,6 +279,18 @@ class Registration:
         self._silent &= servers
         if self._running:
             self._changed(None)
+
+    def _own_moved(self) -> None:
+        """C{brokerIP1} has another address, or has the first one by which it is looked up."""
+        broker, address = self.current.settings.broker, self.address
+        if address != f"{broker.ip1}:{broker.listen_port}":
+            self._log.warn(
+                "Telling name servers {address}, which brokerIP1 is now; messages and controllers "
+                "have {before} until the next start",
+                address=address,
+                before=broker.ip1,
+            )
+        self._changed(None)
 
     def _due(self) -> Deferred[None]:
         """Fires when what they are told is made; fails if it cannot be.  A name server that cannot

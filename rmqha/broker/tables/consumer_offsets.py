@@ -99,12 +99,8 @@ class ConsumerOffsetTable:
 
     def journal_damage(self) -> dict[str, str]:
         """What of the journal was damaged at the start, by file: offsets that were durable."""
-        read = self.read
-        return (
-            {}
-            if read is None
-            else {segment.name: str(segment) for segment in read.damaged if segment.damaged}
-        )
+        damaged = () if self.read is None else self.read.damaged
+        return {segment.name: str(segment) for segment in damaged if segment.damaged}
 
     def save(self) -> Deferred[None]:
         """Write the file now.

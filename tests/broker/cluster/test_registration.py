@@ -9,6 +9,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionLost
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
@@ -401,6 +402,9 @@ class RegistrationTests(BrokerTestCase):
 
     def test_own_name(self) -> None:
         """A broker whose own address is given by name and moves tells name servers the new one."""
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
         self.begin(ip1=NamedAddress("10.0.0.9", "broker-a.test"))
         self.assertEqual(self.registration.address, "10.0.0.9:10911")
         self.servers.taken()
@@ -412,6 +416,8 @@ class RegistrationTests(BrokerTestCase):
             for _, request in self.servers.taken()
         }
         self.assertIn("10.0.0.10:10911", told)
+        (warning,) = (formatEvent(each) for each in events if each["log_level"] is LogLevel.warn)
+        self.assertIn("10.0.0.10:10911, which brokerIP1 is now; messages and controllers", warning)
         self.addresses["broker-a.test"] = ()
         self.clock.advance(PERIOD)
         self.assertEqual(self.registration.address, "10.0.0.10:10911")
