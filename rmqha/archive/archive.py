@@ -256,7 +256,9 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
             "receive",
             f"{root} has log files of {known.file_size} bytes, not of {manifest.file_size}",
         )
-    known.require_log(root, "receive")
+    if (root / COMMITLOG).is_dir():
+        # Before the first byte, which an earlier process may not have lived to see, there is none.
+        known.require_log(root, "receive")
     return evolve(
         manifest,
         log=evolve(known.log, broker=manifest.log.broker or known.log.broker),

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import capturedLogs
 
 from rmqha.archive.archive import Archive
 from rmqha.archive.errors import ReceiveStopped
@@ -707,6 +708,28 @@ class OpenTests(ReceiverCase):
             self.assertIn(known.log.sum, str(caught.exception))
         evolve(known, log=LogIdentity(broker="broker-a")).write(self.root)
         self.opened().close()
+
+    def test_ended_before_the_first_byte(self) -> None:
+        """An archive whose first receiver did not live to write a byte is gone on with."""
+        self.opened().close()
+        self.assertFalse((self.root / "commitlog").exists())
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.assertArchived()
+
+    def test_its_files_are_gone(self) -> None:
+        """An archive of which only its manifest is left says so, and is received again."""
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        shutil.rmtree(self.root / "commitlog")
+        with capturedLogs() as events:
+            self.receive()
+        self.assertTrue([e for e in events if "its end is lost" in e.get("log_format", "")])
+        self.passes(2)
+        self.assertArchived()
 
     def test_shortened(self) -> None:
         """An archive that lost what its manifest says is told, and received again."""
