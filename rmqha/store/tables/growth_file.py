@@ -52,6 +52,10 @@ class Growth:
         newest = max(set_epoch, self.set_epoch) if before else set_epoch
         return evolve(self, epoch=epoch, set_epoch=newest, sets=sets)
 
+    def without(self, new: frozenset[int]) -> Self:
+        """The same, once it is certain that a set will not come into force."""
+        return evolve(self, sets=tuple(each for each in self.sets if each != new))
+
     @classmethod
     def read(cls, root: Path) -> Self:
         """Read a store's; an empty one without one.  Blocking.

@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import SetState
@@ -36,16 +37,26 @@ class SlowCoordinator(PuppetCoordinator):
 
     @ivar late: Changes that nobody waits for any more.
     @ivar growth: What is on the master's disk of them.
+    @ivar unanswered: Those of them that may be made whatever is answered to the same later.
     """
 
     late: list[tuple[SetState, frozenset[int]]] = field(factory=list)
     growth: Growth = field(factory=Growth)
+    unanswered: set[frozenset[int]] = field(factory=set)
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
         """Take a change that is written down."""
         if not new <= old.in_sync:
             self.growth = self.growth.grown(old.master_epoch, old.set_epoch, new)
-        return super().alter(old, new)
+        return super().alter(old, new).addErrback(self.not_made, new)
+
+    def not_made(self, failure: Failure, new: frozenset[int]) -> Failure:
+        """What is certain not to be made is taken off the disk."""
+        if failure.check(ControllerUnanswered):
+            self.unanswered.add(new)
+        elif new not in self.unanswered:
+            self.growth = self.growth.without(new)
+        return failure
 
     def possible(self) -> list[frozenset[int]]:
         """The set, and those that it may become without another word of the master."""
@@ -166,8 +177,10 @@ class SetMachine(RuleBasedStateMachine):
         controller.late += [(old, new) for old, new, _ in controller.waiting]
         controller.waiting.clear()
         state = controller.state
+        on_its_way = controller.growth.on_its_way(state.master_epoch, state.set_epoch)
+        controller.unanswered.update(on_its_way)
         self.master = self.case.again(
-            controller.growth.on_its_way(state.master_epoch, state.set_epoch),
+            on_its_way,
             self.confirm * share // 4,
         )
         self.confirm = self.master.confirm

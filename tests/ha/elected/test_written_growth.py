@@ -9,7 +9,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import DiskFull, NotWritable
+from rmqha.errors import (
+    ControllerRefused,
+    ControllerUnanswered,
+    DiskFull,
+    NoController,
+    NotWritable,
+)
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.store.tables.growth_file import Growth
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, at
@@ -77,6 +83,53 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.failureResultOf(altered, DiskFull)
         self.assertEqual(self.coordinator.asked, [])
         self.assertEqual(Growth.read(self.root), Growth())
+
+    def test_not_made(self) -> None:
+        """What was refused, or reached nobody, is not recalled: its members were not counted on
+        since.  What was not answered is, whatever is answered to the same later.
+        """
+        state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
+        self.coordinator.patient = True
+        for error in (ControllerRefused("c:1", 2003, "no"), NoController(("c:1",), "refused")):
+            altered = self.growth.alter(state, new)
+            self.run_job()
+            self.coordinator.refuse(error)
+            self.assertNoResult(altered)
+            self.run_job()
+            self.failureResultOf(altered, type(error))
+            self.assertEqual(self.recalled(), ())
+        for error in (ControllerUnanswered("c:1", 1001, "late"), ControllerRefused("c:1", 1, "no")):
+            altered = self.growth.alter(state, new)
+            if self.jobs:
+                self.run_job()
+            self.coordinator.refuse(error)
+            self.failureResultOf(altered, type(error))
+            self.assertEqual(self.recalled(), (new,))
+
+    def test_recalled_is_not_forgotten(self) -> None:
+        """Nor is what a process before this one had asked for."""
+        state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
+        self.coordinator.patient = True
+        self.growth.alter(state, new)
+        self.run_job()
+        self.growth = self.made()
+        recalled = Deferred.fromCoroutine(self.growth.recall(state))
+        self.run_job()
+        self.assertEqual(self.successResultOf(recalled), (new,))
+        altered = self.growth.alter(state, new)
+        self.coordinator.waiting.pop(0)
+        self.coordinator.refuse(ControllerRefused("c:1", 2003, "no"))
+        self.failureResultOf(altered, ControllerRefused)
+        self.assertEqual(self.recalled(), (new,))
+
+    def test_not_made_and_no_room(self) -> None:
+        """Where that cannot be written down, nobody may take it for certain."""
+        self.coordinator.patient = True
+        altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
+        self.run_job()
+        self.coordinator.refuse(ControllerRefused("c:1", 2003, "no"))
+        self.jobs.pop()[1].errback(DiskFull(str(self.root), 1))
+        self.failureResultOf(altered, ControllerUnanswered)
 
     def test_closed(self) -> None:
         """What was being written down when the master led no more is not asked for: who leads on in
