@@ -119,6 +119,7 @@ _UNHEARD = {
     "unknown-member": "no controller knows a member of this id",
     "other-address": "that member is connected from {detail}",
     "not-its-address": "that member is registered at {detail}, and haAllowedPeers is empty",
+    "not-its-connection": "that member says otherwise of this connection: {detail}",
     "last-file": "it wants the last file of the log only, and haAllowLastFile is false",
     "no-handshake": "it reports and has not said who it is",
     "early-report": "it reports before its handshake was answered",

@@ -443,6 +443,7 @@ class Broker:
                 ha_address=lambda: self.registration.ha_address,
                 log_end=lambda: store.log.confirmed,
                 master=self.writer is not None,
+                takes_tokens=self.settings.controller.enabled,
                 now_ms=store.now_ms,
             ),
         )

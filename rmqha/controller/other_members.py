@@ -23,6 +23,7 @@ from rmqha.wire.remoting.bodies.controller import EpochCache, ReplicasInfo, Sync
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import EpochCacheRequest
 from rmqha.wire.remoting.json_body import read
 
 
@@ -34,12 +35,15 @@ class MemberLabels:
     @ivar end: Where the log ends, physical.
     @ivar compares: Whether it reports only what it has compared byte by byte, as ours do.
     @ivar generation: Of its log, C{""} if it does not say.
+    @ivar token_told: Whether it has told the token on its connection to our HA port; C{None} where
+        it was asked for none, or knows of none, as Java members.
     """
 
     labels: Labels
     end: int
     compares: bool = False
     generation: str = ""
+    token_told: bool | None = None
 
 
 async def members_of(group: ControllerGroup) -> dict[int, str]:
@@ -75,17 +79,20 @@ async def sets_of(group: ControllerGroup, names: Sequence[str]) -> dict[str, Rep
         raise ControllerRefused(group.leader, answer.code, str(error)) from None
 
 
-async def labels_of(client: ControllerClient, address: str, name: str) -> MemberLabels:
+async def labels_of(
+    client: ControllerClient, address: str, name: str, token: int | None = None
+) -> MemberLabels:
     """Ask a member for the labels of its log.
 
     @param address: C{host:port} of its client port.
     @param name: The set's C{brokerName}.
+    @param token: What it is to repeat on its connection to our HA port.
     @raise RequestRefused: If it has none to tell, or is a member of another set.
     @raise BodyInvalid: If the answer cannot be read.
     @raise RemotingUnreachable: If nobody is there.
     @raise RemotingTimeout: If it did not answer.
     """
-    asked = Command.request(Code.GET_BROKER_EPOCH_CACHE)
+    asked = Command.request(Code.GET_BROKER_EPOCH_CACHE, EpochCacheRequest(token=token))
     answer = await client.request(address, asked, TIMEOUT)
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(answer.code, answer.remark, asked.code)
@@ -93,8 +100,13 @@ async def labels_of(client: ControllerClient, address: str, name: str) -> Member
     if found.broker_name != name:
         raise RequestRefused(answer.code, f"it is a broker of {found.broker_name}", asked.code)
     labels = tuple(EpochLabel(each.epoch, each.start_offset) for each in found.epoch_list)
-    compares = bool(found.compares_bytes)
-    return MemberLabels(labels, found.max_offset, compares, found.generation or "")
+    return MemberLabels(
+        labels,
+        found.max_offset,
+        bool(found.compares_bytes),
+        found.generation or "",
+        found.token_told,
+    )
 
 
 async def ends_of(

@@ -199,7 +199,9 @@ class LeadingNode(SlaveNode):
             clock=self.reactor,
             coordinator=growth,
             members=lambda: Deferred.fromCoroutine(members_of(group)),
-            labels_of=lambda address: Deferred.fromCoroutine(labels_of(client, address, name)),
+            labels_of=lambda address, token: Deferred.fromCoroutine(
+                labels_of(client, address, name, token)
+            ),
             superseded=self.elected.watch.hurry,
             confirm_from=store.readable,
             asked_before=asked_before,
@@ -264,7 +266,7 @@ class LeadingNode(SlaveNode):
 
     # --- for the broker -------------------------------------------------------------------
 
-    def _labels(self) -> EpochCache:
+    def _labels(self, token: int | None) -> EpochCache:
         broker, end = self.settings.broker, self.store.log.confirmed
         labels = [EpochLabel(one.epoch, one.start) for one in self.epochs.journal.starts]
         last = len(labels) - 1
@@ -283,6 +285,7 @@ class LeadingNode(SlaveNode):
             max_offset=end,
             compares_bytes=True,
             generation=self.store.publisher.point.generation,
+            token_told=None if token is None else self.elected.tell_token(token),
         )
 
     def ha_status(self) -> HaStatus:

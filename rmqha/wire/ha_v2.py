@@ -19,6 +19,12 @@ from rmqha.errors import EpochLabelsMisshapen, FrameSizeOutOfRange, HaStateUnexp
 HANDSHAKE, TRANSFER = 1, 2
 """What a message begins with: the state its sender is in."""
 
+TOKEN_BITS = 62
+"""Of the token that a master asks a member of ours to repeat on its connection."""
+
+_TOKENS_FROM = -(1 << 63)
+"""A token is told as a report of so much more than this: below all offsets that any slave says."""
+
 LEARNER_ID = -1
 """The id of a learner, which no controller knows."""
 
@@ -77,6 +83,15 @@ class Report:
     """A slave's report that its log ends at C{offset}."""
 
     offset: int
+
+
+@frozen
+class Token:
+    """A member's proof that the connection on which it comes is its own: the number that its
+    client port was asked to repeat.
+    """
+
+    number: int
 
 
 @frozen
@@ -140,6 +155,15 @@ def encode_report(offset: int) -> bytes:
     return REPORT.pack(TRANSFER, offset)
 
 
+def encode_token(number: int) -> bytes:
+    """The answer, on the HA connection, to a token that came to the client port; for a master that
+    says it takes tokens, and no other: it has the form of a report.
+
+    @param number: Of L{TOKEN_BITS} bits.
+    """
+    return REPORT.pack(TRANSFER, _TOKENS_FROM + number)
+
+
 def encode_answer(end: int, labels: Sequence[EpochLabel]) -> bytes:
     """A master's answer to a handshake.
 
@@ -191,7 +215,7 @@ class SlaveMessages:
         """Bytes of a message that has not come whole."""
         return len(self._rest)
 
-    def receive(self, data: bytes) -> list[SlaveHandshake | Report]:
+    def receive(self, data: bytes) -> list[SlaveHandshake | Report | Token]:
         """@return: The messages completed by C{data}, in order.
         @raise HaStateUnexpected: If one begins with anything else than a state in which a slave
             speaks.  What comes behind it cannot be read, so every later call raises it again; what
@@ -200,7 +224,7 @@ class SlaveMessages:
         if self._dead is not None:
             raise self._dead
         data = self._rest + data
-        found: list[SlaveHandshake | Report] = []
+        found: list[SlaveHandshake | Report | Token] = []
         at = 0
         while len(data) - at >= _STATE.size:
             (state,) = _STATE.unpack_from(data, at)
@@ -214,7 +238,9 @@ class SlaveMessages:
             if len(data) - at < shape.size:
                 break
             if state == TRANSFER:
-                found.append(Report(shape.unpack_from(data, at)[1]))
+                _, offset = shape.unpack_from(data, at)
+                token = offset - _TOKENS_FROM
+                found.append(Report(offset) if token >> TOKEN_BITS else Token(token))
             else:
                 _, last_file, learner, number = shape.unpack_from(data, at)
                 found.append(

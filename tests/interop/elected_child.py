@@ -96,7 +96,7 @@ class Leading:
         for code, (_, handler) in SetRequests(self.labels, lambda told: None).handlers().items():
             self.node.broker.registry.register(code, handler)
 
-    def labels(self) -> EpochCache:
+    def labels(self, token: int | None) -> EpochCache:
         """What other members are told of our log."""
         assert self.master is not None, "it leads"
         return EpochCache(
@@ -139,8 +139,8 @@ class Leading:
                 clock=self.reactor,
                 coordinator=self.group,
                 members=lambda: Deferred.fromCoroutine(members_of(self.group)),
-                labels_of=lambda address: Deferred.fromCoroutine(
-                    labels_of(self.client, address, self.group.name)
+                labels_of=lambda address, token: Deferred.fromCoroutine(
+                    labels_of(self.client, address, self.group.name, token)
                 ),
                 slots=self.node.serving.slots,
             ),

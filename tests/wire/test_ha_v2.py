@@ -11,17 +11,20 @@ from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import (
     LEARNER_ID,
     MAX_BODY,
+    TOKEN_BITS,
     EpochLabel,
     HandshakeAnswer,
     MasterMessages,
     Report,
     SlaveHandshake,
     SlaveMessages,
+    Token,
     TransferHeader,
     TransferPart,
     encode_answer,
     encode_handshake,
     encode_report,
+    encode_token,
     encode_transfer_header,
 )
 from tests.support.controller_captures import HA, chunks
@@ -31,6 +34,8 @@ I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 I32 = st.integers(-(1 << 31), (1 << 31) - 1)
 CUTS = st.lists(st.integers(0, 900), max_size=30)
 HANDSHAKES = st.builds(SlaveHandshake, id=I64, learner=st.booleans(), from_last_file=st.booleans())
+REPORTS = st.builds(Report, st.integers(-(1 << 62), (1 << 63) - 1))
+TOKENS = st.builds(Token, st.integers(0, (1 << TOKEN_BITS) - 1))
 ANSWERS = st.builds(
     lambda end, labels: HandshakeAnswer(end, tuple(labels), labels[-1].label if labels else -1),
     I64,
@@ -74,10 +79,12 @@ def heard(stream: list[bytes]) -> list[Message]:
     return found
 
 
-def written(message: Message | SlaveHandshake | Report) -> bytes:
+def written(message: Message | SlaveHandshake | Report | Token) -> bytes:
     """A message's bytes."""
     if isinstance(message, SlaveHandshake):
         return encode_handshake(message)
+    if isinstance(message, Token):
+        return encode_token(message.number)
     if isinstance(message, Report):
         return encode_report(message.offset)
     if isinstance(message, HandshakeAnswer):
@@ -98,9 +105,9 @@ class SlaveMessagesTests(SynchronousTestCase):
         learner = encode_handshake(SlaveHandshake(id=LEARNER_ID, learner=True))
         self.assertEqual(learner.hex(), "0000000100000001ffffffffffffffff")
 
-    @given(st.lists(HANDSHAKES | st.builds(Report, I64), max_size=12), CUTS, st.integers(0, 11))
+    @given(st.lists(HANDSHAKES | REPORTS | TOKENS, max_size=12), CUTS, st.integers(0, 11))
     def test_any_chunking(
-        self, messages: list[SlaveHandshake | Report], cuts: list[int], rest: int
+        self, messages: list[SlaveHandshake | Report | Token], cuts: list[int], rest: int
     ) -> None:
         """Messages come out whole and in order however the stream is cut."""
         decoder = SlaveMessages()

@@ -30,6 +30,7 @@ class LaterSlaves:
     @ivar ha_address: Where its slaves do.
     @ivar log_end: How far its log is on disk, in bytes.
     @ivar master: Whether it has slaves to tell of that.
+    @ivar takes_tokens: Whether these are members of a set, and may prove their connections.
     @ivar now_ms: Milliseconds since 1970.
     """
 
@@ -37,6 +38,7 @@ class LaterSlaves:
     ha_address: Callable[[], str]
     log_end: Callable[[], int]
     master: bool
+    takes_tokens: bool
     now_ms: Callable[[], int]
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -66,6 +68,7 @@ class LaterSlaves:
         if not self.master:
             return command.answer(header=HaInfo())
         told = HaInfo(
+            takes_tokens=self.takes_tokens or None,
             master_address=self.address(),
             master_ha_address=self.ha_address(),
             master_flush_offset=self.log_end(),

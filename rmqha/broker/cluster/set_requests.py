@@ -16,7 +16,7 @@ from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.headers.controller import RoleChangedRequest
+from rmqha.wire.remoting.headers.controller import EpochCacheRequest, RoleChangedRequest
 from rmqha.wire.remoting.json_body import write
 
 
@@ -24,11 +24,11 @@ from rmqha.wire.remoting.json_body import write
 class SetRequests:
     """Answers for one member.
 
-    @ivar labels: The labels of its log.
+    @ivar labels: The labels of its log; is given the token that came with the question.
     @ivar changed: Called when a controller tells of an election: it is only a reason to ask.
     """
 
-    labels: Callable[[], EpochCache]
+    labels: Callable[[int | None], EpochCache]
     changed: Callable[[RoleChangedRequest], None]
 
     _log = Logger()
@@ -41,7 +41,8 @@ class SetRequests:
 
     def epochs(self, connection: RemotingProtocol, command: Command) -> Answer:
         """1007: under which labels the log's bytes are filed."""
-        return command.answer(body=write(self.labels()))
+        token = command.custom(EpochCacheRequest).token
+        return command.answer(body=write(self.labels(token)))
 
     def role_changed(self, connection: RemotingProtocol, command: Command) -> Answer:
         """1008: who is master.  Anybody can say so, and so nothing is done but to ask."""

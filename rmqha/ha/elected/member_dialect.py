@@ -3,14 +3,17 @@
 A slave says who it is, is answered with the labels of our log, and reports then.  One handshake is
 answered; half of one waits; what came before our answer was no answer to it.  What it is sent is
 cut where files and labels end, and has in each frame the label it lies under and the confirm
-offset.  One whose log is doubted is told no label.  What it reports beyond the start of our newest
-label counts once it has told that it took that label over: else it would cut it off again.
+offset.  One whose log is doubted is told no label.  One that began with our log's first byte is
+asked who it is before what it reports could bring it into the set, and a stock slave once more
+when it reports bytes under our newest label: they count when it took that label over, else it would
+cut them off again.
 
 Source: docs/protocol/controller.rst, What a master tells.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 from rmqha.errors import HandshakeRejected
@@ -20,11 +23,12 @@ from rmqha.ha.master.ledger import Claim
 from rmqha.wire.ha_v2 import (
     LEARNER_ID,
     REPORT,
+    TOKEN_BITS,
     TRANSFER,
     TRANSFER_HEADER,
-    Report,
     SlaveHandshake,
     SlaveMessages,
+    Token,
     encode_answer,
 )
 
@@ -52,6 +56,10 @@ class MemberDialect:
     @ivar doubt: Why its reports do not count, in words; C{""} if they do or it has made none.
     @ivar asking: Whether it is being asked for its labels.
     @ivar compares: Whether it compares bytes, as ours do; C{None} before it was asked.
+    @ivar token: What it is to repeat here when its client port is asked.
+    @ivar proven: Whether it has.
+    @ivar verdict: What its reports are worth once it has, as L{judged} is told; C{None} while that
+        is not known.
     """
 
     def __init__(self, connection: MasterProtocol, master: SetMaster) -> None:
@@ -63,6 +71,9 @@ class MemberDialect:
         self.doubt = ""
         self.asking = False
         self.compares: bool | None = None
+        self.token = secrets.randbits(TOKEN_BITS)
+        self.proven = False
+        self.verdict: str | None = None
         self._master = master
         # Reports up to here count as they are.
         self._plain = ANYTHING
@@ -97,7 +108,7 @@ class MemberDialect:
         if len(data) != _REPORT or self._messages.pending:
             return None
         state, offset = REPORT.unpack(data)
-        return offset if state == TRANSFER and offset <= self._plain else None
+        return offset if state == TRANSFER and 0 <= offset <= self._plain else None
 
     def receive(self, data: bytes) -> list[int]:
         """Take reports, and a handshake before the first of them.
@@ -108,12 +119,15 @@ class MemberDialect:
         reports: list[int] = []
         answered = self._answered
         for message in self._messages.receive(data):
-            if isinstance(message, Report):
+            if not isinstance(message, SlaveHandshake):
                 if self.said is None:
                     raise HandshakeRejected("no-handshake", None)
                 if not answered:
                     raise HandshakeRejected("early-report", self.said.id)
-                reports.append(message.offset)
+                if isinstance(message, Token):
+                    self._master.proofs.repeated(self, message)
+                else:
+                    reports.append(message.offset)
             elif reports or self.held_back or self.claim is not None:
                 raise HandshakeRejected("late-handshake", message.id)
             elif self.said is None:
@@ -141,7 +155,8 @@ class MemberDialect:
             return
         self.doubt = doubt
         if self.claim is not None:
-            self._plain = ANYTHING
+            start, below = self._master.labelled.newest_start, self.compares is False
+            self._plain = start if below and max(self.held_back) <= start else ANYTHING
         reports, self.held_back = self.held_back, []
         self.connection.take(reports)
 
@@ -159,8 +174,9 @@ class MemberDialect:
         claim.doubt()
         labelled = self._master.labelled
         known = self.compares or self.doubt or not self.counts
-        if not known and offset <= labelled.newest_start:
-            self._plain = labelled.newest_start
+        if not known:
+            # It may enter the set once it has all below the newest label.
+            self._plain = max(offset, labelled.newest_start - 1)
         self._master.began(self)
         if self.compares is False and labelled.begins(origin):
             self.connection.heartbeat()

@@ -5,6 +5,9 @@ of these labels from the same start holds the same bytes under it, up to a tail 
 cut that off if it ends no later than the two logs surely are one.  A member without labels cuts
 nothing.
 
+The client port is asked that the controllers list, and the connection may be anybody's: so a member
+of ours repeats on it a token that came with the question.  Before it has, nothing counts.
+
 B{It is asked before it is sent anything}, and again when it has the first bytes under our newest
 label, if it had less before: a stock slave may not have taken that label over, and then cuts these
 bytes off when it connects the next time.  One that cannot be asked is not fed.  One whose log
@@ -33,7 +36,7 @@ from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import HandshakeRejected, RmqhaError
 from rmqha.ha.elected.roster import Roster
 from rmqha.logfiles.reader import LogReader
-from rmqha.wire.ha_v2 import LEARNER_ID
+from rmqha.wire.ha_v2 import LEARNER_ID, Token
 
 if TYPE_CHECKING:
     from rmqha.ha.elected.member_dialect import MemberDialect
@@ -54,14 +57,15 @@ class Proofs:
 
     @ivar labels: Ours.
     @ivar log: Our log.
-    @ivar labels_of: Asks a member, by C{host:port} of its client port.
+    @ivar labels_of: Asks a member, by C{host:port} of its client port, and to repeat a token on its
+        connection.
     @ivar roster: Knows where that is.
     @ivar accept: Whether a log counts that is not proven (C{haAcceptUnproven}).
     """
 
     labels: Labels
     log: LogReader
-    labels_of: Callable[[str], Deferred[MemberLabels]]
+    labels_of: Callable[[str, int], Deferred[MemberLabels]]
     roster: Roster
     clock: IReactorTime
     accept: bool = False
@@ -105,12 +109,22 @@ class Proofs:
         """A slave's connection is given up."""
         self._asked.pop(dialect, None)
 
+    def repeated(self, dialect: MemberDialect, token: Token) -> None:
+        """A token came over a slave's connection; one of an earlier connection proves nothing."""
+        if token.number != dialect.token:
+            return
+        dialect.proven = True
+        if dialect in self._asked and dialect.verdict is not None:
+            self._judge(dialect, dialect.verdict)
+
     def look(self) -> None:
         """Time has passed: ask again those that could not be asked, wherever they are by now."""
         now = self.clock.seconds()
         for dialect, since in list(self._asked.items()):
             if now - since >= PATIENCE and dialect.learner:
                 self._judge(dialect, dialect.doubt)
+            elif now - since >= PATIENCE and dialect.verdict is not None:
+                self._refuse(dialect, "no token came over this connection")
             elif now - since >= PATIENCE:
                 why = dialect.doubt or ASKING
                 error = HandshakeRejected("no-labels", dialect.number, why)
@@ -124,14 +138,26 @@ class Proofs:
 
     def _ask(self, dialect: MemberDialect, report: int) -> None:
         dialect.asking = True
-        self.labels_of(self.roster.addresses.get(dialect.number, "")).addCallbacks(
+        address = self.roster.addresses.get(dialect.number, "")
+        self.labels_of(address, dialect.token).addCallbacks(
             self._told, self._not_told, callbackArgs=(dialect, report), errbackArgs=(dialect,)
         ).addErrback(self._surprise)
 
     def _told(self, theirs: MemberLabels, dialect: MemberDialect, report: int) -> None:
-        if dialect in self._asked:
-            dialect.compares = theirs.compares
-            self._judge(dialect, self._what_is_wrong(theirs, report))
+        if dialect not in self._asked:
+            return
+        dialect.asking, dialect.compares = False, theirs.compares
+        why = self._what_is_wrong(theirs, report)
+        if dialect.learner or dialect.proven or theirs.token_told is None:
+            self._judge(dialect, why)
+        elif theirs.token_told:
+            dialect.verdict = why
+        else:
+            self._refuse(dialect, "it has none to us")
+
+    def _refuse(self, dialect: MemberDialect, what: str) -> None:
+        error = HandshakeRejected("not-its-connection", dialect.number, what)
+        dialect.connection.close(error.reason, error)
 
     def _not_told(self, failure: Failure, dialect: MemberDialect) -> None:
         dialect.asking = False
@@ -158,6 +184,7 @@ class Proofs:
 
     def _judge(self, dialect: MemberDialect, why: str) -> None:
         number = dialect.number
+        dialect.verdict = None
         del self._asked[dialect]
         if why and self.accept:
             self._log.warn(

@@ -115,7 +115,8 @@ class SetMaster:
     @ivar clock: Its C{seconds} must not jump.
     @ivar coordinator: Decides who is in sync.
     @ivar members: Asks the controllers for the client ports of all members, by id.
-    @ivar labels_of: Asks a member for its labels, by its client port.
+    @ivar labels_of: Asks a member for its labels, by its client port, and to repeat a token on its
+        connection.
     @ivar superseded: Called when an answer says that another one may lead: to be asked about.
     @ivar confirm_from: The confirm offset that the store knows.
     @ivar asked_before: As L{InSyncSet} has it.
@@ -139,7 +140,7 @@ class SetMaster:
     clock: IReactorTime
     coordinator: Coordinator
     members: Callable[[], Deferred[Mapping[int, str]]]
-    labels_of: Callable[[str], Deferred[MemberLabels]]
+    labels_of: Callable[[str, int], Deferred[MemberLabels]]
     rules: SetRules = SetRules()
     superseded: Callable[[], None] = lambda: None
     confirm_from: int = 0

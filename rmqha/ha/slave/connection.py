@@ -42,7 +42,7 @@ from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.ha_frame import MAX_BODY, BodyPart, HaHeartbeat
-from rmqha.wire.ha_v2 import HandshakeAnswer, TransferHeader
+from rmqha.wire.ha_v2 import HandshakeAnswer, TransferHeader, encode_token
 
 REPORT_EVERY = 5.0
 """Most seconds between two reports: a stock master's patience is 20."""
@@ -298,6 +298,16 @@ class SlaveProtocol(Protocol):
             self.reported = held
             self._reported_at = self.clock.seconds()
             self.transport.write(self.dialect.report(held))
+
+    def tell_token(self, token: int) -> bool:
+        """Repeat what an elected master asked our client port to repeat here.
+
+        @return: Whether that could be done: whether we have reported over this connection.
+        """
+        able = self.dialect.admitted and not self.finished
+        if able:
+            self.transport.write(encode_token(token))
+        return able
 
     def report_progress(self) -> None:
         """Say that more is held, if it is."""

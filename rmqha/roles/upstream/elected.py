@@ -105,6 +105,7 @@ class ElectedUpstream:
     @ivar credentials: What brokers and controllers are asked is signed with them.
     @ivar tls: How they are connected to.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
+    @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
     @ivar client: Asks controllers and members.
     @ivar group: The controllers.
@@ -125,6 +126,7 @@ class ElectedUpstream:
     tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
+    takes_tokens: bool = field(default=False, init=False)
     followed: FollowedSet = field(init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
     client: RemotingClient = field(init=False)
@@ -187,6 +189,15 @@ class ElectedUpstream:
         if connection is not None:
             connection.report_progress()
 
+    def tell_token(self, token: int) -> bool:
+        """Prove to the master that the connection to its HA port is ours.
+
+        @return: Whether there is one, to a master that takes tokens: to any other it would be a
+            report.
+        """
+        connection = None if self.follower is None else self.follower.sync.connection
+        return self.takes_tokens and connection is not None and connection.tell_token(token)
+
     def recall(self) -> None:
         """Which masters the log has followed is in its journal."""
 
@@ -240,6 +251,7 @@ class ElectedUpstream:
         if client != self.client_port:
             self.client_port = client
             self.moved()
+        self.takes_tokens = bool(info.takes_tokens)
         follower = self.follower
         if follower is None:
             return ""
@@ -265,6 +277,7 @@ class ElectedUpstream:
     def leave(self) -> None:
         """There is no follower any more: whoever is followed next is a new one."""
         self.follower, self.followed.state, self.client_port = None, None, ""
+        self.takes_tokens = False
 
     def _request(
         self, address: str, code: RequestCode | ControllerRequestCode

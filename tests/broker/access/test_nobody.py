@@ -99,7 +99,7 @@ class NobodyTests(AccessTestCase):
         offsets.
         """
         labels = EpochCache(cluster_name="C", broker_name="broker-a", broker_id=1, max_offset=0)
-        self.begin(slave=slave, more=(SetRequests(lambda: labels, lambda told: None),))
+        self.begin(slave=slave, more=(SetRequests(lambda token: labels, lambda told: None),))
         serving = self.serving
         serving.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
         serving.groups.put(GroupConfig(group_name=GROUP))

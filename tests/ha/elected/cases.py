@@ -158,6 +158,7 @@ class SetCase(SynchronousTestCase):
         self.known: dict[int, str] = {number: f"{host}:10911" for number, host in HOSTS.items()}
         self.theirs: dict[str, MemberLabels] = {}
         self.theirs_later: Deferred[MemberLabels] | None = None
+        self.tokens: list[int] = []
         self.lookups = 0
         self.superseded = 0
         self.settings, self.rules = HASettings(**settings), rules or SetRules()
@@ -194,8 +195,9 @@ class SetCase(SynchronousTestCase):
         self.lookups += 1
         return succeed(self.known)
 
-    def labels_of(self, address: str) -> Deferred[MemberLabels]:
+    def labels_of(self, address: str, token: int) -> Deferred[MemberLabels]:
         """What a member says of its log; one that counts has taken over our labels."""
+        self.tokens.append(token)
         if self.theirs_later is not None:
             return self.theirs_later
         if address in self.theirs:

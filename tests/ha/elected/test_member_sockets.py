@@ -112,7 +112,7 @@ class MemberSocketTests(TestCase):
             clock=reactor,
             coordinator=coordinator,
             members=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
-            labels_of=lambda address: succeed(MemberLabels(labels, log.end)),
+            labels_of=lambda address, token: succeed(MemberLabels(labels, log.end)),
             gate=gate,
         )
         master.start()

@@ -8,7 +8,7 @@ from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import RemotingUnreachable
 from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.wire.ha_v2 import EpochLabel
+from rmqha.wire.ha_v2 import EpochLabel, encode_report, encode_token
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
 
 CHAIN = (EpochLabel(1, 0), EpochLabel(3, 8000), EpochLabel(EPOCH, 25_000))
@@ -31,6 +31,10 @@ class ProofTests(SetCase):
         doubt: str = row["doubt"]
         self.assertEqual(row["counts"], not doubt)
         return doubt
+
+    def is_ours(self, end: int, *, token_told: bool = True) -> None:
+        """The member is one of ours."""
+        self.theirs[self.known[SLAVE]] = MemberLabels((), end, compares=True, token_told=token_told)
 
     def test_empty(self) -> None:
         """Who takes our log from its first byte on needs no labels: it has nothing else."""
@@ -67,6 +71,73 @@ class ProofTests(SetCase):
         self.theirs[self.known[SLAVE]] = MemberLabels((), 9000, compares=True)
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
+
+    def test_connection_of_a_member(self) -> None:
+        """A member of ours, asked at the client port that the controllers list, repeats a token on
+        its connection: who connects with its id from its host counts for nothing.
+        """
+        for report in (9000, 0):
+            for honest in (True, False):
+                self.build(labels=CHAIN)
+                self.is_ours(9000)
+                protocol, transport = self.fed(report=report)
+                self.ack(protocol)
+                (token,) = set(self.tokens)
+                written = self.put()
+                self.ack(protocol)
+                self.pass_time(2.0)
+                self.assertEqual(self.in_sync.state.in_sync, {OWN})
+                protocol.dataReceived(encode_token(token if honest else token ^ 1))
+                self.ack(protocol)
+                self.pass_time(10.0)
+                self.assertEqual(transport.disconnecting, not honest, report)
+                self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE} if honest else {OWN})
+                status = self.successResultOf(written)
+                self.assertEqual(status is PutStatus.PUT_OK, honest and not report, status)
+                self.assertEqual("not-its-connection" in self.factory.closed, not honest)
+
+    def test_token_before_the_answer(self) -> None:
+        """The two come on two connections, in any order."""
+        self.theirs_later = Deferred()
+        protocol, _ = self.fed(report=9000)
+        protocol.dataReceived(encode_token(self.tokens[0]))
+        self.assertEqual(self.counted(), set())
+        self.theirs_later.callback(MemberLabels((), 9000, compares=True, token_told=True))
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_member_without_a_connection(self) -> None:
+        """One that says that it has no connection to us ends whatever has its id, at once."""
+        self.is_ours(9000, token_told=False)
+        _, transport = self.fed(report=9000)
+        self.assertClosed(transport, "not-its-connection")
+
+    def test_token_of_a_stranger(self) -> None:
+        """A token is no report, and none that was not asked for does anything."""
+        protocol, transport = self.greeted()
+        protocol.dataReceived(encode_token(1))
+        self.ack(protocol, 0)
+        protocol.dataReceived(encode_token(0) + encode_token((1 << 62) - 1))
+        self.ack(protocol)
+        self.assertFalse(transport.disconnecting)
+        protocol.dataReceived(encode_report(-1))
+        self.assertClosed(transport, "negative")
+        protocol, transport = self.connect()
+        protocol.dataReceived(encode_token(1))
+        self.assertTrue(transport.disconnecting)
+
+    def test_stock_member_from_the_first_byte(self) -> None:
+        """A stock member that began with nothing enters the set when it has all below our newest
+        label, and is asked again when it has bytes under it.
+        """
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        protocol, transport = self.fed(report=0)
+        self.ack(protocol)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+        written = self.put(300)
+        self.ack(protocol)
+        self.assertClosed(transport, "label-not-taken")
+        self.pass_time(12.0)
+        self.assertIs(self.successResultOf(written), PutStatus.FLUSH_SLAVE_TIMEOUT)
 
     def test_doubted_is_fed(self) -> None:
         """One whose log is not proven is sent all, acknowledges nothing and does not enter the
@@ -203,7 +274,7 @@ class ProofTests(SetCase):
         """
         self.has(SLAVE, 25_000, *CHAIN[:2])
         protocol, transport = self.fed(report=25_000)
-        self.master.proofs.labels_of = lambda address: fail(RemotingUnreachable(address, "gone"))
+        self.master.proofs.labels_of = lambda address, _: fail(RemotingUnreachable(address, "gone"))
         written = self.put(300)
         self.ack(protocol)
         self.pass_time(12.0)
@@ -245,7 +316,7 @@ class ProofTests(SetCase):
         """While it is being asked it is not asked again; what it says late counts."""
         asked: list[Deferred[MemberLabels]] = []
 
-        def ask(address: str) -> Deferred[MemberLabels]:
+        def ask(address: str, token: int) -> Deferred[MemberLabels]:
             asked.append(Deferred())
             return asked[-1]
 
@@ -260,7 +331,7 @@ class ProofTests(SetCase):
     def test_asked_again(self) -> None:
         """One that could not be asked is asked again, for what it reported first."""
         well = self.master.proofs.labels_of
-        self.master.proofs.labels_of = lambda address: fail(RemotingUnreachable(address, "gone"))
+        self.master.proofs.labels_of = lambda address, _: fail(RemotingUnreachable(address, "gone"))
         self.has(SLAVE, 8000, *CHAIN[:1])
         self.fed(report=8000)
         self.pass_time(3.0)
@@ -283,7 +354,7 @@ class ProofTests(SetCase):
         same.
         """
 
-        def told(address: str) -> Deferred[MemberLabels]:
+        def told(address: str, token: int) -> Deferred[MemberLabels]:
             labels = CHAIN[:1] if Told(self.sent.value()).headers else ()
             return succeed(MemberLabels(labels, 8000))
 

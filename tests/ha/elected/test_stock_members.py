@@ -154,7 +154,7 @@ class StockMachine(RuleBasedStateMachine):
         self.master = self.case.again()
         self.master.proofs.labels_of = self.labels_of
 
-    def labels_of(self, address: str) -> Deferred[MemberLabels]:
+    def labels_of(self, address: str, token: int) -> Deferred[MemberLabels]:
         """The slave is asked at its client port."""
         asked: Deferred[MemberLabels] = Deferred()
         self.questions.append(asked)

@@ -96,6 +96,8 @@ class EpochCache:
     @ivar compares_bytes: Ours: whether the member reports only what it has compared with its
         master's log, or got from it.
     @ivar generation: Ours: that of the published point, by which a copy of the disk is known.
+    @ivar token_told: Ours, where a token came with the question: whether the member has told it on
+        its connection to that master's HA port.
     """
 
     cluster_name: str | None = None
@@ -104,4 +106,5 @@ class EpochCache:
     epoch_list: tuple[EpochRange, ...] = ()
     compares_bytes: bool | None = None
     generation: str | None = None
+    token_told: bool | None = None
     max_offset: int

@@ -36,6 +36,16 @@ class MetadataInfoAnswer:
 
 
 @frozen(kw_only=True)
+class EpochCacheRequest:
+    """Code 1007, when a set's master of ours asks; stock members ignore it.
+
+    @ivar token: What the member is to repeat on its connection to the HA port.
+    """
+
+    token: Long | None = None
+
+
+@frozen(kw_only=True)
 class NextBrokerIdRequest:
     """Code 1012: which id may be applied for?"""
 

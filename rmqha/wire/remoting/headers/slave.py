@@ -67,8 +67,10 @@ class HaInfo:
     """Code 906, both ways: empty as a question, a master's addresses as its answer.
 
     @ivar master_flush_offset: How far the master's log is on disk, in bytes.
+    @ivar takes_tokens: Ours, a set's master: whether a member may tell it a token on its HA port.
     """
 
+    takes_tokens: bool | None = None
     master_ha_address: str | None = None
     master_flush_offset: Long | None = None
     master_address: str | None = None
