@@ -114,6 +114,22 @@ class PeerTests(ScenarioTestCase):
                     )
             other.start()
             self.until_in_sync(master, 2)
+        with self.scenario("with a hostile peer that has a member's id no write is acknowledged"):
+            member = encode_handshake(SlaveHandshake(id=self.id_of(other)))
+            self.say(master, [member, encode_report(end)], "not-its-connection")
+            self.until_in_sync(master, 2)
+            other.freeze()
+            end = master.status()["maxOffset"]
+            for begin in (0, end):
+                with socket.create_connection(master.address, timeout=BOOT) as peer:
+                    peer.sendall(member)
+                    peer.recv(1 << 16)
+                    peer.sendall(encode_report(begin) + encode_report(end))
+                    self.assertNotIn("SEND_OK", self.tool.put(3, self.topic).wait())
+                    peer.sendall(encode_report(master.status()["maxOffset"]))
+                    self.assertNotIn("SEND_OK", self.tool.put(3, self.topic).wait())
+            other.thaw()
+            self.until_in_sync(master, 2)
         self.assert_settled(nodes)
 
     def decided(self, group: Any) -> Any:

@@ -343,8 +343,9 @@ class Copies:
             await self.owed.give_back(self.offsets.given, ask, self.master)
 
     async def forget_deleted(self, end: int) -> None:
-        """Delete the queues of topics that were deleted.  A master of ours says up to where, and so
-        they wait for the log to be here; of others it is up to where the log was.
+        """Delete the queues of topics that were deleted.  A master of ours says up to where; where
+        the log is not there yet, what there is goes at once, so that a restart without the master
+        knows of it, and the rest when it has come.  Of other masters it is up to where the log was.
 
         @param end: Where it was, before the master was asked.
         @raise StoreError: If that is not possible now; it is tried again with the next round.
@@ -355,8 +356,11 @@ class Copies:
             if topic is None or topic.end <= end
         }
         self._deleted = {name: at for name, at in self._deleted.items() if name not in due}
+        so_far = dict.fromkeys(self._deleted, DeletedTopic(end))
         try:
-            await self.forget({name: topic or DeletedTopic(end) for name, topic in due.items()})
+            await self.forget(
+                so_far | {name: topic or DeletedTopic(end) for name, topic in due.items()}
+            )
         except (StoreError, OSError):
             self._deleted = due | self._deleted
             raise

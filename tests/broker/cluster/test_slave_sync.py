@@ -27,6 +27,7 @@ from tests.broker.metadata_master import (
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
 from tests.support.health import unhealthy
+from tests.support.logs import message
 
 TABLES = {Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG} | {
     Code.GET_ALL_DELAY_OFFSET,
@@ -417,6 +418,24 @@ class QueuesTests(MetadataTestCase):
         self.round()
         self.round()
         self.assertEqual([("Old", slave.store.log.end)] * 3, self.deleted)
+
+    def test_deleted_ahead(self) -> None:
+        """Of one whose deletion lies beyond our log goes what there is, at once: who is promoted or
+        started without the master has it no more.
+        """
+        slave = self.slave()
+        slave.metadata.copies.forget = self.forget
+        slave.store.put(message(200))
+        end = slave.store.log.confirmed
+        table = fastjson.loads(self.master.body(Code.GET_ALL_TOPIC_CONFIG))
+        table["deletedTopics"] = {"Old": {"end": end + 1, "queues": {}}}
+        self.master.answers[Code.GET_ALL_TOPIC_CONFIG] = fastjson.dumps(table)
+        self.round()
+        self.assertEqual([("Old", end)], self.deleted)
+        slave.store.put(message(200))
+        self.deleted.clear()
+        self.round()
+        self.assertEqual([("Old", end + 1)], self.deleted)
 
     def test_made_again(self) -> None:
         """A topic that is there again keeps what is left."""
