@@ -152,6 +152,7 @@ class FollowState:
         self._search = Search(self.settings, self.reportable)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
+        self._judged = -1
 
     # --- connections ----------------------------------------------------------
 

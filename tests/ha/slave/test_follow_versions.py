@@ -147,6 +147,51 @@ class VerdictTests(VersionCase):
         self.assertEqual(len(self.judging), 1)
         self.assertEqual(sum("only on ours" in line for line in self.lines), 1)
 
+    def test_another_place(self) -> None:
+        """A difference at another place is told at once, and a verdict on the first is too late."""
+        self.differing().feed(self.theirs, 1)
+        self.mine.folder.at(1000).view[1000] ^= 0xFF
+        connection = self.accept(within=31)
+        connection.feed(self.theirs, 1)
+        self.assertIn("byte 1000 of ", self.follower.sync.reason)
+        reason = self.follower.sync.reason
+        self.judging[0][-1].callback("late")
+        self.assertEqual(self.follower.sync.reason, reason)
+        self.say("in time")
+        self.assertEqual(self.follower.sync.reason, f"{reason}; in time")
+
+    def interrupted(self) -> None:
+        """The next connection shows a difference ten bytes before the end, and then nonsense."""
+        connection = self.accept(within=31)
+        connection.feed(self.theirs, 1, self.theirs.end - 5)
+        self.assertState("diverged")
+        connection.frame(7, b"abc")
+        self.assertFalse(connection.open)
+
+    def test_not_seen(self) -> None:
+        """Nothing is cut before the master's version has come, however often it is asked for."""
+        mine = self.changed(self.theirs, self.theirs.end - 10)
+        self.follow(mine, judge=self.judge, policy=DivergencePolicy.TRUNCATE)
+        for _ in range(2):
+            self.interrupted()
+        connection = self.accept(within=31)
+        connection.feed(self.theirs, 1)
+        connection.heartbeat(self.theirs.end)
+        self.turn()
+        self.assertEqual((len(self.judged()), self.repairs), (10, []))
+
+    def test_another_master(self) -> None:
+        """A verdict on one master's version is none on another's."""
+        self.differing(self.theirs.end - 10).feed(self.theirs, 1)
+        self.passes(PATIENCE + 0.1, 0.1)
+        self.say("judged")
+        self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+        self.interrupted()
+        connection = self.accept(within=31)
+        connection.feed(self.theirs, 1)
+        connection.heartbeat(self.theirs.end)
+        self.assertEqual(len(self.judging), 2)
+
     def test_before_a_cut(self) -> None:
         """A policy is carried out when both versions were judged and kept, not before."""
         self.differing(policy=DivergencePolicy.TRUNCATE).feed(self.theirs, 1)
@@ -176,6 +221,14 @@ class VerdictTests(VersionCase):
         self.assertState("in-sync")
         self.say("late")
         self.assertState("in-sync")
+
+    def test_after_a_failure(self) -> None:
+        """Nor does one bring a slave back whose store has failed."""
+        self.differing().feed(self.theirs, 1)
+        self.follower.sync.fail("fsync of x failed")
+        self.say("late")
+        self.assertState("failed")
+        self.assertEqual(self.follower.sync.reason, "fsync of x failed")
 
 
 class DoubtTests(VersionCase):
