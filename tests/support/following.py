@@ -54,7 +54,7 @@ class FollowerCase(LogTestCase):
 
         @param more: Settings, and attributes of the follower.
         """
-        names = ("is_bootstrapping", "reportable", "bounds", "ends", "judge")
+        names = ("is_bootstrapping", "reportable", "bounds", "followed", "ends", "judge")
         own = {name: more.pop(name) for name in names if name in more}
         self.mine = log
 

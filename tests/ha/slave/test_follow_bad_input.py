@@ -9,7 +9,7 @@ from rmqha.errors import DiskFull, FlushFailed
 from rmqha.store.files.mapped import LogFolder
 from tests.support.following import SIZE, SIZES, ThreeFilesCase
 from tests.support.logs import Disk, content
-from tests.support.scripted_master import Connection
+from tests.support.scripted_master import Connection, PuppetEndpoint
 
 
 class BadInputTests(ThreeFilesCase):
@@ -74,6 +74,42 @@ class BadInputTests(ThreeFilesCase):
             self.assertState("connecting")
             connection = self.accept(within=3)
             connection.feed(self.theirs, connection.reports()[0])
+        end = self.theirs.end
+        self.grow(3000)
+        connection.feed(self.theirs, end)
+        self.gaps(connection)
+
+    def gaps(self, connection: Connection) -> None:
+        """No less than three streams in a row break, before the state says so."""
+        for left in (2, 1, 0):
+            connection.frame(self.mine.end + 1, b"x")
+            self.turn()
+            if left:
+                self.assertState("connecting")
+                connection = self.accept(within=31)
+                connection.feed(self.theirs, 1)
+        self.assertState("gap")
+
+    def test_another_master(self) -> None:
+        """What one master sent is not held against another: neither gaps, nor a bad record."""
+        connection, _ = self.caught_up()
+        for _ in range(2):
+            connection.frame(self.mine.end + 1, b"x")
+            connection = self.accept(within=31)
+            connection.feed(self.theirs, 1)
+        self.bad_record()
+        connection.frame(self.mine.end, b"\1" * 300)
+        self.assertState("diverged")
+        self.endpoint = PuppetEndpoint(self.clock)
+        self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+        self.mine.folder.at(2500).view[2500] ^= 0xFF
+        self.accept().feed(self.theirs, 1)
+        self.assertState("diverged")
+        self.assertIdleFor(29)
+        self.mine.folder.at(2500).view[2500] ^= 0xFF
+        connection = self.accept(within=2)
+        connection.feed(self.theirs, 1, self.mine.end)
+        self.gaps(connection)
 
     def test_first_frame_elsewhere(self) -> None:
         """An answer from another place than asked is no answer."""
@@ -198,7 +234,9 @@ class DiskTests(ThreeFilesCase):
         self.assertEqual(mine.end, 2 * SIZE)
         self.assertFalse(connection.open)
         for _ in range(3):
-            connection = self.accept(within=5.1)
+            self.turn()
+            self.assertIdleFor(4.75)
+            connection = self.accept(within=0.3)
             connection.feed(self.theirs, 1)
             self.assertState("disk-full")
         disk.full = False

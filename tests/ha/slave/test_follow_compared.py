@@ -74,6 +74,7 @@ class EqualTests(ThreeFilesCase):
 
     def test_behind_for_moments(self) -> None:
         """Under load a slave is behind for moments all the time: only what lasts is logged."""
+        self.clock.advance(1000)
         connection = self.begun(self.copied(self.theirs, 2 * SIZE), batch=100)
         connection.feed(self.theirs, connection.reports()[0], batch=100)
         connection.heartbeat(self.theirs.end)
@@ -92,14 +93,15 @@ class EqualTests(ThreeFilesCase):
             connection.feed(self.theirs, end + 100, batch=100)
             connection.heartbeat(self.theirs.end)
             self.assertState("in-sync")
-        self.assertEqual([line for line in lines if "catching-up" in line], [])
         end = self.mine.end
         self.grow(500, 500, 500)
-        connection.feed(self.theirs, end, end + 100, batch=100)
-        self.clock.advance(1.1)
-        connection.feed(self.theirs, end + 100, end + 200, batch=100)
+        for at in (0, 100):
+            connection.feed(self.theirs, end + at, end + at + 100, batch=100)
+            self.assertEqual([line for line in lines if "catching-up" in line], [])
+            self.clock.advance(0.5)
+        connection.feed(self.theirs, end + 200, end + 300, batch=100)
         self.assertEqual(sum("in-sync -> catching-up" in line for line in lines), 1)
-        connection.feed(self.theirs, end + 200, batch=100)
+        connection.feed(self.theirs, end + 300, batch=100)
         connection.heartbeat(self.theirs.end)
         self.assertEqual(sum("catching-up -> in-sync" in line for line in lines), 1)
 
@@ -109,6 +111,18 @@ class EqualTests(ThreeFilesCase):
         self.assertLess(mine.confirmed, mine.end)
         self.begun(mine)
         self.assertEqual(mine.end, mine.confirmed)
+
+    def test_what_was_reported_is_kept(self) -> None:
+        """With haVerifyBeforeAck=false a record is reported before it is checked, and kept."""
+        mine = self.copied(self.theirs)
+        connection = self.in_sync(mine, verify_before_ack=False)
+        self.grow(700)
+        connection.feed(self.theirs, mine.end)
+        self.assertEqual(connection.reports()[-1], self.theirs.end)
+        self.assertLess(mine.confirmed, mine.end)
+        connection.close()
+        self.accept(within=1.3)
+        self.assertEqual(mine.end, self.theirs.end)
 
     def test_compared_again(self) -> None:
         """After a lost connection everything is compared before it is in sync again."""

@@ -530,7 +530,11 @@ class ToldTests(BehindStock):
         self.follow_it(mine)
         self.refused()
         self.assertState("below-min")
-        self.assertIn(f"begins at {2 * SIZE}, ours ends at {SIZE + 700}", self.follower.sync.reason)
+        self.assertEqual(
+            self.follower.sync.reason,
+            f"the master's log begins at {2 * SIZE}, ours ends at {SIZE + 700}: the {SIZE - 700} "
+            "bytes between were deleted there",
+        )
         self.assertEqual(self.master.acked, 0)
         self.assertIdleFor(29)
 
@@ -582,6 +586,16 @@ class ToldTests(BehindStock):
         connection.feed(self.theirs, half, more)
         self.assertEqual(self.marks, [True, False])
         super().assertState("catching-up")
+
+    def test_copy_of_an_empty_master(self) -> None:
+        """Half of the first record is no copy, though the master had nothing when it was asked."""
+        self.master.end = 0
+        self.follow_it(self.log())
+        connection = self.accept()
+        connection.feed(self.theirs, 0, 600, batch=100)
+        self.assertEqual(self.marks, [True])
+        connection.feed(self.theirs, 600, 700, batch=100)
+        self.assertEqual(self.marks, [True, False])
 
     def test_empty_slave(self) -> None:
         """An empty slave that is answered from the last file knows where to go."""
