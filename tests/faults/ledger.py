@@ -17,6 +17,8 @@ from lab.harness.evidence import keep_evidence
 from lab.harness.nodes import Node, Process, until
 from lab.harness.remote import Remote, pull, records, send
 from rmqha.config.store_settings import StoreSettings
+from rmqha.logfiles import json_table
+from rmqha.logfiles.published import DELETED
 from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.log.record import decode
 from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC
@@ -166,6 +168,78 @@ class Ledger:
         log.folder.close()
 
 
+@define(eq=False)
+class TablesLedger:
+    """What was done to topics and a group, and what has to hold for it.
+
+    @ivar gone: The topics that were deleted, and where the log ended then.
+    @ivar again: Those that were made again after that.
+    @ivar floor: The least that the group's offset may be.
+    """
+
+    ledger: Ledger
+    random: random.Random
+    gone: dict[str, int] = field(factory=dict)
+    again: set[str] = field(factory=set)
+    floor: int = 0
+
+    def told(self) -> dict[str, object]:
+        """For whoever looks why a test has failed."""
+        return {"gone": self.gone, "again": sorted(self.again), "floor": self.floor}
+
+    def move_group(self, master: Node, *slaves: Node) -> None:
+        """Commit how far the group is, and wait until slaves know."""
+        places = [
+            e.queue_offset for e in self.ledger.of("plain") if (e.topic, e.queue) == (ORDERS, 0)
+        ]
+        wanted = max([self.floor, *places])
+        client.commit(clients_of(master), GROUP, ORDERS, 0, wanted)
+        for slave in slaves:
+            until(
+                lambda slave=slave: client.committed(clients_of(slave), GROUP, ORDERS, 0) == wanted,
+                f"{slave.name} knows",
+                tell=slave.tail,
+            )
+
+    def check_group(self, master: Node) -> None:
+        """The group is not behind where it was in the round before."""
+        now = client.committed(clients_of(master), GROUP, ORDERS, 0) or 0
+        assert now >= self.floor, f"{now}, and it was {self.floor}: {master.tail()}"
+        self.floor = now
+
+    def delete_topic(self, master: Node, name: str) -> None:
+        """A topic with messages, one of them for later, is deleted; sometimes it is made again.
+        Those that were made again get more.
+        """
+        clients = clients_of(master)
+        client.make_topic(clients, name, QUEUES)
+        sender = Sender(master.port, self.ledger, self.random.random())
+        with Remote(master.port) as broker:
+            before = [sender.plain(broker, name) for _ in range(3)]
+            sender.delayed(broker, name, "doomed")
+            client.must(clients, RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
+            self.gone[name] = master.status()["maxOffset"]
+            for entry in filter(None, before):
+                entry.kind = "deleted"
+            if self.random.random() < 0.5:
+                client.make_topic(clients, name, QUEUES)
+                self.again.add(name)
+                sender.plain(broker, name)
+            living = sorted(self.again & self.gone.keys())
+            for other in self.random.sample(living, min(3, len(living))):
+                sender.plain(broker, other)
+
+    def check_deleted(self, master: Node, *names: str) -> None:
+        """No topic that was deleted has come back, and of these has each only what is new."""
+        there = client.topic_names(clients_of(master))
+        assert not there & (self.gone.keys() - self.again), there
+        for name in self.gone.keys() & names:
+            wanted = {entry.body for entry in self.ledger.of("plain") if entry.topic == name}
+            for queue in range(QUEUES):
+                found = bodies(master.port, name, queue)
+                assert found <= wanted, f"{name}: {sorted(found - wanted)[:3]}"
+
+
 class Sender(threading.Thread):
     """One client that sends messages of all kinds until its broker goes.
 
@@ -276,6 +350,31 @@ class Producer(threading.Thread):
                         answer = broker.ask(commit(*place, self.ledger.words[number]))
                     if answer.code == 0:
                         self.ledger.asked.add(number)
+
+
+def clients_of(node: Node) -> str:
+    """Where a node's clients connect."""
+    return f"127.0.0.1:{node.port}"
+
+
+def until_told(name: str, master: Node, *slaves: Node) -> None:
+    """Wait until slaves know that a topic was deleted, and made again; one that is promoted before
+    has it still.
+    """
+
+    def seen(node: Node) -> tuple[set[str], list[tuple[int, int]]]:
+        ends = [bounds(clients_of(node), name, queue) for queue in range(QUEUES)]
+        return client.topic_names(clients_of(node)), ends
+
+    def known(node: Node) -> bool:
+        return name in (json_table.read(node.root / DELETED) or {}).get("topics", {})
+
+    def told(slave: Node) -> bool:
+        # A topic that it never had has no bounds there, told or not.
+        return (known(slave) or not known(master)) and seen(slave) == seen(master)
+
+    for slave in slaves:
+        until(lambda slave=slave: told(slave), f"{slave.name} is told", pause=0.2)
 
 
 def bounds(address: str, topic: str, queue: int) -> tuple[int, int]:

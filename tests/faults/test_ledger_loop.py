@@ -11,11 +11,17 @@ from pathlib import Path
 from lab.harness import compare_stores
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
-from rmqha.logfiles import json_table
-from rmqha.logfiles.published import DELETED
-from rmqha.wire.remoting.codes import RequestCode
 from tests.faults.harness import BRISK, SOON_SILENT, rounds
-from tests.faults.ledger import GROUP, ORDERS, QUEUES, Ledger, Sender, bodies, bounds
+from tests.faults.ledger import (
+    GROUP,
+    ORDERS,
+    QUEUES,
+    Ledger,
+    Sender,
+    TablesLedger,
+    bounds,
+    until_told,
+)
 from tests.faults.test_newer_tables import LATER, PAID
 from tests.faults.test_promote import PromotionTestCase
 from tests.support import client
@@ -57,21 +63,14 @@ KEYS: dict[str, object] = {
 
 
 class LedgerTests(PromotionTestCase):
-    """A pair, of which a fault is tried in each round, under load.
-
-    @ivar gone: The topics that were deleted, and where the log ended then.
-    @ivar again: Those that were made again after that.
-    @ivar floor: The least that the group's offset may be.
-    """
+    """A pair, of which a fault is tried in each round, under load."""
 
     def setUp(self) -> None:
         """Nothing was sent yet."""
         super().setUp()
         self.ledger = Ledger()
         self.senders: list[Sender] = []
-        self.gone: dict[str, int] = {}
-        self.again: set[str] = set()
-        self.floor = 0
+        self.tables = TablesLedger(self.ledger, self.random)
         self.names = count()
 
     def test_rounds(self) -> None:
@@ -81,8 +80,8 @@ class LedgerTests(PromotionTestCase):
         try:
             self.run_rounds()
         except BaseException:
-            told = {"seed": self.seed, "gone": self.gone, "again": sorted(self.again)}
-            self.ledger.keep(self.folder, self._processes, **told)
+            told = self.tables.told()
+            self.ledger.keep(self.folder, self._processes, seed=self.seed, **told)
             raise
 
     def run_rounds(self) -> None:
@@ -97,10 +96,10 @@ class LedgerTests(PromotionTestCase):
             self.tell(f"round {number}: {fault}")
             how, who = fault.split()
             name = f"T{number}"
-            self.delete_topic(name)
-            self.move_group()
+            self.tables.delete_topic(self.master_, name)
+            self.tables.move_group(self.master_, self.slave_)
             if how == "swap":
-                self.until_told(name)
+                until_told(name, self.master_, self.slave_)
             self.load()
             self.passes(self.random.uniform(0.2, 0.8))
             both = self.master_, self.slave_
@@ -108,8 +107,8 @@ class LedgerTests(PromotionTestCase):
             self.passes(0.2)
             self.enough()
             self.in_sync()
-            self.check_group()
-            self.check_deleted(name)
+            self.tables.check_group(self.master_)
+            self.tables.check_deleted(self.master_, name)
             if number % BETWEEN_CHECKS == BETWEEN_CHECKS - 1 or number == every[-1]:
                 self.check_all()
         kinds = Counter(entry.kind for entry in self.ledger.entries)
@@ -245,81 +244,13 @@ class LedgerTests(PromotionTestCase):
         self.assertEqual(moment, end)
         self.ledger.entries = [entry for entry in self.ledger.entries if entry.offset < end]
         # A topic that was deleted later is as it was before.
-        self.gone = {name: at for name, at in self.gone.items() if at <= end}
+        self.tables.gone = {name: at for name, at in self.tables.gone.items() if at <= end}
         shutil.rmtree(old.root)
         if self.random.random() < 0.3:
             shutil.rmtree(slave.root)
         self.start_master(root)
-        self.floor = min(self.floor, bounds(self.clients, ORDERS, 0)[1])
+        self.tables.floor = min(self.tables.floor, bounds(self.clients, ORDERS, 0)[1])
         self.start_slave(slave.root)
-
-    # --- topics and groups --------------------------------------------------
-
-    def move_group(self) -> None:
-        """Commit how far the group is, and wait until the slave knows."""
-        places = [
-            e.queue_offset for e in self.ledger.of("plain") if (e.topic, e.queue) == (ORDERS, 0)
-        ]
-        wanted = max([self.floor, *places])
-        client.commit(self.clients, GROUP, ORDERS, 0, wanted)
-        slave = f"127.0.0.1:{self.slave_.port}"
-        until(lambda: client.committed(slave, GROUP, ORDERS, 0) == wanted, "the slave knows")
-
-    def until_told(self, name: str) -> None:
-        """Wait until the slave knows that a topic was deleted, and made again; one that is promoted
-        before has it still.
-        """
-        slave = f"127.0.0.1:{self.slave_.port}"
-
-        def seen(address: str) -> tuple[set[str], list[tuple[int, int]]]:
-            ends = [bounds(address, name, queue) for queue in range(QUEUES)]
-            return client.topic_names(address), ends
-
-        def known(node: Node) -> bool:
-            return name in (json_table.read(node.root / DELETED) or {}).get("topics", {})
-
-        def told() -> bool:
-            # A topic that it never had has no bounds there, told or not.
-            known_too = known(self.slave_) or not known(self.master_)
-            return known_too and seen(slave) == seen(self.clients)
-
-        until(told, "the slave is told", pause=0.2)
-
-    def check_group(self) -> None:
-        """The group is not behind where it was in the round before."""
-        now = client.committed(self.clients, GROUP, ORDERS, 0) or 0
-        self.assertGreaterEqual(now, self.floor, self.master_.tail())
-        self.floor = now
-
-    def delete_topic(self, name: str) -> None:
-        """A topic with messages, one of them for later, is deleted; sometimes it is made again.
-        Those that were made again get more.
-        """
-        client.make_topic(self.clients, name, QUEUES)
-        sender = self.sender()
-        with Remote(self.master_.port) as broker:
-            before = [sender.plain(broker, name) for _ in range(3)]
-            sender.delayed(broker, name, "doomed")
-            client.must(self.clients, RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
-            self.gone[name] = self.master_.status()["maxOffset"]
-            for entry in filter(None, before):
-                entry.kind = "deleted"
-            if self.random.random() < 0.5:
-                client.make_topic(self.clients, name, QUEUES)
-                self.again.add(name)
-                sender.plain(broker, name)
-            living = sorted(self.again & self.gone.keys())
-            for other in self.random.sample(living, min(3, len(living))):
-                sender.plain(broker, other)
-
-    def check_deleted(self, *names: str) -> None:
-        """No topic that was deleted has come back, and of these has each only what is new."""
-        there = client.topic_names(self.clients)
-        self.assertEqual(set(), there & (self.gone.keys() - self.again))
-        for name in self.gone.keys() & names:
-            wanted = {entry.body for entry in self.ledger.of("plain") if entry.topic == name}
-            for queue in range(QUEUES):
-                self.assertLessEqual(bodies(self.master_.port, name, queue), wanted, name)
 
     # --- everything ---------------------------------------------------------
 
@@ -328,9 +259,9 @@ class LedgerTests(PromotionTestCase):
         self.ledger.until_delivered(self.master_)
         self.ledger.until_decided(self.master_.port)
         self.ledger.check_pulled(self.master_.port)
-        self.check_deleted(*self.gone)
-        for name in list(self.gone)[-BETWEEN_CHECKS:]:
-            self.until_told(name)
+        self.tables.check_deleted(self.master_, *self.tables.gone)
+        for name in list(self.tables.gone)[-BETWEEN_CHECKS:]:
+            until_told(name, self.master_, self.slave_)
         self.master_.term()
         log = compare_stores.open_log(self.settings(self.master_))
         log.folder.close()

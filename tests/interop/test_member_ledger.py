@@ -16,7 +16,15 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
 from lab.stock.brokers import BOOT
 from tests.faults.harness import SOON_SILENT, rounds
-from tests.faults.ledger import GROUP, ORDERS, QUEUES, Ledger, Sender
+from tests.faults.ledger import (
+    GROUP,
+    ORDERS,
+    QUEUES,
+    Ledger,
+    Sender,
+    TablesLedger,
+    until_told,
+)
 from tests.faults.test_newer_tables import LATER, PAID
 from tests.interop import set_cases
 from tests.support import client
@@ -66,7 +74,7 @@ KEYS: dict[str, object] = {
 
 class LedgerTests(set_cases.LinkedSetTestCase):
     """Three members of ours, each with a client of its own that sends to it whenever it is
-    there.
+    there; topics are deleted, and a group goes on.
     """
 
     roles = "members of ours"
@@ -78,17 +86,20 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         self.seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         self.chance = random.Random(f"{self.seed} {self.id()}")
         self.ledger = Ledger()
+        self.tables = TablesLedger(self.ledger, self.chance)
         self.senders: list[Sender] = []
 
     def test_rounds(self) -> None:
         """Whatever was acknowledged, by whoever led, is on all members at its byte, in its queue
-        and for its consumers; what was to come later comes, and what was rolled back does not.
+        and for its consumers; what was to come later comes, what was rolled back or deleted does
+        not, and no group goes back.
         """
         try:
             with self.scenario(f"faults with a ledger of all kinds: {len(rounds(DAILY))}x"):
                 self.run_rounds()
         except BaseException:
-            self.ledger.keep(self.folder, self._processes, seed=self.seed)
+            told = self.tables.told()
+            self.ledger.keep(self.folder, self._processes, seed=self.seed, **told)
             raise
 
     def run_rounds(self) -> None:
@@ -112,12 +123,18 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             rest = [node for node in self.nodes if node is not leader]
             self.chance.shuffle(rest)
             chosen = {"leader": [leader], "follower": rest[:1], "two": [leader, rest[0]]}
+            name = f"T{number}"
+            self.tables.delete_topic(leader, name)
+            self.tables.move_group(leader, *rest)
+            until_told(name, leader, *rest)
             self.send_everywhere()
             self.passes(self.chance.uniform(0.2, 0.8))
             getattr(self, how)(*chosen.get(who, self.nodes))
             self.until_some(self.ledger.entries, AGAIN, BOOT)
             self.enough_sent()
-            self.until_whole()
+            leader = self.leader_of_all()
+            self.tables.check_group(leader)
+            self.tables.check_deleted(leader, name)
             self.tell_round(f"{number}: {fault}, {time.monotonic() - begun:.1f} s")
             if number % BETWEEN_CHECKS == BETWEEN_CHECKS - 1 or number == every[-1]:
                 self.check_all()
@@ -257,6 +274,7 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             until(lambda: sender.plain(broker), "a write is acknowledged", BOOT, pause=0.1)
         self.ledger.until_delivered(leader)
         self.ledger.until_decided(leader.port)
+        self.tables.check_deleted(leader, *self.tables.gone)
         end = leader.status()["maxOffset"]
         rest = [node for node in self.nodes if node is not leader]
         for node in rest:
