@@ -318,7 +318,8 @@ class Sender(threading.Thread):
         entry = Entry(
             kind=kind, body=body, offset=offset, topic=topic, queue=queue, queue_offset=place
         )
-        # What is sent back waits for no replica: one has it when it has a record behind.
+        # What is sent back is answered 0 also without a replica, and nothing tells: one has it when
+        # it has a record behind.
         for back in self._sent_back:
             self.ledger.entries.append(
                 Entry(kind="retry", body=back, offset=offset, topic=RETRY, queue=0, queue_offset=-1)

@@ -118,7 +118,7 @@ class Retries:
             reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
         )
         try:
-            stored = writer.put(message, wait=False)
+            stored = writer.put(message)
         except MessageIllegal as error:
             raise illegal(error, self.store.settings.max_message_size) from None
         except NotWritable:
@@ -126,7 +126,8 @@ class Retries:
         return stored.addCallback(self._stored, command, group.group_name, properties[RETRY_TOPIC])
 
     def _stored(self, result: PutResult, command: Command, group: str, topic: str) -> Answer:
-        if result.status is PutStatus.PUT_OK:
+        # Its consumer goes on, and commits: nothing else would know of it.
+        if result.status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE):
             self.sent_back(group, topic)
             return command.answer()
         return command.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
