@@ -2,7 +2,7 @@
 nodes.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
-understood; of commands that ask running nodes also 3, a node gave no answer, and of those that are
+understood; of commands that ask running nodes also 3, one gave no answer, and of those that are
 services 78, only a person can mend it.  An error is one line on stderr, never a traceback.
 """
 
@@ -30,7 +30,13 @@ from twisted.internet.task import react
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import RmqhaError
+from rmqha.errors import (
+    ControllerUnanswered,
+    NoController,
+    RemotingTimeout,
+    RemotingUnreachable,
+    RmqhaError,
+)
 from rmqha.net.tls.tool_tls import ToolTls, read_tool_tls
 from rmqha.priority import Priority
 from rmqha.store.derived.rebuild import Progress as Told
@@ -41,6 +47,8 @@ T = TypeVar("T")
 FAILED = 1
 UNREACHABLE = 3
 """A node that was to be asked gave no answer."""
+UNANSWERED = (RemotingUnreachable, RemotingTimeout, NoController, ControllerUnanswered)
+"""What says so."""
 INTERRUPTED = 130
 """What shells use for a command that Ctrl-C ended."""
 
@@ -114,6 +122,7 @@ def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
             complain(str(problem))
     except (RmqhaError, OSError) as error:
         complain(told(error))
+        return UNREACHABLE if isinstance(error, UNANSWERED) else FAILED
     except click.Abort:
         complain("interrupted")
         return INTERRUPTED

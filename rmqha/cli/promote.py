@@ -14,6 +14,7 @@ from attrs import asdict, evolve
 from rmqha.cli.common import JSON, STORE, Whole, bar, note, store_settings
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
+from rmqha.controller.reset import identity_in
 from rmqha.errors import NotAStore, NotSound, Refused
 from rmqha.ha.master_epoch import LARGEST
 from rmqha.ha.promotion import Promotion, plan
@@ -103,6 +104,12 @@ def promote(
         note(
             "topics that were deleted there behind the end of this log come back, delete them "
             f"again with mqadmin deleteTopic: {_some(done.merged.not_deleted)}"
+        )
+    if (member := identity_in(raw.root)) is not None:
+        note(
+            f"this is the store of member {member.id} of set {member.name}: its controllers elect "
+            "the master, whatever was promoted. To leave the set for a pair, stop all its members "
+            f"and run `rmqha controller reset {raw.root}`"
         )
     if not dry_run and (text := expiry.of_store(settings, time.time())):
         note(text)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Unreachable(click.ClickException):
-    """The master cannot be reached, or is not a master."""
+    """Who has to be asked gave no answer, or is not a master."""
 
     exit_code = UNREACHABLE
 

@@ -24,9 +24,8 @@ Commands
 .. Made by ``python -m rmqha.cli.reference``; edit the commands in ``rmqha/cli`` instead.
 
 What ``rmqha`` can do, as ``--help`` tells it. Exit codes are 0 for success, 1 when something is
-wrong and printed, and 2 for a command that was not understood. A node that cannot be reached is 2
-for ``diverge`` and ``repair``, and 3 for commands that only ask running nodes. What runs as a
-service, ``run``, ``receive`` and ``tier --follow``, ends with 78 at what only a person can mend.
+wrong and printed, 2 for a command that was not understood, and 3 where a node or a controller that
+had to be asked gave no answer. What runs as a service, ``run``, ``receive`` and ``tier --follow``, ends with 78 at what only a person can mend.
 Nodes are run by ``rmqha run``, or by ``twistd rmqha``, which has the same options and those of
 twistd.
 

@@ -85,7 +85,7 @@ def leave_set(root: Path, commitlog: Path) -> LeftSet:
 def _leave(root: Path) -> LeftSet:
     if not any((root / name).exists() for name in (*_OF_A_SET, *_IDENTITIES)):
         raise Refused("reset", f"{root} knows nothing of a set: there is nothing to put aside")
-    journal, identity = _journal(root), _identity(root)
+    journal, identity = _journal(root), identity_in(root)
     number, folder = _next_folder(root / OWN_FOLDER)
     moved: list[str] = []
     for name in (*_OF_A_SET, f"{OWN_FOLDER}/{MASTER_EPOCHS}"):
@@ -106,7 +106,8 @@ def _journal(root: Path) -> EpochJournal | None:
         return None
 
 
-def _identity(root: Path) -> Identity | None:
+def identity_in(root: Path) -> Identity | None:
+    """Who a store is in its set; C{None} if it has no id, or none that can be read."""
     try:
         return Identity.parse((root / BROKER_IDENTITY).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

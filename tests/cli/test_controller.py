@@ -303,7 +303,7 @@ class AskingTests(CommandTestCase):
 
     @slow
     def test_nobody(self) -> None:
-        """With nobody listening each ends in lines of its own and exit code 1."""
+        """With nobody listening each ends in lines of its own and exit code 3."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -317,7 +317,7 @@ class AskingTests(CommandTestCase):
                     timeout=60,
                     check=False,
                 )
-                self.assertEqual(done.returncode, 1, done)
+                self.assertEqual(done.returncode, 3, done)
                 self.assertIn("rmqha: no controller", done.stderr)
                 self.assertEqual(done.stderr.count("\n"), 1)
                 self.assertIn(address, done.stdout + done.stderr)

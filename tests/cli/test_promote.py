@@ -39,6 +39,13 @@ class PromoteTests(CommandTestCase):
         self.succeed("verify", self.store, "--deep")
         self.assertIn("the store was a master's already", self.succeed("promote", self.store))
 
+    def test_member(self) -> None:
+        """That of a set's member is named: its controllers decide, and how it leaves them."""
+        (self.store / "brokerIdentity").write_text("C#broker-a#2", encoding="ascii")
+        said = self.run_command("promote", self.store, "--dry-run").stderr
+        self.assertIn("the store of member 2 of set broker-a", said)
+        self.assertIn(f"`rmqha controller reset {self.store}`", said)
+
     def test_expiry(self) -> None:
         """Messages that are older than they need be kept are named, and until when they are
         kept.

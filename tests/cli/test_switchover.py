@@ -49,7 +49,7 @@ class SwitchoverCommandTests(CommandTestCase):
         with socket.create_server(("127.0.0.1", 0)) as free:
             nowhere = f"127.0.0.1:{free.getsockname()[1]}"
         code, told = self.tried(nowhere, nowhere)
-        self.assertEqual((1, 1), (code, len(told.splitlines())), told)
+        self.assertEqual((3, 1), (code, len(told.splitlines())), told)
         self.assertIn(f"cannot connect to {nowhere}", told)
 
     @slow

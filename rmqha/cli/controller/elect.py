@@ -8,6 +8,7 @@ import click
 
 from rmqha.cli.common import FAILED, JSON, TLS, Whole, complain
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
+from rmqha.cli.reach import Unreachable
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, ControllerUnanswered
@@ -39,7 +40,7 @@ async def elected(group: ControllerGroup, member: int) -> SetState:
         hint = WHAT_TO_DO.get(Code(error.code), "") if known else ""
         raise click.ClickException(f"{error}; {hint}" if hint else str(error)) from error
     except ControllerUnanswered as error:
-        raise click.ClickException(
+        raise Unreachable(
             f"{error}; it may have been elected: look with `rmqha controller status --set`"
         ) from error
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rmqha.cli.common import FAILED, JSON, TLS, complain, stdout
+from rmqha.cli.common import FAILED, JSON, TLS, UNREACHABLE, complain, stdout
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
 from rmqha.controller.overview import ControllerSeen, Overview, look, members
 from rmqha.net.tls.tool_tls import ToolTls
@@ -103,8 +103,8 @@ def _set_json(found: ReplicasInfo) -> dict[str, Any]:
 def status(addresses: tuple[str, ...], names: tuple[str, ...], tls: ToolTls, as_json: bool) -> int:
     """Show who leads the controllers at ADDRESSES, and the members of sets.
 
-    Controllers do not list the sets that they know: name each with --set.  Exit code 1 if nobody
-    leads, or a set is not known or has no living master.
+    Controllers do not list the sets that they know: name each with --set.  Exit code 1 if a
+    set is not known or has no living master, 3 if no controller answers or nobody leads.
     """
     asked = tuple(dict.fromkeys(names))
     seen = ask(addresses_of(addresses), lambda group: look(group, asked), tls=tls.requests)
@@ -126,4 +126,6 @@ def show(seen: Overview, *, as_json: bool) -> int:
             stdout().print(table, markup=False)
         for problem in problems:
             complain(problem)
+    if not seen.leader:
+        return UNREACHABLE
     return FAILED if problems else 0
