@@ -59,6 +59,12 @@ NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What newer clicks raise when only the help was wanted."""
 
 
+class Unreachable(click.ClickException):
+    """Who has to be asked gave no answer, or is not a master."""
+
+    exit_code = UNREACHABLE
+
+
 class Whole(click.IntRange):
     """A whole number in a range, called so where another text was given."""
 

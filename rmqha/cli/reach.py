@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 from twisted.internet.error import ConnectError, ConnectionClosed
 
-from rmqha.cli.common import UNREACHABLE, Whole, in_reactor
+from rmqha.cli.common import Unreachable, Whole, in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
 from rmqha.ha.slave import master_bounds
@@ -23,12 +23,6 @@ from rmqha.wire.remoting.signature import Credentials
 Address = tuple[str, int]
 
 T = TypeVar("T")
-
-
-class Unreachable(click.ClickException):
-    """Who has to be asked gave no answer, or is not a master."""
-
-    exit_code = UNREACHABLE
 
 
 CLIENT_PORT = click.option(

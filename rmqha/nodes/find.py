@@ -7,12 +7,10 @@ default it is three above (docs/guide/configuration.rst).
 from __future__ import annotations
 
 from attrs import frozen
-from twisted.internet.interfaces import IReactorTCP
 
 from rmqha.config.settings import ADMIN_PORT_STEP
 from rmqha.config.values import Endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -59,25 +57,15 @@ def brokers_in(info: ClusterInfo) -> list[KnownBroker]:
     ]
 
 
-def nodes_in(info: ClusterInfo) -> list[str]:
-    """The admin ports of all brokers, masters before their slaves."""
-    return list(dict.fromkeys(broker.admin for broker in brokers_in(info)))
-
-
-async def known_to(
-    server: str, reactor: IReactorTCP, tls: OutgoingTls = IN_CLEAR_TEXT
-) -> list[str]:
-    """Ask a name server for its nodes.
+async def known_to(server: str, client: RemotingClient) -> list[str]:
+    """Ask a name server for its brokers.
 
     @param server: Where its clients connect.
-    @return: The admin ports of all, the name server's own first.
+    @return: Where the clients of each connect, masters before their slaves.
     @raise ValueError: If what answers is no name server.
     """
-    client = RemotingClient(reactor, tls=tls)
-    try:
-        return [admin_of(server), *nodes_in(await cluster_of(server, client))]
-    finally:
-        await client.close()
+    known = brokers_in(await cluster_of(server, client))
+    return list(dict.fromkeys(broker.address for broker in known))
 
 
 async def cluster_of(server: str, client: RemotingClient) -> ClusterInfo:

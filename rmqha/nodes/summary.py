@@ -17,6 +17,9 @@ from rmqha.nodes.poll import Seen
 
 Status = Mapping[str, Any]
 
+STOCK = "stock"
+"""C{product} of a node without an admin port, as RocketMQ's have none."""
+
 NORMAL = frozenset({"peer", "stopped", "idle"})
 """Why connections end every day."""
 
@@ -67,9 +70,13 @@ def name_of(status: Status) -> str:
 
 def _identity(status: Status) -> str:
     name = name_of(status)
-    who = f"{name}, {status.get('role')} in {status.get('clusterName')}" if name else "name server"
+    role = status.get("role")
+    server = "name server" if role in (NAMESRV, None) else str(role)
+    who = f"{name}, {role} in {status.get('clusterName')}" if name else server
     up = duration(status.get("uptimeSeconds"))
     version = status.get("version", "of an unknown version")
+    if status.get("product") == STOCK:
+        return f"{who}; RocketMQ {version}, up {up}"
     return f"{who}; rmqha {version}, up {up}, process {status.get('pid')}"
 
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli.nodes.arguments import exit_code
 from rmqha.cli.nodes.status import several
-from rmqha.nodes.find import admin_of, nodes_in
+from rmqha.nodes.find import admin_of, brokers_in
 from rmqha.nodes.poll import Seen
 from rmqha.nodes.summary import attention, duration, lines
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
@@ -245,7 +245,7 @@ class SeveralTests(SynchronousTestCase):
         self.assertIn("cannot be reached: refused", said[4])
 
     def test_found(self) -> None:
-        """Admin ports are three above client ports, masters come before their slaves."""
+        """Masters come before their slaves; a name server's admin port is three above."""
         data = {
             name: BrokerData(broker_name=name, cluster="C", broker_addrs=addresses)
             for name, addresses in (
@@ -254,8 +254,8 @@ class SeveralTests(SynchronousTestCase):
             )
         }
         self.assertEqual(
-            nodes_in(ClusterInfo(broker_addr_table=data)),
-            ["[::1]:10924", "10.0.0.3:10914", "10.0.0.4:10914"],
+            [broker.address for broker in brokers_in(ClusterInfo(broker_addr_table=data))],
+            ["[::1]:10921", "10.0.0.3:10911", "10.0.0.4:10911"],
         )
         self.assertEqual(admin_of("10.0.0.9:9876"), "10.0.0.9:9879")
 

@@ -6,9 +6,8 @@ import json
 
 import click
 
-from rmqha.cli.common import FAILED, JSON, TLS, Whole, complain
+from rmqha.cli.common import FAILED, JSON, TLS, Unreachable, Whole, complain
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
-from rmqha.cli.reach import Unreachable
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, ControllerUnanswered

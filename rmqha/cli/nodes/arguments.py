@@ -7,6 +7,7 @@ import re
 import click
 
 from rmqha.cli.common import FAILED, UNREACHABLE
+from rmqha.nodes.any_port import with_port
 from rmqha.nodes.poll import Seen
 
 DEFAULT_ADDRESS = "127.0.0.1:10914"
@@ -16,14 +17,15 @@ ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})
 
 
 def checked(address: str) -> str:
-    """An address that a person gave.
+    """An address that a person gave; a host alone has the default client port.
 
     @raise click.UsageError: If it is none.
     """
-    match = ADDRESS.fullmatch(address)
+    whole = with_port(address)
+    match = ADDRESS.fullmatch(whole)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise click.UsageError(f"{address} is not HOST:PORT")
-    return address
+    return whole
 
 
 def exit_code(seen: Seen) -> int:

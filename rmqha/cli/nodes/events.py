@@ -16,6 +16,8 @@ from rmqha import event_file
 from rmqha.cli.common import UNREACHABLE, Number, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
 from rmqha.event_file import Event
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import UNREACHED, Look, unreached
 
 HOURS = 24.0
@@ -75,7 +77,7 @@ def tell(events: list[Event], hours: float, *, as_json: bool, now: float) -> Non
 def events(context: click.Context, source: str, hours: float, as_json: bool) -> None:
     """Show what happened to a node: role and state edges, cuts, promotions, repairs.
 
-    HOST:PORT is its admin port, by default 127.0.0.1:10914.  Of a node that is stopped give
+    HOST:PORT is any of its ports, by default 127.0.0.1:10914.  Of a node that is stopped give
     its STORE.  Exit code 3 if it gives no answer.
     """
     if Path(source).is_dir():
@@ -88,11 +90,16 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
         raise click.UsageError(f"{source} is neither HOST:PORT nor a store's folder") from error
 
     async def run(reactor: Any) -> int:
+        remoting = RemotingClient(reactor, close_on_timeout=True)
+        look = AnyPortLook(treq, address, reactor, remoting=remoting)
         try:
-            found = await asked(Look(treq, address, reactor))
+            await look.admin()
+            found = await asked(look)
         except (*UNREACHED, ValueError, KeyError, TypeError) as error:
             complain(unreached(address, error))
             return UNREACHABLE
+        finally:
+            await remoting.close()
         tell(found, hours, as_json=as_json, now=time.time())
         return 0
 

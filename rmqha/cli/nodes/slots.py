@@ -15,6 +15,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
@@ -88,16 +90,18 @@ def _time(millis: int | None) -> str:
 @JSON
 @click.pass_context
 def slots(context: click.Context, address: str, drop: str | None, as_json: bool) -> None:
-    """Show the replicas that the node whose admin port is HOST:PORT keeps log files for.
+    """Show the replicas that the node at HOST:PORT, any of its ports, keeps log files for.
 
     The default is 127.0.0.1:10914.  --drop works on the node's own machine only.  Exit code 3
     if it gives no answer.
     """
-    checked(address)
+    named = checked(address)
 
     async def run(reactor: Any) -> int:
-        requests = SlotRequests(treq, address, reactor)
+        remoting = RemotingClient(reactor, close_on_timeout=True)
         try:
+            admin = await AnyPortLook(treq, named, reactor, remoting=remoting).admin()
+            requests = SlotRequests(treq, admin, reactor)
             why = "" if drop is None else await requests.drop(drop)
             if why:
                 complain(f"{address}: {why}")
@@ -106,6 +110,8 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
         except (*UNREACHED, ValueError) as error:
             complain(unreached(address, error))
             return UNREACHABLE
+        finally:
+            await remoting.close()
         if as_json:
             click.echo(json.dumps({"slots": rows}))
         else:

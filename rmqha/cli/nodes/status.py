@@ -24,9 +24,10 @@ from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
-from rmqha.config.load import NAMESRV
 from rmqha.errors import RmqhaError
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.find import known_to
 from rmqha.nodes.poll import Look, Seen
 from rmqha.nodes.summary import (
@@ -208,20 +209,6 @@ class View:
                 complain(seen.problem)
 
 
-class ServerLook(Look):
-    """Asks a name server that has told its brokers.  RocketMQ's has no admin port."""
-
-    async def once(self) -> Seen:
-        """Ask for its health and its status; without an admin port all there is to tell is that it
-        answers.
-        """
-        seen = await super().once()
-        if seen.status is not None:
-            return seen
-        row = {"role": NAMESRV, "state": "answers", "reason": f"no admin port: {seen.problem}"}
-        return Seen("", row)
-
-
 async def polled(looks: Sequence[Look]) -> list[tuple[str, Seen]]:
     """Ask several nodes at once."""
     answers = await gatherResults([ensureDeferred(look.once()) for look in looks])
@@ -267,12 +254,11 @@ async def watch(
 
 
 @click.command()
-@click.argument("addresses", nargs=-1, metavar="[HOST:PORT]...")
+@click.argument("addresses", nargs=-1, metavar="[HOST[:PORT]]...")
 @click.option(
     "--name-server",
     metavar="HOST:PORT",
-    help="Show the brokers that this name server knows, and itself; admin ports are taken to be "
-    "three above client ports.",
+    help="Show the brokers that this name server knows, and itself.",
 )
 @TLS
 @click.option("--all", "everything", is_flag=True, help="Show every field of the status.")
@@ -300,10 +286,11 @@ def status(
     interval: float | None,
     times: int | None,
 ) -> None:
-    """Show the state of the nodes whose admin ports are HOST:PORT.
+    """Show the state of nodes.
 
-    The default is 127.0.0.1:10914.  One node is six lines, several are one table.  Exit code 1
-    if any is unhealthy, 3 if any gives no answer.
+    HOST:PORT is any port of a node, HOST alone its client port 10911; the default is
+    127.0.0.1:10914.  Of a stock broker it is shown what it tells its clients.  One node is six
+    lines, several are one table.  Exit code 1 if any is unhealthy, 3 if any gives no answer.
     """
     if times is not None and interval is None:
         raise click.UsageError("--times needs --watch")
@@ -315,14 +302,20 @@ def status(
     server = None if name_server is None else checked(name_server)
 
     async def run(reactor: Any) -> int:
-        async def looks() -> list[Look]:
+        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
+        at: dict[str, AnyPortLook] = {}
+
+        def look(address: str) -> AnyPortLook:
+            if address not in at:
+                at[address] = AnyPortLook(
+                    *(treq, address, reactor), remoting=client, is_client=server is not None
+                )
+            return at[address]
+
+        async def looks() -> list[AnyPortLook]:
             if server is None:
-                return [Look(treq, address, reactor) for address in named]
-            own, *brokers = await known_to(server, reactor, tls.requests)
-            return [
-                ServerLook(treq, own, reactor),
-                *(Look(treq, address, reactor) for address in brokers),
-            ]
+                return [look(address) for address in named]
+            return [look(address) for address in [server, *await known_to(server, client)]]
 
         view = View(console=stdout(), as_json=as_json, everything=everything)
         try:
@@ -330,6 +323,8 @@ def status(
         except (RmqhaError, OSError, ValueError) as error:
             complain(f"name server {server}: {str(error).rstrip('.')}")
             return UNREACHABLE
+        finally:
+            await client.close()
         return max(exit_code(seen) for _, seen in last)
 
     context.exit(in_reactor(run))

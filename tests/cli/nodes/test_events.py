@@ -75,5 +75,5 @@ class EventsTests(CommandTestCase):
     def test_usage(self) -> None:
         """What is neither an address nor a folder is a usage error."""
         self.assertIn(
-            "is neither HOST:PORT nor a store's folder", self.fails(2, "events", "nowhere")
+            "is neither HOST:PORT nor a store's folder", self.fails(2, "events", "no/where")
         )

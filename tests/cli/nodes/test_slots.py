@@ -87,7 +87,7 @@ class SlotRequestsTests(CommandTestCase):
 class SlotsTests(CommandTestCase):
     def test_addresses(self) -> None:
         """An address is a host and a port."""
-        for address in ("localhost", ":1", "h:0", "h:65536"):
+        for address in ("local host", ":1", "h:0", "h:65536"):
             self.assertIn("is not HOST:PORT", self.fails(2, "slots", address))
 
     @slow
