@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +52,20 @@ class ArchiveTests(InteropTestCase):
         broker = self.broker(role="SYNC_MASTER", **SYNC).start()
         self.tool.put(600, self.topic, size=4000, wait=False, tell=False).wait()
         self.assertGreater(broker.max_offset(), 2 * FILE)
+        with self.scenario("SYNC: rmqha status names it by either port, and acknowledges nothing"):
+            host, port = broker.address
+            for address in (broker.client_address, f"{host}:{port}"):
+                shown = subprocess.run(
+                    [sys.executable, RMQHA, "status", address],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=True,
+                )
+                self.assertIn("answers: stock, no admin port", shown.stdout)
+                sends = self.tool.put(3, self.topic, threads=3)
+                sends.wait()
+                self.assertLessEqual({sent.status for sent in sends.sent}, NOT_HELD, sends.sent)
         with self.scenario("SYNC: a receiver of archives acknowledges nothing, killed and not"):
             process = self.receive(broker)
             for _ in range(2):
