@@ -13,6 +13,7 @@ from rmqha.cli.controller.main import controller
 from rmqha.cli.diverge import diverge
 from rmqha.cli.doctor import doctor
 from rmqha.cli.dump import dump
+from rmqha.cli.failover import failover
 from rmqha.cli.nodes.events import events
 from rmqha.cli.nodes.slots import slots
 from rmqha.cli.nodes.status import status
@@ -36,7 +37,7 @@ def main() -> None:
     """
 
 
-OF_NODES = (run, status, events, slots, switchover)
+OF_NODES = (run, status, events, slots, switchover, failover)
 OF_STORES = (
     *(verify, doctor, dump, repair, rebuild, diverge, promote, tables),
     *(receive, restore, tier),

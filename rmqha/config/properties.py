@@ -9,7 +9,7 @@ the first character of a line.  A comment behind a value is part of the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from attrs import frozen
 
@@ -52,6 +52,20 @@ def parse(text: str) -> list[Entry]:
     @param text: The whole file.
     """
     return [_entry(logical, line) for logical, line in _logical_lines(text)]
+
+
+def commented(text: str, keys: Collection[str]) -> str:
+    """The same text with the lines of some keys as comments, ended by a line's end.
+
+    @param text: The whole file.
+    """
+    first = {entry.line for entry in parse(text) if entry.key in keys}
+    lines: list[str] = []
+    inside = False
+    for number, line in enumerate(_LINE_END.split(text), 1):
+        inside = number in first or (inside and _continues(lines[-1]))
+        lines.append(f"#{line}" if inside else line)
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _logical_lines(text: str) -> Iterator[tuple[str, int]]:
