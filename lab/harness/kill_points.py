@@ -125,7 +125,7 @@ def _step(node: Any, wanted: str, trigger: Trigger) -> None:
 
     _with_environment(node, step=step)
     # A slave's own repair does not pass by its store.
-    repair = namedAny("rmqha.roles.policy_repair")
+    repair = namedAny("rmqha.roles.slave")
     intend = repair.intend
     repair.intend = lambda root, folder, at, end: intend(root, folder, at, end, step)
 

@@ -3,6 +3,10 @@
 RocketMQ ignores unknown keys and values it cannot parse.  A typo in C{flushDiskType}
 then costs data months later, so here nothing is ignored silently: all problems are
 collected and raised together, each with its place.
+
+What several keys must be together: roles, sizes, times, ports, folders.
+
+Each check refuses the key a person would change, and names the other one's value.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ from typing import Any
 from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.config.checks import check_broker, check_namesrv, check_own_tls
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.settings import Settings, TlsSettings
+from rmqha.config.settings import ClientAuth, Settings, TlsMode, TlsSettings
 from rmqha.config.sources import DEFAULT, SettingsDraft, read
+from rmqha.config.store_settings import DEFAULT_MAX_MESSAGE_SIZE, fitting_message_size
+from rmqha.config.values import INT_MAX
 from rmqha.config.vocabulary import (
     BROKER_FILE,
     NAMESRV_FILE,
@@ -26,6 +31,231 @@ from rmqha.config.vocabulary import (
     Vocabulary,
 )
 from rmqha.errors import BadValue
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD, MIN_BLANK
+from rmqha.wire.ports import VIP_STEP
+from rmqha.wire.store_layout import CONFIG, CONSUMEQUEUE, INDEX
+
+_INDEX_HEADER = 40
+_INDEX_SLOT = 4
+_INDEX_ENTRY = 20
+"""Bytes of an index file's parts (docs/protocol/store.rst, Index files)."""
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def check_broker(draft: SettingsDraft) -> None:
+    """Check a broker's keys against each other, once all are chosen."""
+    _check_identity(draft)
+    _check_sizes(draft)
+    _check_times(draft)
+    _check_ports(draft)
+    _check_folders(draft)
+    _check_master_address(draft)
+    _check_controller(draft)
+    _check_tls(draft)
+    check_own_tls(draft)
+
+
+def check_namesrv(draft: SettingsDraft) -> None:
+    """Check a name server's keys against each other, once all are chosen."""
+    if draft.sound("listenPort", "adminListenPort"):
+        _check_distinct(draft, ("listenPort", "adminListenPort"), {})
+    _check_tls(draft)
+
+
+def _check_identity(draft: SettingsDraft) -> None:
+    if not draft.sound("brokerId", "brokerRole"):
+        return
+    broker_id = draft.value("brokerId")
+    role = draft.value("brokerRole")
+    if role.is_master and broker_id != 0:
+        draft.refuse("brokerId", f"a master ({role}) has 0; a slave says brokerRole=SLAVE")
+    elif not role.is_master and broker_id == 0:
+        draft.refuse("brokerId", "a slave needs 1 or more; 0 is the master")
+
+
+def _check_sizes(draft: SettingsDraft) -> None:
+    if draft.sound("mappedFileSizeCommitLog", "maxMessageSize"):
+        _check_message_size(draft)
+    if draft.sound("maxHashSlotNum", "maxIndexNum"):
+        _check_index_size(draft)
+
+
+def _check_message_size(draft: SettingsDraft) -> None:
+    file_size = draft.value("mappedFileSizeCommitLog")
+    most = file_size - MIN_BLANK - MAX_RECORD_OVERHEAD
+    if draft.value("maxMessageSize") > most:
+        draft.refuse(
+            "maxMessageSize",
+            f"at most {most} with mappedFileSizeCommitLog={file_size}: "
+            f"a body, {MAX_RECORD_OVERHEAD} bytes around it and {MIN_BLANK} must fit a log file",
+        )
+    elif not draft.given("maxMessageSize") and most < DEFAULT_MAX_MESSAGE_SIZE:
+        draft.notes.append(
+            f"maxMessageSize is {fitting_message_size(file_size)} instead of "
+            f"{DEFAULT_MAX_MESSAGE_SIZE}: a record must fit a log file of {file_size} bytes"
+        )
+
+
+def _check_index_size(draft: SettingsDraft) -> None:
+    slots, entries = draft.value("maxHashSlotNum"), draft.value("maxIndexNum")
+    index_size = _INDEX_HEADER + _INDEX_SLOT * slots + _INDEX_ENTRY * entries
+    if index_size > INT_MAX:
+        name = "maxIndexNum" if draft.given("maxIndexNum") else "maxHashSlotNum"
+        draft.refuse(
+            name,
+            f"{slots} slots and {entries} entries make an index file of {index_size} bytes, "
+            f"at most {INT_MAX} are possible",
+        )
+
+
+def _check_times(draft: SettingsDraft) -> None:
+    heartbeat = draft.chosen["haSendHeartbeatInterval"]
+    housekeeping = draft.chosen["haHousekeepingInterval"]
+    if heartbeat.value < housekeeping.value or not draft.sound(
+        "haSendHeartbeatInterval", "haHousekeepingInterval"
+    ):
+        return
+    if draft.given("haHousekeepingInterval"):
+        draft.refuse(
+            "haHousekeepingInterval",
+            f"more than haSendHeartbeatInterval={heartbeat.text}, or idle peers are closed",
+        )
+    else:
+        draft.refuse(
+            "haSendHeartbeatInterval",
+            f"less than haHousekeepingInterval={housekeeping.text}, or idle peers are closed",
+        )
+
+
+def _check_ports(draft: SettingsDraft) -> None:
+    if not draft.sound("listenPort", "haListenPort", "adminListenPort"):
+        return
+    listen = draft.value("listenPort")
+    if 0 < listen <= VIP_STEP:
+        draft.refuse("listenPort", f"above {VIP_STEP}: there is a port {VIP_STEP} below it too")
+    used: dict[int, str] = {listen - VIP_STEP: "listenPort"} if listen else {}
+    _check_distinct(draft, ("listenPort", "haListenPort", "adminListenPort"), used)
+
+
+def _check_distinct(draft: SettingsDraft, names: tuple[str, ...], used: dict[int, str]) -> None:
+    for name in names:
+        port = draft.value(name)
+        if port > 65535:
+            draft.refuse("listenPort", f"{name} would be {port}, the highest port is 65535")
+        elif port and port in used:
+            at_fault = name if draft.given(name) or not draft.given(used[port]) else used[port]
+            other = used[port] if at_fault == name else name
+            draft.refuse(at_fault, f"{port} is already a port of {other}")
+        else:
+            used[port] = name
+
+
+def _check_folders(draft: SettingsDraft) -> None:
+    if not draft.sound("storePathRootDir", "storePathCommitLog"):
+        return
+    root: Path = draft.value("storePathRootDir")
+    taken = [root, *(root / name for name in (CONSUMEQUEUE, INDEX, CONFIG))]
+    if draft.value("storePathCommitLog") in taken:
+        draft.refuse("storePathCommitLog", "a folder of its own, used for nothing else")
+
+
+def _check_master_address(draft: SettingsDraft) -> None:
+    master = draft.value("haMasterAddress")
+    if master is None or not draft.sound("brokerRole", "haListenPort", "listenPort"):
+        return
+    if draft.value("brokerRole").is_master:
+        draft.notes.append(
+            f"haMasterAddress={draft.chosen['haMasterAddress'].text} is for slaves; "
+            "a master does not use it"
+        )
+        return
+    host, port = master
+    bound = draft.value("haListenAddress")
+    mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
+    if host in mine and port == draft.value("haListenPort"):
+        draft.refuse("haMasterAddress", "another node's HA port; this is the node's own")
+
+
+def _check_controller(draft: SettingsDraft) -> None:
+    keys = ("enableControllerMode", "asyncLearner", "controllerAddr", "brokerRole", "haListenPort")
+    if not draft.sound(*keys, "haMasterAddress", "minInSyncReplicas", "allAckInSyncStateSet"):
+        return
+    if not draft.value("enableControllerMode"):
+        _check_classic(draft)
+        return
+    if not draft.value("controllerAddr"):
+        draft.refuse("controllerAddr", "not empty with enableControllerMode=true")
+    elif draft.value("haMasterAddress") is not None:
+        draft.refuse("haMasterAddress", "empty: the controller says who is master")
+    elif not draft.value("asyncLearner"):
+        _check_member(draft)
+    elif draft.value("brokerRole").is_master:
+        draft.refuse("asyncLearner", "false with a brokerRole of a master")
+    elif draft.value("haListenPort"):
+        draft.refuse("haListenPort", "0: nobody can follow a learner")
+
+
+def _check_classic(draft: SettingsDraft) -> None:
+    mode = "without enableControllerMode=true"
+    if draft.value("asyncLearner"):
+        draft.refuse("asyncLearner", f"false {mode}")
+    if draft.value("allAckInSyncStateSet"):
+        draft.refuse(
+            "allAckInSyncStateSet",
+            f"false {mode}: writes wait for inSyncReplicas copies, not for a set that changes",
+        )
+    if draft.value("minInSyncReplicas") > 1:
+        draft.refuse(
+            "minInSyncReplicas",
+            f"1 {mode}: inSyncReplicas is never lowered, so it has no minimum; set inSyncReplicas",
+        )
+
+
+def _check_member(draft: SettingsDraft) -> None:
+    if not draft.value("haListenPort"):
+        draft.refuse("haListenPort", "not 0: members follow each other")
+    if draft.given("allAckInSyncStateSet") and not draft.value("allAckInSyncStateSet"):
+        draft.notes.append(
+            "allAckInSyncStateSet=false is not followed: a SYNC write waits for all of the "
+            "SyncStateSet"
+        )
+
+
+def _check_tls(draft: SettingsDraft) -> None:
+    if not draft.sound("tlsMode", "tlsKeyPath", "tlsCertPath", "tlsTrustCertPath", "tlsClientAuth"):
+        return
+    _check_pair(draft, "tlsKeyPath", "tlsCertPath", "tlsMode")
+    if (
+        draft.value("tlsClientAuth") is not ClientAuth.NONE
+        and draft.value("tlsTrustCertPath") is None
+    ):
+        draft.refuse("tlsClientAuth", "asking for certificates needs tlsTrustCertPath")
+
+
+def _check_pair(draft: SettingsDraft, key_name: str, cert_name: str, mode: str = "") -> None:
+    """A key and its certificate, and what needs them."""
+    key, cert = draft.value(key_name), draft.value(cert_name)
+    if (key is None) != (cert is None):
+        missing = cert_name if cert is None else key_name
+        draft.refuse(missing, "a key needs its certificate, and a certificate its key")
+    elif mode and cert is None and draft.value(mode) is TlsMode.ENFORCING:
+        draft.refuse(mode, f"enforcing needs {key_name} and {cert_name}")
+
+
+def check_own_tls(draft: SettingsDraft) -> None:
+    """Check the keys of TLS that a node connects with, and of replication."""
+    names = [key.name for key in draft.known.keys if key.section == "tls"]
+    if not draft.sound(*names):
+        return
+    _check_pair(draft, "tlsClientKeyPath", "tlsClientCertPath")
+    _check_pair(draft, "haTlsKeyPath", "haTlsCertPath", "haTlsMode")
+    checks = draft.value("tlsClientAuthServer")
+    if checks and draft.value("tlsClientTrustCertPath") is None:
+        draft.refuse("tlsClientAuthServer", "checking certificates needs tlsClientTrustCertPath")
+    elif draft.value("tlsCheckNames") and not checks and draft.value("tlsEnable"):
+        draft.refuse("tlsCheckNames", "false, or tlsClientAuthServer true: both are checked")
+
 
 ROLES: dict[str, tuple[BrokerRole, ...]] = {
     "master": (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER),

@@ -9,7 +9,15 @@ what continues its own.
 It waits a bounded time: for all of them, since what was acknowledged may be on any one.  One that
 sends is waited for as long as bytes come.
 
-Source: docs/operations.rst, A lost tail.
+One replica that a master asks for the tail of its log.
+
+The master follows its replica for a moment, as a slave follows a master
+(L{SlaveProtocol<rmqha.ha.slave.connection.SlaveProtocol>}): it compares the last 64 MiB that it
+has, and appends what comes behind them, record by record with its CRC.  It says first that it is
+an onlooker, so that a slave of ours sends everything to its last byte, asks for no proof, and
+counts it for nothing; to a stock slave it looks like any slave that connects.
+
+Source: docs/operations.rst, A lost tail; docs/protocol/ha.rst, Onlookers.
 """
 
 from __future__ import annotations
@@ -18,16 +26,233 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
+from twisted.application.internet import ClientService
 from twisted.internet.defer import Deferred, DeferredList, DeferredLock, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
+from rmqha.errors import RecordFault
+from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import Judge
-from rmqha.ha.tail_source import SourceState, TailSource
+from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind
+from rmqha.ha.slave.reconnect import (
+    BoundsFirst,
+    QuietClientService,
+    ReportingEndpoint,
+    SingleConnection,
+)
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
+
+RETRY = 0.5
+"""Seconds between two tries to reach a replica: it may be starting too."""
+
+
+class SourceState(StrEnum):
+    """How a replica was asked; the last three are answers."""
+
+    WAITING = "waiting"
+    FETCHING = "fetching"
+    COMPLETE = "complete"
+    DIFFERS = "differs"
+    FAILED = "failed"
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether there is nothing more to ask."""
+        return self in (SourceState.COMPLETE, SourceState.DIFFERS, SourceState.FAILED)
+
+
+@define(eq=False, kw_only=True)
+class TailSource:
+    """Asks one replica, again and again until it answers.
+
+    @ivar address: Its HA port, in words.
+    @ivar endpoint: The same, to connect to.
+    @ivar log: What is to grow; not empty.
+    @ivar turn: Held by the one source that may let it grow.
+    @ivar judge: Says which side is right where it differs, and what to do.
+    @ivar answered: Called when the state has become an answer.
+    @ivar state: How far it is.
+    @ivar reason: Why, in words.
+    @ivar end: Where the replica's log ends, C{None} while that is not known.
+    @ivar moved_at: When bytes last came, in the clock's seconds.
+    """
+
+    address: str
+    endpoint: IStreamClientEndpoint
+    log: CommitLog
+    settings: HASettings
+    clock: IReactorTime
+    turn: DeferredLock
+    judge: Judge
+    answered: Callable[[], None] = lambda: None
+    state: SourceState = field(default=SourceState.WAITING, init=False)
+    reason: str = field(default="not reached yet", init=False)
+    end: int | None = field(default=None, init=False)
+    _fetched: int = field(default=0, init=False)
+    moved_at: float = field(default=0.0, init=False)
+    connection: SlaveProtocol | None = field(default=None, init=False)
+    _client: ClientService | None = field(default=None, init=False)
+    _stopping: Deferred[None] | None = field(default=None, init=False)
+    _before: int = field(default=0, init=False)
+    _differs: int = field(default=-1, init=False)
+    _judging: Deferred[None] | None = field(default=None, init=False)
+
+    _log = Logger()
+
+    # --- life -----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._client = QuietClientService(
+            ReportingEndpoint(BoundsFirst(self.endpoint, self._my_turn), self._not_reached),
+            SingleConnection(self._protocol),
+            retryPolicy=lambda attempt: RETRY,
+            clock=self.clock,
+        )
+        self._client.startService()
+
+    def stop(self) -> Deferred[None]:
+        """Ask no more.
+
+        @return: Fires when nothing touches the log any longer.
+        """
+        client, self._client = self._client, None
+        if self.connection is not None:
+            self.connection.drop("the fetch is over")
+        if client is not None:
+            # A ClientService cannot be stopped from within what it calls.
+            self._stopping = deferLater(self.clock, 0.0).addCallback(lambda _: client.stopService())
+            judging = self._judging
+            if judging is not None:
+                self._stopping.addCallback(lambda _: judging)
+        if self._stopping is None:
+            return succeed(None)
+        gone: Deferred[None] = Deferred()
+        self._stopping.addCallback(lambda _: gone.callback(None))
+        return gone
+
+    def _my_turn(self) -> Deferred[None]:
+        return self.turn.acquire().addCallback(lambda _: None)
+
+    def _not_reached(self, failure: Failure) -> Failure:
+        if not self.state.is_answer:
+            self.reason = failure.getErrorMessage()
+        return failure
+
+    def _protocol(self) -> SlaveProtocol:
+        """Ask from a window below where the log ends now: another source may have let it grow."""
+        log = self.log
+        search = OverlapSearch.of(
+            log.min_offset,
+            log.end,
+            log.file_size,
+            batch=self.settings.batch,
+            proven_before=True,
+        )
+        self._before, self.moved_at = log.end, self.clock.seconds()
+        self.connection = SlaveProtocol(
+            log=log,
+            question=Probe(ProbeKind.OVERLAP, search.start),
+            settings=evolve(self.settings, verify_before_ack=True),
+            clock=self.clock,
+            follower=self,
+            onlooker=True,
+        )
+        return self.connection
+
+    def _answer(self, state: SourceState, reason: str) -> None:
+        if self.state.is_answer:
+            return
+        self.state, self.reason = state, reason
+        self.stop()
+        self.answered()
+
+    @property
+    def fetched(self) -> int:
+        """Bytes that the log has grown by."""
+        now = 0 if self.connection is None else self.log.confirmed - self._before
+        return self._fetched + now
+
+    # --- what its connection tells ---------------------------------------------
+
+    def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
+        """It has bytes where we asked."""
+        self.state, self.reason = SourceState.FETCHING, f"comparing from byte {offset}"
+        return True
+
+    def silence(self, connection: SlaveProtocol) -> None:
+        """It has none there: its log may end before, and it may be just catching up."""
+        self.reason = f"sent nothing from byte {connection.question.report}"
+        connection.drop(self.reason)
+
+    def differs(self, connection: SlaveProtocol, offset: int) -> bool:
+        """It has other bytes than we: look at them."""
+        self._differs = offset
+        self.reason = f"byte {offset} differs, our log ends at {connection.own_end}"
+        return True
+
+    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+        """They are here."""
+        reason = self.reason
+        judging: Deferred[None] = Deferred()
+        self._judging = judging
+
+        def judged(found: str | Failure) -> None:
+            self._judging = None
+            if isinstance(found, Failure):
+                found = f"which version is right is not known: {found.getErrorMessage()}"
+            self._answer(SourceState.DIFFERS, f"{reason}; {found}")
+            judging.callback(None)
+
+        self.judge(self.log, self._differs, theirs).addBoth(judged)
+
+    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+        """It has a record that does not check: what a master takes back is whole.
+
+        @return: Never that it may pass.
+        """
+        return False
+
+    def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
+        """It has no more."""
+        self.end = offset
+        self._answer(SourceState.COMPLETE, f"its log ends at byte {offset}")
+
+    def moved(self, connection: SlaveProtocol) -> None:
+        """More came."""
+        self.moved_at = self.clock.seconds()
+
+    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+        """What it sends cannot be taken."""
+        self._answer(SourceState.FAILED, str(error))
+
+    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+        """The connection is over; what is no whole record is dropped."""
+        log = self.log
+        if log.end > log.confirmed:
+            log.rewind()
+        self._fetched += log.confirmed - self._before
+        self.connection = None
+        if not self.state.is_answer:
+            self.state = SourceState.WAITING
+            if connection.cursor is not None or not connection.why:
+                self.reason = connection.why or "closed the connection"
+        self.turn.release()
+
+    def status(self) -> dict[str, Any]:
+        """Its row in C{tailFetch} of C{/status}."""
+        return {
+            "address": self.address,
+            "state": self.state.value,
+            "reason": self.reason,
+            "bytes": self.fetched,
+        }
 
 
 class TailFetchState(StrEnum):

@@ -1,18 +1,32 @@
 """The slave: follows a master, never lets its log differ without saying so, and serves
 what it holds to further slaves (docs/architecture.rst, Cascades).
+
+What a divergence policy does to a log that is not its master's: cut it, or copy the master's
+anew.
+
+Whether that may be done is found out while the store is open; the files are changed under its
+lock, while it is opened once more.
+
+What a slave tells of itself: how it stands to its master, and how its replicas stand to it.
+
+How it follows is in L{rmqha.roles.slave}.
+
+Source: docs/architecture.rst, The divergence guard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from attrs import evolve
-from twisted.internet.defer import Deferred, succeed
+from attrs import define, evolve
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
+from rmqha.admin.events import Facts
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
@@ -21,22 +35,212 @@ from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.reconnect import ha_endpoint
+from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
-from rmqha.ha.states import Standing, SyncState
-from rmqha.roles.policy_repair import PolicyRepair
+from rmqha.ha.states import NodeState, Standing, SyncState
+from rmqha.health import HealthReason
+from rmqha.periodic import Job
 from rmqha.roles.serving import Serving
-from rmqha.roles.telling_slave import TellingSlave
+from rmqha.roles.telling import TellingNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
-from rmqha.store.files.mapped import none_left
+from rmqha.store.files.allocate import InThread
+from rmqha.store.files.mapped import LogFolder, none_left
 from rmqha.store.log import bootstrap_marker, copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.log.two_versions import keep_versions
+from rmqha.store.lost_tail import LostTail, begin_anew
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
+from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+
+
+class TellingSlave(TellingNode):
+    """A slave that is asked how it is.
+
+    @ivar follower: Replication, once C{ready} has fired.
+    @ivar upstream: Where the master is.
+    @ivar serving: The slaves behind this one.
+    @ivar repairs: Mends the log of the store that is open.
+    @ivar comparison: Compares it with the master's while nothing else is to do.
+    """
+
+    upstream: Upstream | ElectedUpstream
+    serving: Serving
+    follower: Follower | None = None
+    repairs: LiveRepair | None = None
+    comparison: ColdComparison | None = None
+
+    @property
+    def state(self) -> NodeState:
+        """What the node can do: while a repair closes and opens the store it recovers."""
+        state = super().state
+        return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
+
+    def _changed(self) -> None:
+        super()._changed()
+        service = self.store_service
+        if service.state == NodeState.FAILED.value and self.follower is not None:
+            self.follower.sync.fail(service.reason)
+
+    def health(self) -> Iterator[HealthReason]:
+        """A node's reasons, those of the HA port, and why the log does not follow the master's."""
+        yield from super().health()
+        yield from self.serving.health()
+        if self.follower is not None:
+            yield from self.follower.sync.health()
+        yield from self.upstream.health()
+        if self.comparison is not None:
+            yield from self.comparison.health()
+
+    def jobs(self) -> Iterator[Job]:
+        """A node's, those of the HA port, and what follows the master."""
+        yield from super().jobs()
+        yield from self.serving.jobs()
+        yield from self.upstream.jobs()
+        if self.repairs is not None:
+            yield from self.repairs.jobs()
+        if self.comparison is not None:
+            yield from self.comparison.jobs()
+
+    def facts(self) -> Facts:
+        """A node's, how it stands to its master, and what it was given back."""
+        found = dict(super().facts())
+        if self.follower is not None:
+            sync = self.follower.sync
+            found["replication"] = sync.state.value, sync.reason
+        if self.repairs is not None:
+            found["ranges repaired from the master"] = str(self.repairs.repaired), ""
+        return {**found, **self.serving.facts()}
+
+    def status(self) -> dict[str, Any]:
+        """A node's status, the replicas, and the upstream."""
+        status = super().status() | self.serving.status()
+        store = self.store_service.opened if self.store_service.running else None
+        stored = store.last_record_stored() if store is not None else 0
+        status["upstream"] = self.upstream.status(stored)
+        status["repair"] = None if self.repairs is None else self.repairs.status()
+        comparison = self.comparison
+        status["comparison"] = None if comparison is None else comparison.status()
+        status["metadata"] = None if self.broker is None else self.broker.metadata.status()
+        return status
+
+    def lost_tail(self) -> LostTail | None:
+        """What is missing, until it was fetched again, or the master was found to have no more."""
+        lost, follower = super().lost_tail(), self.follower
+        if lost is None or self.store.log.confirmed >= lost.to:
+            return None
+        in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
+        return None if in_sync else lost
+
+    def ha_status(self) -> HaStatus:
+        """The master, as far as it is known here."""
+        log, follower = self.store.log, self.follower
+        connection = None if follower is None else follower.sync.connection
+        read, written = (0.0, 0.0) if connection is None else connection.last()
+        return HaStatus(
+            master=False,
+            ha_client_runtime_info=HaClientInfo(
+                master_addr=None if follower is None else follower.address,
+                transferred_byte_in_second=0 if connection is None else connection.speed.last(),
+                max_offset=log.end,
+                last_read_timestamp=self._milliseconds(read),
+                last_write_timestamp=self._milliseconds(written),
+            ),
+        )
+
+    def _milliseconds(self, moment: float) -> int:
+        """A moment of the reactor's clock in milliseconds since 1970; 0 for none."""
+        ago = self.reactor.seconds() - moment
+        return self.environment.now_ms() - int(ago * 1000) if moment else 0
+
+
+Reopen = Callable[[Callable[[StoreSettings], None], str], Deferred[str]]
+"""Closes the store, does something to its files, and opens it again; fires with the text."""
+
+
+class Permit(Protocol):
+    """Whether the log may be cut as the present master wants it."""
+
+    def __call__(self, policy: DivergencePolicy, *, at: int, end: int) -> Coroutine[Any, Any, None]:
+        """@param at: The first byte that would go.
+        @param end: Where the log ends.
+        @raise RmqhaError: If it may not be.
+        """
+
+
+@define(eq=False, kw_only=True)
+class PolicyRepair:
+    """Carries policies out on the store of a slave.
+
+    @ivar log: The log that is open.
+    @ivar permit: Asked before bytes go.
+    @ivar unseen: Whether nobody can have seen anything of the log, so that all of it may go.
+    """
+
+    settings: Settings
+    log: Callable[[], CommitLog]
+    permit: Permit
+    unseen: Callable[[], bool]
+    reopen: Reopen
+    in_thread: InThread
+    now_ms: Callable[[], int]
+
+    def repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
+        """Carry a policy out: close the store, do it under the lock while opening anew.
+
+        @param divergence: Where the logs part, as far as that is known.
+        @return: Fires with what was done; fails with why nothing was.
+        """
+        if policy is DivergencePolicy.TRUNCATE:
+            if divergence is None:
+                return fail(Refused("truncate", "it is not known where the logs part"))
+            return self.in_thread(
+                plan_cut,
+                self.log(),
+                divergence,
+                self.settings.ha.max_truncate,
+                to_nothing=self.unseen(),
+            ).addCallback(self._truncate)
+        if bootstrap_marker.marker(self.settings.store.root).exists():
+            return self.reopen(self._start_over, "starting the unfinished copy over")
+        aside = aside_of(self.settings.store.commitlog)
+        if aside.exists():
+            return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
+        permitted = Deferred.fromCoroutine(self.permit(policy, at=0, end=self.log().end))
+        text = f"the old log is now {aside}; copying the master's from its start"
+        return permitted.addCallback(lambda _: self.reopen(self._set_aside, text))
+
+    def _truncate(self, at: int) -> Deferred[str]:
+        end = self.log().end
+
+        def cut(settings: StoreSettings) -> None:
+            folder = LogFolder.load(settings.commitlog, settings.file_size)
+            try:
+                intend(settings.root, folder, at, end)
+            finally:
+                folder.close()
+
+        permitted = Deferred.fromCoroutine(self.permit(DivergencePolicy.TRUNCATE, at=at, end=end))
+        text = f"cut the log from byte {end} back to {at}; the tail is in quarantine"
+        return permitted.addCallback(lambda _: self.reopen(cut, text))
+
+    def _set_aside(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.now_ms)
+        # In this order: a marker beside the old log would let it be deleted.
+        set_log_aside(settings.commitlog)
+        bootstrap_marker.begin(settings.root, str(self.settings.ha.master))
+
+    def _start_over(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.now_ms)
+        folder = LogFolder.load(settings.commitlog, settings.file_size)
+        while folder.files:
+            folder.files.pop().remove()
+
 
 LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""

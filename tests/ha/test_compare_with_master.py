@@ -9,7 +9,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft
-from rmqha.ha import observer_protocol, onlooker
+from rmqha.ha import compare_with_master, onlooker
 from rmqha.ha.compare_with_master import MasterComparison, NothingCommon
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
@@ -167,7 +167,7 @@ class AnswerTests(AgainstTestCase):
 
     def test_limit(self) -> None:
         """Of a master that has far more, only so much is fetched."""
-        self.patch(observer_protocol, "MOST_KEPT", 2000)
+        self.patch(compare_with_master, "MOST_KEPT", 2000)
         at = self.theirs.end
         self.put(self.theirs, *[700] * 10, topic="More")
         self.look(self.told())

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.metrics.exposition import text_of
 from rmqha.metrics.family import Buckets, Family, MetricType
+from rmqha.metrics.scrape import text_of
 from tests.support.effort import tries
 
 GAUGE = Family("some_gauge", MetricType.GAUGE, "bytes", "What it is.", ("topic", "kind"))

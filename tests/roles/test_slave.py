@@ -17,7 +17,7 @@ from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import NodeState
-from rmqha.roles import policy_repair
+from rmqha.roles import slave as slave_role
 from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.serving import Serving
 from rmqha.store.files.fsync import FsyncInThread
@@ -699,7 +699,7 @@ class RepairTests(SlaveCase):
         def fails(commitlog: Path) -> Path:
             raise OSError(30, "Read-only file system")
 
-        self.patch(policy_repair, "set_log_aside", fails)
+        self.patch(slave_role, "set_log_aside", fails)
         self.parted("rebootstrap")
         self.turn()
         self.assertFalse(self.marker.exists())
@@ -796,7 +796,7 @@ class RepairTests(SlaveCase):
     def test_store_does_not_open_again(self) -> None:
         """Then the node says so, and stands."""
         self.parted()
-        self.patch(policy_repair, "intend", self._break)
+        self.patch(slave_role, "intend", self._break)
         self.turn()
         self.assertEqual(self.state, "failed")
         self.assertIs(self.node.state, NodeState.FAILED)

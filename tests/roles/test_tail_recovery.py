@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.roles.tail_recovery}: from a crash to a log that may be written."""
+"""Tests for L{rmqha.roles.master}: from a crash to a log that may be written."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
-from rmqha.roles import tail_recovery
-from rmqha.roles.tail_recovery import TailRecovery
+from rmqha.roles import master as tail_recovery
+from rmqha.roles.master import TailRecovery
 from rmqha.store.store import Store
 from tests.ha.test_pair import Wire
 from tests.roles.nodes import settings

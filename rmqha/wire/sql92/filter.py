@@ -1,18 +1,344 @@
 """A filter that is ready to be asked about messages.
 
+Reads a filter: a climber of precedences over one table of operators.
+
+The grammar is that of stock filters of 5.x, which have C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}
+besides those of 4.9.  In it C{NOT} and the signs bind closest: C{NOT a = b} is C{(NOT a) = b}.
+Stock filters read as far as they understand and say nothing of the rest; here the rest is an error.
+
 Source: docs/protocol/remoting.md, Filters.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import TypeAlias
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from rmqha.errors import ExpressionInvalid
-from rmqha.wire.sql92.java_values import Incomparable
-from rmqha.wire.sql92.parser import MOST_LENGTH, Parser
-from rmqha.wire.sql92.parts import Evaluate, Properties
+from rmqha.wire.sql92 import parts
+from rmqha.wire.sql92.java_values import INTS, LONGS, Incomparable, Long, Value
+from rmqha.wire.sql92.parts import Evaluate, Part, Properties, Senseless
+
+MOST_LENGTH = 8192
+"""Most characters of a filter."""
+
+MOST_STEPS = 1000
+"""Most parts of one."""
+
+MOST_DEPTH = 60
+"""How deep they may lie within each other.  Each is some frames of Python when it is read, and one
+when it is asked."""
+
+OR, AND, EQUALITY, COMPARISON = range(4)
+"""How close operators bind."""
+
+_RESERVED = "NOT AND OR BETWEEN IN TRUE FALSE NULL IS CONTAINS STARTSWITH ENDSWITH"
+
+_WORDS = frozenset(_RESERVED.split())
+
+_SKIPPED = r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r)|/\*[^*]*\*+(?:[^*/][^*]*\*+)*/)*"
+
+_TOKEN = re.compile(
+    _SKIPPED
+    + r"""
+    (?:
+        (?P<real> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)? | \.[0-9]+(?:[eE][+-]?[0-9]+)?
+                | [0-9]+[eE][+-]?[0-9]+ )
+      | (?P<whole> 0 | [1-9][0-9]*[lL]? )
+      | (?P<text> '(?:''|[^'])*' )
+      | (?P<name> [A-Za-z_$][A-Za-z0-9_$]* )
+      | (?P<sign> <> | <= | >= | [-+=<>(),] )
+      | (?P<end> \Z )
+    )
+    """,
+    re.VERBOSE,
+)
+
+_BLANK = re.compile(_SKIPPED)
+
+
+@frozen
+class _Token:
+    """@ivar kind: What it is: a group of the pattern.
+    @ivar what: A reserved word in capitals, a sign, or the kind.
+    @ivar at: The character it begins at, from 0.
+    """
+
+    kind: str
+    what: str
+    text: str
+    at: int
+
+
+@define(eq=False)
+class Parser:
+    """Reads one filter."""
+
+    text: str
+    _token: _Token = field(init=False)
+    _end: int = field(init=False, default=0)
+    _within: int = field(init=False, default=0)
+
+    def parse(self) -> Part:
+        """The whole filter.
+
+        @raise ExpressionInvalid: If it is none.
+        """
+        if len(self.text) > MOST_LENGTH:
+            raise ExpressionInvalid(MOST_LENGTH + 1, f"it has more than {MOST_LENGTH} characters")
+        self._advance()
+        found = self._expression(OR)
+        if self._token.kind != "end":
+            raise self._unexpected("an operator or the end")
+        try:
+            return parts.truth(found)
+        except Senseless as error:
+            raise ExpressionInvalid(1, str(error)) from None
+
+    # --- precedences ------------------------------------------------------------------
+
+    def _expression(self, least: int) -> Part:
+        """A left side, and all that binds at least so close to it, but no closer than what came
+        before: behind C{a IS NULL} there is no C{>}.
+        """
+        left, most = self._unary(), COMPARISON
+        while True:
+            name, at = self._operator(), self._token.at
+            binds, make = OPERATORS.get(name, _NONE)
+            if not least <= binds <= most:
+                return left
+            most = binds
+            for _ in name.split():
+                self._advance()
+            try:
+                left = make(self, left)
+            except Senseless as error:
+                raise self._wrong(str(error), at) from None
+            if left.steps > MOST_STEPS or left.depth > MOST_DEPTH:
+                raise self._wrong(
+                    f"up to here it has more than {MOST_STEPS} parts, or more than {MOST_DEPTH} "
+                    "within each other"
+                )
+
+    def _operator(self) -> str:
+        """What comes as an operator, which may be two words."""
+        what = self._token.what
+        return f"NOT {self._peek().what}" if what == "NOT" else what
+
+    def _unary(self) -> Part:
+        self._within += 1
+        token = self._token
+        if self._within > MOST_DEPTH:
+            raise self._wrong(f"it is nested more than {MOST_DEPTH} deep")
+        if token.what not in ("+", "-", "NOT"):
+            found = self._primary()
+        else:
+            self._advance()
+            found = self._unary()
+            try:
+                found = _PREFIXES[token.what](found)
+            except Senseless as error:
+                raise self._wrong(str(error), token.at) from None
+        self._within -= 1
+        return found
+
+    def _primary(self) -> Part:
+        token = self._token
+        if token.what == "(":
+            self._advance()
+            found = self._expression(OR)
+            if self._token.what != ")":
+                raise self._unexpected("an operator or )")
+        elif token.what in _CONSTANTS:
+            found = parts.constant(_CONSTANTS[token.what])
+        elif token.what == "name":
+            found = parts.named(token.text)
+        elif token.what == "text":
+            found = parts.constant(_unquoted(token.text))
+        elif token.what in ("whole", "real"):
+            found = parts.constant(self._number(token))
+        else:
+            raise self._unexpected("a value")
+        self._advance()
+        return found
+
+    # --- behind an operator -----------------------------------------------------------
+
+    def joined(self, left: Part, word: str, binds: int) -> Part:
+        """A chain of C{OR} or C{AND}, which is one part however long it is."""
+        chain = [left, self._expression(binds + 1)]
+        while self._token.what == word:
+            self._advance()
+            chain.append(self._expression(binds + 1))
+        return parts.joined(chain, decisive=word == "OR")
+
+    def equal(self, left: Part) -> Part:
+        """Behind C{=} and C{<>}."""
+        return parts.same(left, self._expression(COMPARISON))
+
+    def missing(self, left: Part) -> Part:
+        """Behind C{IS}."""
+        negated = self._token.what == "NOT"
+        if negated:
+            self._advance()
+        if self._token.what != "NULL":
+            raise self._unexpected("NULL" if negated else "NULL or NOT NULL")
+        self._advance()
+        found = parts.missing(left)
+        return parts.opposite(found) if negated else found
+
+    def compared(self, left: Part, holds: Callable[[int, int], bool]) -> Part:
+        """Behind C{<}, C{<=}, C{>} and C{>=}.
+
+        @param holds: What is asked of both sides.
+        """
+        return parts.compared(left, self._unary(), holds)
+
+    def between(self, left: Part, *, negated: bool) -> Part:
+        """Behind C{BETWEEN} and C{NOT BETWEEN}: both bounds belong to it."""
+        low = self._unary()
+        if self._token.what != "AND":
+            raise self._unexpected("AND")
+        self._advance()
+        high = self._unary()
+        if not negated:
+            parts.check_bounds(low, high)
+        holds = (operator.lt, operator.gt) if negated else (operator.ge, operator.le)
+        bounds = zip((low, high), holds, strict=True)
+        sides = [parts.compared(left, bound, hold) for bound, hold in bounds]
+        return parts.joined(sides, decisive=negated)
+
+    def one_of(self, left: Part) -> Part:
+        """Behind C{IN}."""
+        texts: list[str] = []
+        expected = "("
+        while not texts or self._token.what != ")":
+            if self._token.what != expected:
+                raise self._unexpected(expected)
+            self._advance()
+            texts.append(self._text())
+            expected = ","
+        self._advance()
+        return parts.one_of(left, frozenset(texts))
+
+    def texted(self, left: Part, has: Callable[[str, str], bool], *, negated: bool) -> Part:
+        """Behind C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}.
+
+        @param has: What is asked of the value and the text.
+        """
+        return parts.texted(left, self._text(), has, negated=negated)
+
+    # --- tokens -----------------------------------------------------------------------
+
+    def _text(self) -> str:
+        token = self._token
+        if token.kind != "text":
+            raise self._unexpected("a text in single quotes")
+        self._advance()
+        return _unquoted(token.text)
+
+    def _number(self, token: _Token) -> float:
+        if token.kind == "real":
+            real = float(token.text)
+            if not 0 < real < float("inf"):
+                raise self._wrong(f"{token.text[:32]} is out of range, as 0.0 is for stock filters")
+            return real
+        digits = token.text.rstrip("lL")
+        number = int(digits) if len(digits) < 20 else LONGS.stop
+        if number not in LONGS:
+            raise self._wrong(f"{token.text[:32]} has more than 64 bits")
+        return number if number in INTS else Long(number)
+
+    def _advance(self) -> None:
+        self._token = token = self._peek()
+        self._end = token.at + len(token.text)
+
+    def _peek(self) -> _Token:
+        """The token behind the present one."""
+        found = _TOKEN.match(self.text, self._end)
+        if found is None or found.lastgroup is None:
+            blank = _BLANK.match(self.text, self._end)
+            at = self._end if blank is None else blank.end()
+            raise self._wrong(f"nothing begins with {self.text[at]!r}", at)
+        kind, text = found.lastgroup, found[found.lastgroup]
+        word = text.upper()
+        what = text if kind == "sign" else word if word in _WORDS else kind
+        return _Token(kind, what, text, found.start(kind))
+
+    def _unexpected(self, expected: str) -> ExpressionInvalid:
+        shown = self._token.text[:32]
+        found = "the end" if self._token.kind == "end" else repr(shown)
+        return self._wrong(f"found {found}, expected {expected}")
+
+    def _wrong(self, fault: str, at: int | None = None) -> ExpressionInvalid:
+        return ExpressionInvalid((self._token.at if at is None else at) + 1, fault)
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1].replace("''", "'")
+
+
+_Make: TypeAlias = Callable[[Parser, Part], Part]
+
+
+def _either(make: _Make) -> tuple[_Make, _Make]:
+    """What an operator makes, and what it makes behind C{NOT}."""
+    return make, lambda parser, left: parts.opposite(make(parser, left))
+
+
+def _texted(has: Callable[[str, str], bool]) -> tuple[_Make, _Make]:
+    return (
+        partial(Parser.texted, has=has, negated=False),
+        partial(Parser.texted, has=has, negated=True),
+    )
+
+
+def _operators() -> Iterator[tuple[str, int, _Make]]:
+    """All of them, with how close they bind."""
+    yield "OR", OR, partial(Parser.joined, word="OR", binds=OR)
+    yield "AND", AND, partial(Parser.joined, word="AND", binds=AND)
+    for name, make in zip(("=", "<>"), _either(Parser.equal), strict=True):
+        yield name, EQUALITY, make
+    yield "IS", EQUALITY, Parser.missing
+    for name, holds in (
+        ("<", operator.lt),
+        ("<=", operator.le),
+        (">", operator.gt),
+        (">=", operator.ge),
+    ):
+        yield name, COMPARISON, partial(Parser.compared, holds=holds)
+    yield "BETWEEN", COMPARISON, partial(Parser.between, negated=False)
+    yield "NOT BETWEEN", COMPARISON, partial(Parser.between, negated=True)
+    for word, pair in (
+        ("IN", _either(Parser.one_of)),
+        ("CONTAINS", _texted(operator.contains)),
+        ("STARTSWITH", _texted(str.startswith)),
+        ("ENDSWITH", _texted(str.endswith)),
+    ):
+        for name, make in zip((word, f"NOT {word}"), pair, strict=True):
+            yield name, COMPARISON, make
+
+
+OPERATORS: Mapping[str, tuple[int, _Make]] = {
+    name: (binds, make) for name, binds, make in _operators()
+}
+"""What may follow a left side: how close it binds, and what reads on and makes a part."""
+
+_NONE: tuple[int, _Make] = (-1, lambda parser, left: left)
+
+_CONSTANTS: Mapping[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
+
+_PREFIXES: Mapping[str, Callable[[Part], Part]] = {
+    "+": lambda part: part,
+    "-": parts.negative,
+    "NOT": parts.opposite,
+}
+
 
 SQL92 = "SQL92"
 """The kind of expression that a subscription calls it."""

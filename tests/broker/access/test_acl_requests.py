@@ -9,7 +9,7 @@ from attrs import evolve
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.access.acl_file import LOOK_EVERY
-from rmqha.net.remoting.audit import AUDIT
+from rmqha.net.remoting.needs import AUDIT
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext

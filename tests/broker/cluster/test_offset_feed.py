@@ -8,7 +8,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionLost
 
-from rmqha.broker.cluster.offset_feed import PAUSE, WAIT
+from rmqha.broker.cluster.slave_sync import PAUSE, WAIT
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from tests.broker.cluster.test_slave_sync import MetadataTestCase

@@ -9,7 +9,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting.audit import LONGEST, audited
+from rmqha.net.remoting.needs import LONGEST, audited
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 

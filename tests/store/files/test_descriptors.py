@@ -7,7 +7,7 @@ import os
 from unittest.mock import MagicMock, patch
 
 from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
-from rmqha.store.files import descriptors, file_system
+from rmqha.store.files import descriptors
 from rmqha.store.files.descriptors import Descriptors, open_limit
 from tests.support.derived import DerivedTestCase
 from tests.support.no_descriptors import NoDescriptors
@@ -96,7 +96,7 @@ class DescriptorsTests(DerivedTestCase):
             system = MagicMock(release=kernel)
             with (
                 patch.object(descriptors, "MANY", 5),
-                patch.object(file_system, "_libc") as libc,
+                patch.object(descriptors, "_libc") as libc,
                 patch("os.uname", return_value=system),
                 patch("os.fdatasync") as one,
             ):
@@ -110,7 +110,7 @@ class DescriptorsTests(DerivedTestCase):
         """The real call is there, and says that it went well."""
         path = self.root / "file"
         path.write_bytes(b"x")
-        self.assertTrue(file_system.sync_file_systems([str(path), str(path) + "-gone"]))
+        self.assertTrue(descriptors.sync_file_systems([str(path), str(path) + "-gone"]))
 
     def test_flush_fails(self) -> None:
         """An fsync that fails is told with its file."""

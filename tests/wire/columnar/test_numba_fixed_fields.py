@@ -133,7 +133,7 @@ class OnePassTests(SynchronousTestCase):
     def test_texts_of_hosts(self, rows: list[tuple[int, int, int]]) -> None:
         """Addresses and ids are written as Python writes them."""
         from rmqha.wire.columnar._numba_texts import hosts, offset_ids
-        from rmqha.wire.columnar.arrow_arrays import _offset_ids
+        from rmqha.wire.columnar.arrow_columns import _offset_ids
 
         ips = np.array([row[0] for row in rows], np.uint32)
         ports = np.array([row[1] for row in rows], np.int32)

@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.wire.remoting.alike_pulls}."""
+"""Tests for L{rmqha.wire.remoting.json_header}."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import HeaderFieldInvalid, HeaderUndecodable
-from rmqha.wire.remoting import alike_pulls, json_header
-from rmqha.wire.remoting.alike_pulls import AlikePulls
+from rmqha.wire.remoting import json_header
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.frame import FrameDecoder
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
+from rmqha.wire.remoting.json_header import AlikePulls
 
 JAVA = (
     '{"code":11,"extFields":{"queueId":"3","maxMsgNums":"32","sysFlag":"3","commitOffset":"7",'
@@ -170,12 +170,12 @@ class AlikePullsTests(SynchronousTestCase):
 
     def test_bounded(self) -> None:
         """Only so many are remembered, and only short ones."""
-        self.patch(alike_pulls, "MOST", 3)
+        self.patch(json_header, "MOST", 3)
         for number in range(5):
             data = JAVA.replace('"T"', f'"T{number}"').encode()
             self.pulls.learn(data, json_header._decode(data))
         self.assertEqual(len(self.pulls._known), 2)
-        long = JAVA.replace('"T"', f'"{"T" * alike_pulls.LONGEST}"').encode()
+        long = JAVA.replace('"T"', f'"{"T" * json_header.LONGEST}"').encode()
         self.pulls.learn(long, json_header._decode(long))
         self.assertFalse(self.same(long))
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import ExpressionInvalid
-from rmqha.wire.sql92.filter import read_filter
+from rmqha.wire.sql92.filter import Parser, read_filter
 from rmqha.wire.sql92.java_values import Incomparable
-from rmqha.wire.sql92.parser import Parser
 from rmqha.wire.sql92.parts import Properties
 from tests.support.effort import tries
 
