@@ -43,6 +43,7 @@ from rmqha.pipeline.sinks.table import LakeTable, Taken, refused_for, require_sa
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.target import IcebergPlace, local
 from rmqha.pipeline.sinks.written import WrittenFile
+from rmqha.tier.objects import ANSWER_MOST
 
 CATALOG = "catalog.db"
 """The catalog that is made when none is named, below L{OURS} of the table's folder."""
@@ -77,7 +78,9 @@ def catalog_of(place: IcebergPlace, shape: Shape) -> Catalog:
     """
     root = shape.root
     if place.catalog is not None or place.properties:
-        return load_catalog(place.catalog or "rmqha", **dict(place.properties))
+        catalog = load_catalog(place.catalog or "rmqha", **dict(place.properties))
+        catalog.properties.setdefault("s3.request-timeout", str(ANSWER_MOST))
+        return catalog
     if shape.url:
         raise TableRefused(
             shape.url, "an Iceberg table in an object store needs a catalog: name it (--catalog)"
@@ -109,6 +112,8 @@ class IcebergSink(LakeTable):
                 raise TableRefused(shape.place, f"the catalog has no table {place.table}") from None
             table = _made(catalog, place, shape, schema)
         except FileNotFoundError as error:
+            if shape.url:
+                shape.folder.names("metadata")  # which says so if there is no bucket
             raise TableRefused(
                 shape.place,
                 f"{error}: an Iceberg table names its files by whole paths; if it was moved, move "
