@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
+from rmqha.errors import RmqhaError
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import Source, TablePosition
@@ -170,7 +171,9 @@ class LakeTable(ABC):
         if any(now.get(source) != held for source, held in moved.items()):
             if isinstance(error, OSError) and self.shape.url:
                 raise unreachable(self.shape.url, error) from error
-            raise error
+            if isinstance(error, OSError | RmqhaError):
+                raise error
+            raise TableRefused(self.shape.place, words_of(error)) from error
 
     def _said(self) -> dict[Source, TablePosition]:
         """The sources, and how far the table once was where it is not known how far it is."""

@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 from attrs import evolve, field, frozen
 
-from rmqha.errors import ExtraMissing
+from rmqha.errors import ExtraMissing, RmqhaError
 from rmqha.pipeline.errors import NotNext, TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
@@ -27,7 +27,7 @@ from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By, encoded
 from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of, range_of
 from rmqha.tier.joined_log import find_log
-from rmqha.tier.objects import shown_url, told_if_slow, unreachable
+from rmqha.tier.objects import shown_url, told_if_slow, unreachable, words_of
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
@@ -163,6 +163,10 @@ class Target:
                 raise
             name = self.format.value
             raise ExtraMissing(f"a {name} table", name, error.name or "") from error
+        except RmqhaError:
+            raise
+        except Exception as error:  # of a catalog, a database, a format's library
+            raise TableRefused(self.shape.place, words_of(error)) from error
 
 
 def object_url(out: str | PathLike[str]) -> str:
