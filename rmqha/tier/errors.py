@@ -47,6 +47,17 @@ class TierUnreachable(TierError):
 
 
 @frozen
+class TierRefused(TierUnreachable):
+    """It will not before a person has changed something.
+
+    @ivar mend: What.
+    """
+
+    sentence = "{object} cannot be had: {reason}; {mend}, and run the command again"
+    mend: str
+
+
+@frozen
 class TierManifestInvalid(TierError):
     """What says what a file in a tier must be cannot be read."""
 

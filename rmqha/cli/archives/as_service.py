@@ -12,7 +12,7 @@ from rmqha.cli.common import told
 from rmqha.errors import RmqhaError
 from rmqha.ha.states import SyncState
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, LASTING_ERRNOS, exit_code
-from rmqha.tier.errors import TierError, TierUnreachable
+from rmqha.tier.errors import TierError, TierRefused, TierUnreachable
 
 
 class ForAPerson(click.ClickException):
@@ -41,5 +41,5 @@ def _lasts(error: RmqhaError | OSError) -> bool:
     if isinstance(error, ReceiveStopped) and error.state == SyncState.FAILED:
         return False  # the archive's own disk: nothing of the logs was found wrong
     if isinstance(error, TierError):
-        return not isinstance(error, TierUnreachable)
+        return isinstance(error, TierRefused) or not isinstance(error, TierUnreachable)
     return exit_code(error) == FOR_A_PERSON

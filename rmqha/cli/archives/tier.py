@@ -15,7 +15,7 @@ from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import JSON, PRIORITY, STORE, Number, Whole, bar, note, told
 from rmqha.logfiles.listing import root_of
 from rmqha.priority import Priority, step_back
-from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
+from rmqha.tier.errors import LogCutMeanwhile, TierRefused, TierUnreachable
 from rmqha.tier.objects import shown_url
 from rmqha.tier.upload import TierUpload, Uploader
 
@@ -64,7 +64,7 @@ def tier(
     --priority normal to keep up with what is written.
 
     With --follow it tries again while URL cannot be reached, and ends with exit code 78 at what
-    only a person can mend, such as a tier of another log.
+    only a person can mend, such as a tier of another log, wrong keys or a missing bucket.
     """
     step_back(Priority(priority))
     if follow:
@@ -79,15 +79,25 @@ def _uploader(store: Path, url: str, max_rate: int) -> Uploader:
 
 
 def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
+    before: TierUpload | None = None
     while True:
         try:
             done = _upload(uploader)
+        except TierRefused:
+            raise
         except (TierUnreachable, LogCutMeanwhile, FileNotFoundError) as error:
             # A node deletes old files, also one whose turn is next.
             note(f"{told(error)}; trying again in {interval:g} s")
         else:
             if done.files:
                 _tell(done, uploader.url, as_json)
+            if before is not None and (done.start > before.start or done.end < before.end):
+                note(
+                    f"{shown_url(uploader.url)} had bytes {before.start} to {before.end}, and has "
+                    f"{done.start} to {done.end} now: files were removed from it, and what the "
+                    "store has no more is not there again"
+                )
+            before = done
         sleep(interval)
 
 

@@ -20,8 +20,7 @@ from attrs import define, field
 from rmqha.errors import ExtraMissing
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, Shape
-from rmqha.tier.errors import TierUnreachable
-from rmqha.tier.objects import ObjectFolder, words_of
+from rmqha.tier.objects import ObjectFolder, told_if_slow, unreachable
 
 COMMITS = f"{OURS}/commits"
 """Folder of the commits, below the table's."""
@@ -179,14 +178,15 @@ class _FirstCommits(Commits):
         from deltalake.exceptions import DeltaError
 
         try:
-            begin_log(f"{self._shape.place}/{_log(number)}", text)
+            with told_if_slow(self.folder.shown(_entry(number))):
+                begin_log(f"{self._shape.place}/{_log(number)}", text)
         except (DeltaError, OSError) as error:
             # An answer may be lost: what was written tells who was first.
             try:
                 mine = self.read(number) == text
             except FileNotFoundError:
                 shown = self.folder.shown(_entry(number))
-                raise TierUnreachable(shown, words_of(error)) from error
+                raise unreachable(shown, error) from error
             if not mine:
                 raise self.overtaken(number) from error
 

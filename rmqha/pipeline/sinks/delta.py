@@ -100,7 +100,9 @@ class DeltaSink(LakeTable):
         there = DeltaTable.is_deltatable(root)
         if schema is None or there or (shape.root / LOG).is_dir():
             if not there:
-                raise TableRefused(root, "it is not a Delta table")
+                maybe = f"; if another job makes it now, wait until it has: {LOG} has no commit yet"
+                more = "" if schema is None else maybe
+                raise TableRefused(root, f"it is not a Delta table{more}")
             table = DeltaTable(root)
             if schema is not None:
                 wanted = fitting(schema, shape.by)

@@ -34,6 +34,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 
+from rmqha.errors import RmqhaError
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.columns import STORE
 from rmqha.pipeline.sinks.parquet import OURS, Shape
@@ -43,6 +44,7 @@ from rmqha.pipeline.sinks.table import LakeTable, Taken, refused_for, require_sa
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.target import IcebergPlace, local
 from rmqha.pipeline.sinks.written import WrittenFile
+from rmqha.tier.objects import ANSWER_MOST
 
 CATALOG = "catalog.db"
 """The catalog that is made when none is named, below L{OURS} of the table's folder."""
@@ -53,6 +55,9 @@ _SEQUENCE = "rmqha.sequence"
 """Property: the sequence number of our last snapshot, when its properties were set."""
 
 _GENERATION = "rmqha.generation"
+
+_TRIES = 5
+"""How often a table is looked for, while other jobs make it."""
 
 _TIMES = ("store_timestamp", "storeTimestamp")
 """The column of the store time, by the styles."""
@@ -77,7 +82,9 @@ def catalog_of(place: IcebergPlace, shape: Shape) -> Catalog:
     """
     root = shape.root
     if place.catalog is not None or place.properties:
-        return load_catalog(place.catalog or "rmqha", **dict(place.properties))
+        catalog = load_catalog(place.catalog or "rmqha", **dict(place.properties))
+        catalog.properties.setdefault("s3.request-timeout", str(ANSWER_MOST))
+        return catalog
     if shape.url:
         raise TableRefused(
             shape.url, "an Iceberg table in an object store needs a catalog: name it (--catalog)"
@@ -101,14 +108,11 @@ class IcebergSink(LakeTable):
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it has other columns, or is none.
         """
-        catalog = catalog_of(place, shape)
         try:
-            table = catalog.load_table(place.table)
-        except NoSuchTableError:
-            if schema is None:
-                raise TableRefused(shape.place, f"the catalog has no table {place.table}") from None
-            table = _made(catalog, place, shape, schema)
+            table = _found(place, shape, schema)
         except FileNotFoundError as error:
+            if shape.url:
+                shape.folder.names("metadata")  # which says so if there is no bucket
             raise TableRefused(
                 shape.place,
                 f"{error}: an Iceberg table names its files by whole paths; if it was moved, move "
@@ -296,6 +300,31 @@ def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:
         f"{_HELD}.{selection}.{store}": json.dumps(held.to_json(), sort_keys=True)
         for (selection, store), held in moved.items()
     }
+
+
+def _found(place: IcebergPlace, shape: Shape, schema: pa.Schema | None) -> Iceberg:
+    """The table, made if it is not there.  Another job may make it at the same time, or what the
+    catalog itself needs: who is second finds it.
+
+    @raise TableRefused: If it is not there, and not to be made.
+    """
+    left = _TRIES
+    while True:
+        left -= 1
+        try:
+            catalog = catalog_of(place, shape)
+            try:
+                return catalog.load_table(place.table)
+            except NoSuchTableError:
+                if schema is None:
+                    wanted = f"the catalog has no table {place.table}"
+                    raise TableRefused(shape.place, wanted) from None
+                return _made(catalog, place, shape, schema)
+        except (RmqhaError, OSError):
+            raise
+        except Exception:  # of the catalog's database or service: there are many kinds
+            if not left:
+                raise
 
 
 def _made(catalog: Catalog, place: IcebergPlace, shape: Shape, schema: pa.Schema) -> Iceberg:

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
+from rmqha.errors import RmqhaError
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import Source, TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import WrittenFile
-from rmqha.tier.errors import TierUnreachable
-from rmqha.tier.objects import words_of
+from rmqha.tier.objects import told_if_slow, unreachable, words_of
 
 _TRIES = 5
 """How often a commit is tried that others are faster than."""
@@ -136,7 +136,8 @@ class LakeTable(ABC):
             if any(before.get(source) != now.get(source) for source in moved):
                 raise TableRefused(self.shape.place, "another job has added the same rows")
             try:
-                commit({**now, **moved})
+                with told_if_slow(self.shape.place):
+                    commit({**now, **moved})
                 return
             except conflict as error:
                 if tries == 1:
@@ -169,8 +170,10 @@ class LakeTable(ABC):
             ) from error
         if any(now.get(source) != held for source, held in moved.items()):
             if isinstance(error, OSError) and self.shape.url:
-                raise TierUnreachable(self.shape.url, words_of(error)) from error
-            raise error
+                raise unreachable(self.shape.url, error) from error
+            if isinstance(error, OSError | RmqhaError):
+                raise error
+            raise TableRefused(self.shape.place, words_of(error)) from error
 
     def _said(self) -> dict[Source, TablePosition]:
         """The sources, and how far the table once was where it is not known how far it is."""

@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 from attrs import evolve, field, frozen
 
-from rmqha.errors import ExtraMissing
+from rmqha.errors import ExtraMissing, RmqhaError
 from rmqha.pipeline.errors import NotNext, TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
@@ -27,7 +27,7 @@ from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By, encoded
 from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of, range_of
 from rmqha.tier.joined_log import find_log
-from rmqha.tier.objects import shown_url
+from rmqha.tier.objects import shown_url, told_if_slow, unreachable, words_of
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
@@ -116,6 +116,7 @@ class Target:
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it is something else.
         @raise ExtraMissing: If what knows its format is not installed.
+        @raise TierUnreachable: If an object store does not give it.
         """
         odd = _ODD_URL if self.url else _ODD
         found = re.search(odd.get(self.format, "$^"), self.shape.place)
@@ -145,18 +146,27 @@ class Target:
                 "a table for each topic is only possible with Parquet files",
             )
         try:
-            if self.format is Format.DELTA:
-                from rmqha.pipeline.sinks.delta import DeltaSink
+            with told_if_slow(self.shape.place):
+                if self.format is Format.DELTA:
+                    from rmqha.pipeline.sinks.delta import DeltaSink
 
-                return DeltaSink.open(self.shape, schema)
-            from rmqha.pipeline.sinks.iceberg import IcebergSink
+                    return DeltaSink.open(self.shape, schema)
+                from rmqha.pipeline.sinks.iceberg import IcebergSink
 
-            return IcebergSink.open(self.shape, self.iceberg, schema)
+                return IcebergSink.open(self.shape, self.iceberg, schema)
+        except OSError as error:
+            if self.url:
+                raise unreachable(self.url, error) from error
+            raise
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("rmqha"):
                 raise
             name = self.format.value
             raise ExtraMissing(f"a {name} table", name, error.name or "") from error
+        except RmqhaError:
+            raise
+        except Exception as error:  # of a catalog, a database, a format's library
+            raise TableRefused(self.shape.place, words_of(error)) from error
 
 
 def object_url(out: str | PathLike[str]) -> str:

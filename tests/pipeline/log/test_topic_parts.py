@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.support.topic_store import FILE, TopicStore
 
 try:
     from rmqha.pipeline.log import topic_parts
+    from rmqha.pipeline.log.errors import DataLost
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.ranges import plan
     from rmqha.pipeline.log.reading import MessageReader, Passed, chosen_columns
@@ -123,6 +125,40 @@ class TopicPartsTests(SynchronousTestCase):
         for place in range(0, len(good), len(good) // 20):
             path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
             self.assertEqual(store.of("b"), self.offsets(store, topic="b"), place)
+
+    def test_index_that_changes(self) -> None:
+        """Whatever becomes of the index between the plan of a read and its tasks, its rows are
+        those of the plan; the first file that goes meanwhile is a loss with a name.
+        """
+        store = self.store(["a", "b", "b"] * 3000)
+        folder = store.root / OWN_FOLDER / TOPIC_INDEX
+        whole = {path.name: path.read_bytes() for path in folder.iterdir()}
+        options = ReadOptions.parse({"path": store.root, "topic": "a", "maxPartitionBytes": 1})
+
+        def give(size: int) -> None:
+            for name, data in whole.items():
+                folder.mkdir(exist_ok=True)
+                (folder / name).write_bytes(data[: len(data) * size // 3])
+
+        changes = (
+            lambda: give(3),
+            lambda: give(1),
+            lambda: topic_index.remove(store.root),
+            lambda: topic_index.forget_below(store.root, FILE),
+        )
+        for before, after in product(changes, repeat=2):
+            before()
+            ranges = plan(open_stores(options), options)
+            found: list[int] = []
+            for row, wanted in enumerate(ranges):
+                if row == 1:
+                    after()
+                for batch in MessageReader(options, ("physical_offset",)).read(wanted):
+                    found += batch.column(0).to_pylist()
+            self.assertEqual(store.of("a"), found)
+        (store.root / "commitlog" / f"{0:020d}").unlink()
+        reader = MessageReader(options, ("topic",))
+        self.assertRaises(DataLost, list, reader.read(ranges[0]))
 
     def test_cut(self) -> None:
         """A cut of the log takes the entries above it, and a start those that it does not know."""

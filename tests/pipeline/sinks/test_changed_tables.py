@@ -27,12 +27,14 @@ try:
     from deltalake import DeltaTable, Field
     from deltalake.exceptions import DeltaError
     from deltalake.schema import PrimitiveType
+    from pyiceberg.exceptions import UnauthorizedError
     from pyiceberg.expressions import AlwaysTrue, GreaterThanOrEqual
     from pyiceberg.types import LongType
 
     from rmqha.pipeline.jobs.export import require_logs
     from rmqha.pipeline.jobs.rewind import rewind
     from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.sinks import iceberg
     from rmqha.pipeline.sinks.delta import DeltaSink
     from rmqha.pipeline.sinks.iceberg import IcebergSink
     from rmqha.pipeline.sinks.position import TablePosition
@@ -545,6 +547,59 @@ class KeptTests(ChangedTestCase):
             batches = [(job, written(job.work(), job.options)) for job in (jobs[0], same)]
             waiting.append(lambda one=batches[0]: one[0].commit(one[1]))
             self.assertRaises(TableRefused, same.commit, batches[1][1])
+
+    def test_two_jobs_make_it(self) -> None:
+        """Of two jobs that make one table at the same time the second finds it, and adds what is
+        its own; so it is with what the catalog itself needs.
+        """
+        target = self.target("iceberg")
+        publish(self.store, self.all[100])
+        made, loaded = iceberg._made, iceberg.load_catalog
+
+        def late(*given: Any) -> Any:
+            self.patch(iceberg, "_made", made)
+            append(target, self.store, topic="GoldenA")
+            return made(*given)
+
+        def early(*given: Any, **more: Any) -> Any:
+            self.patch(iceberg, "load_catalog", loaded)
+            raise RuntimeError("CREATE TABLE: table iceberg_tables already exists")
+
+        self.patch(iceberg, "_made", late)
+        self.patch(iceberg, "load_catalog", early)
+        append(target, self.store, topic="GoldenB")
+        names = {"GoldenA", "GoldenB"}
+        every = [
+            record["physicalOffset"]
+            for record in self.records
+            if record["topic"] in names and record["physicalOffset"] < self.all[100]
+        ]
+        self.assertEqual(every, offsets(target))
+
+    def test_catalog_that_refuses(self) -> None:
+        """What a catalog or a format's library finds wrong is one line of ours, before and while
+        something is added.
+        """
+        target = self.target("iceberg")
+        publish(self.store, self.all[100])
+
+        def refuse(*given: Any, **more: Any) -> Any:
+            raise UnauthorizedError("wrong token")
+
+        for place in ("load_catalog", "_made"):
+            with self.subTest(place):
+                before = getattr(iceberg, place)
+                self.patch(iceberg, place, refuse)
+                error = self.assertRaises(TableRefused, append, target, self.store)
+                self.assertIn("wrong token", str(error))
+                self.patch(iceberg, place, before)
+        before = IcebergSink._change
+        self.patch(IcebergSink, "_change", refuse)
+        error = self.assertRaises(TableRefused, append, target, self.store)
+        self.assertIn("wrong token", str(error))
+        self.patch(IcebergSink, "_change", before)
+        append(target, self.store)
+        self.assertEqual(self.all[:100], offsets(target))
 
     def test_another_column(self) -> None:
         """A table that has got a column is refused with its name: rows would not have it."""
