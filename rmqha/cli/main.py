@@ -10,6 +10,7 @@ from rmqha.cli.archives.tier import tier
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
+from rmqha.cli.demo import demo
 from rmqha.cli.diverge import diverge
 from rmqha.cli.doctor import doctor
 from rmqha.cli.dump import dump
@@ -43,5 +44,5 @@ OF_STORES = (
     *(receive, restore, tier),
 )
 
-for command in (*OF_NODES, *OF_STORES, config, controller, spark):
+for command in (*OF_NODES, *OF_STORES, demo, config, controller, spark):
     main.add_command(command)

@@ -174,7 +174,11 @@ def _check_master_address(draft: SettingsDraft) -> None:
     bound = draft.value("haListenAddress")
     mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
     if host in mine and port == draft.value("haListenPort"):
-        draft.refuse("haMasterAddress", "another node's HA port; this is the node's own")
+        draft.refuse(
+            "haMasterAddress",
+            "another node's HA port; this is the node's own: two brokers on one machine differ in "
+            f"listenPort, such as {draft.value('listenPort') + 10}",
+        )
 
 
 def _check_controller(draft: SettingsDraft) -> None:

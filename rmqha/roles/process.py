@@ -51,6 +51,7 @@ from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import masterless, open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
+from rmqha.roles.opening_line import next_step, opening_line
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.one_thread import OneThread
 from rmqha.wire.remoting.bodies.route import ClusterInfo
@@ -288,6 +289,7 @@ class Process(Service):
 
         @raise CannotListenError: If a port is in use.
         """
+        self._log.info("{line}", line=opening_line(self.settings, self.role, VERSION))
         self.shares.files = raise_file_limit()
         if self.settings.ignored:
             self._log.info("Ignored RocketMQ keys: {keys}", keys=", ".join(self.settings.ignored))
@@ -305,7 +307,7 @@ class Process(Service):
             self._ports += self.listen()
             self.begin()
         except Exception as error:
-            self._log.critical("Cannot start: {error}", error=error)
+            self._log.critical("Cannot start: {error}{step}", error=error, step=next_step(error))
             self.abandon()
             for port in self._ports:
                 port.stopListening()

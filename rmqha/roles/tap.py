@@ -19,17 +19,21 @@ from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
-from rmqha.errors import ConfigError, StoreError
+from rmqha.config.values import Folder
+from rmqha.errors import BadValue, ConfigError, RmqhaError, StoreError
 from rmqha.net import lean_reactor
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.roles import slave_of
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
 from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
 
+SLAVE = "slave"
+
 ROLES = {
     MASTER: "rmqha.roles.master.MasterNode",
-    "slave": "rmqha.roles.slave.SlaveNode",
+    SLAVE: "rmqha.roles.slave.SlaveNode",
     MEMBER: "rmqha.roles.member.MemberNode",
     NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
 }
@@ -49,7 +53,10 @@ class Options(usage.Options):
     """The command line of C{twistd rmqha}."""
 
     threshold: LogThreshold | None = None
-    synopsis = "[--role master|slave|member|namesrv] [--conf FILE] [--set KEY=VALUE]..."
+    synopsis = (
+        "[--role master|slave|member|namesrv] [--slave-of HOST[:PORT]] [--store DIR] "
+        "[--conf FILE] [--set KEY=VALUE]..."
+    )
     optParameters = [
         [
             "role",
@@ -62,6 +69,18 @@ class Options(usage.Options):
             "c",
             None,
             "The role's file to read; RocketMQ's defaults when absent.",
+        ],
+        [
+            "slave-of",
+            None,
+            None,
+            "HOST or HOST:PORT: run a slave of the master there; its client port or its HA port.",
+        ],
+        [
+            "store",
+            None,
+            None,
+            "The folder of the store, like --set storePathRootDir=DIR.",
         ],
     ]
     optFlags = [
@@ -117,15 +136,18 @@ class Options(usage.Options):
                 raise
             for line in str(error).splitlines():
                 sys.stderr.write(f"rmqha: {line}\n")
-            raise SystemExit(FOR_A_PERSON) from error
+            cause = error.__cause__
+            raise SystemExit(FOR_A_PERSON if cause is None else exit_code(cause)) from error
 
     def postOptions(self) -> None:
         """Load the configuration, so that mistakes are told before anything starts."""
-        name = self["role"]
         if self["conf"] is not None:
             self._conf = Path(self["conf"])
-        if name is not None and name not in ROLES:
-            raise usage.UsageError(f"unknown role {name}; roles are {', '.join(ROLES)}")
+        if self["role"] is not None and self["role"] not in ROLES:
+            raise usage.UsageError(f"unknown role {self['role']}; roles are {', '.join(ROLES)}")
+        unnamed = self["role"] is None and self._conf is None
+        self._take_place()
+        name = self["role"]
         try:
             self.settings = self.read()
             read_credentials(self.settings.access.credentials)
@@ -134,13 +156,55 @@ class Options(usage.Options):
         except ConfigError as error:
             raise usage.UsageError(str(error)) from error
         if name is None:
-            name = MASTER if self.settings.broker.role.is_master else "slave"
+            name = MASTER if self.settings.broker.role.is_master else SLAVE
             if self.settings.controller.member:
                 name = MEMBER
+        if unnamed and name == MASTER:
+            self._refuse_slaves_store()
         if self["force"] and name != MASTER:
             raise usage.UsageError("--force is for a master")
         self.role: str = name
         self._log_as_configured()
+
+    def _take_place(self) -> None:
+        """Make keys of C{--store} and C{--slave-of}, which win over the file as C{--set} does."""
+        made: list[str] = []
+        store, master = self["store"], self["slave-of"]
+        if self["role"] == NAMESRV and (store is not None or master is not None):
+            raise usage.UsageError("--store and --slave-of are for brokers, not for a name server")
+        try:
+            if store is not None:
+                made.append(f"storePathRootDir={_folder(store)}")
+            if master is not None:
+                if self["role"] not in (None, SLAVE):
+                    raise usage.UsageError(
+                        f"--slave-of {master} is for a slave, not for --role {self['role']}"
+                    )
+                self["role"] = SLAVE
+                made += slave_of.keys_of(master)
+        except RmqhaError as error:
+            raise usage.UsageError(str(error)) from error
+        keys = {key.partition("=")[0] for key in made}
+        for given in self["set"]:
+            if (key := given.partition("=")[0].strip()) in keys:
+                option = "--store" if key == "storePathRootDir" else slave_of.OPTION
+                raise usage.UsageError(f"{option} and --set {given}: give one of the two")
+        self["set"] += made
+
+    def _refuse_slaves_store(self) -> None:
+        """A store that follows a master becomes no master's only because a role was left out."""
+        from rmqha.ha.slave.followed import FollowedMaster  # a name server needs it never
+
+        root = self.settings.store.root
+        try:
+            row = FollowedMaster.read(root)
+        except StoreError:
+            return  # the node finds that itself, and says so
+        if row is not None and row.following:
+            raise usage.UsageError(
+                f"{root} is the store of a slave of {row.address}: start it with --slave-of "
+                f"{row.address}, or make it a master's with `rmqha promote {root}`"
+            )
 
     def _log_as_configured(self) -> None:
         """Have twistd log as the configuration says, unless its command line says how."""
@@ -155,6 +219,19 @@ class Options(usage.Options):
         LogChoice.made = staticmethod(lambda: observer(settings.log, who, path, self.threshold))
         # It takes names only.
         twistd["logger"] = f"{__name__}.{LogChoice.__name__}.made"
+
+
+def _folder(text: str) -> Path:
+    """What C{--store} names.
+
+    @raise BadValue: If it is no folder.
+    """
+    folder = Folder()
+    try:
+        found: Path = folder.parse(text)
+    except ValueError as error:
+        raise BadValue("--store", text, folder.allowed) from error
+    return found
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:

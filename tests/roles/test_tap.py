@@ -15,6 +15,7 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.load import ROLE_NAMES
+from rmqha.ha.slave.followed import FollowedMaster, end_following
 from rmqha.roles import tap
 from rmqha.roles.master import MasterNode
 from rmqha.roles.namesrv import NamesrvNode
@@ -96,6 +97,67 @@ class OptionsTests(SynchronousTestCase):
         """One command line's --set is not another's."""
         self.parsed("--set", "brokerName=y")
         self.assertEqual(tap.Options()["set"], [])
+
+
+class PlaceTests(OptionsTests):
+    """C{--store} and C{--slave-of}: a node without a file."""
+
+    def test_master(self) -> None:
+        """A store alone is a master's."""
+        options = self.parsed("--store", str(self.folder / "a"))
+        self.assertEqual("master", options.role)
+        self.assertEqual(self.folder / "a", options.settings.store.root)
+
+    def test_slave(self) -> None:
+        """The master's address makes a slave, and wins over the file; a reload keeps it."""
+        path = self.conf("haMasterAddress=10.0.0.1:10912", "brokerName=x")
+        options = self.parsed("--slave-of", "10.0.0.5", "--store", "b", "--conf", path)
+        for settings in (options.settings, options.read()):
+            self.assertEqual(("10.0.0.5", 10912), settings.ha.master)
+            self.assertEqual(("10.0.0.5", 10911), settings.ha.master_client)
+            self.assertEqual(Path("b").absolute(), settings.store.root)
+            self.assertEqual("x", settings.broker.name)
+        self.assertEqual("slave", options.role)
+
+    def test_no_folder(self) -> None:
+        """A folder that cannot be one is refused by the option's name."""
+        self.assertIn("--store=a:b is not allowed: one folder", self.refused("--store", "a:b"))
+
+    def test_no_address(self) -> None:
+        """An address that cannot be one too, and the node's own."""
+        said = self.refused("--slave-of", "10.0.0.5:client")
+        self.assertIn("--slave-of=10.0.0.5:client is not allowed: HOST, or HOST:PORT", said)
+        said = self.refused("--slave-of", "127.0.0.1")
+        self.assertIn("two brokers on one machine differ in listenPort, such as 10921", said)
+
+    def test_contradictions(self) -> None:
+        """What is said twice, or of another role, is refused."""
+        self.assertIn(
+            "--store and --set storePathRootDir=/a: give one of the two",
+            self.refused("--store", "b", "--set", "storePathRootDir=/a"),
+        )
+        self.assertIn(
+            "--slave-of and --set haMasterAddress=a:1: give one of the two",
+            self.refused("--slave-of", "b", "--set", "haMasterAddress=a:1"),
+        )
+        said = self.refused("--role", "master", "--slave-of", "b")
+        self.assertIn("--slave-of b is for a slave, not for --role master", said)
+        for words in (("--store", "b"), ("--slave-of", "b")):
+            self.assertIn("not for a name server", self.refused("--role", "namesrv", *words))
+
+    def test_slaves_store(self) -> None:
+        """A slave's store is no master's because C{--slave-of} was forgotten: both ways on are
+        told.  Who says the role means it.
+        """
+        root = self.folder / "b"
+        FollowedMaster(address="10.0.0.5:10912").write(root)
+        said = self.refused("--store", str(root))
+        self.assertIn(f"{root} is the store of a slave of 10.0.0.5:10912", said)
+        self.assertIn("start it with --slave-of 10.0.0.5:10912", said)
+        self.assertIn(f"`rmqha promote {root}`", said)
+        self.assertEqual("master", self.parsed("--role", "master", "--store", str(root)).role)
+        end_following(root, 0)
+        self.assertEqual("master", self.parsed("--store", str(root)).role)
 
 
 class VersionTests(SynchronousTestCase):
