@@ -7,6 +7,9 @@ import click
 from rmqha.cli.archives.receive import receive
 from rmqha.cli.archives.restore import restore
 from rmqha.cli.archives.tier import tier
+from rmqha.cli.brokers.group import group
+from rmqha.cli.brokers.offset import offset
+from rmqha.cli.brokers.topic import topic
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
@@ -37,10 +40,11 @@ def main() -> None:
 
 
 OF_NODES = (run, status, events, slots, switchover)
+OF_BROKERS = (topic, group, offset)
 OF_STORES = (
     *(verify, doctor, dump, repair, rebuild, diverge, promote, tables),
     *(receive, restore, tier),
 )
 
-for command in (*OF_NODES, *OF_STORES, config, controller, spark):
+for command in (*OF_NODES, *OF_BROKERS, *OF_STORES, config, controller, spark):
     main.add_command(command)

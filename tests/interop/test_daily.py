@@ -1,0 +1,203 @@
+"""The daily commands beside mqadmin: each says of a broker, stock or ours, what the stock tool
+says, and what one does the other finds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from lab.harness.nodes import until
+from rmqha.wire.remoting import fastjson
+from tests.interop.pairs import TIMER, Pair
+from tests.interop.sites import SiteTestCase
+
+
+class DailyTests(SiteTestCase):
+    """All commands, in an order in which each finds something."""
+
+    def setUp(self) -> None:
+        """A site, and mqadmin at it."""
+        super().setUp()
+        self.roles = f"{self.roles}, rmqha and mqadmin"
+        self.pair = Pair(self.tool, "the", self.names, self.address, self.address, "-")
+        self.at_broker = ("-b", self.address)
+        self.at_names = ("-n", self.names)
+
+    def broker(self, name: str = "java", *, of: str = "", **keys: Any) -> Any:
+        """A stock one that can delete a topic."""
+        return super().broker(name, of=of, **({**keys, **TIMER} if self.version > "5" else keys))
+
+    # --- the two tools ----------------------------------------------------------
+
+    def run_ours(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run C{rmqha}."""
+        script = "from rmqha.cli.main import main; main()"
+        command = [sys.executable, "-c", script, *words]
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def ours(self, *words: str, text: str = "") -> Any:
+        """What C{rmqha} says, as JSON; of more than one section all."""
+        done = self.run_ours(*words, "--json", text=text)
+        self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+        found = json.loads(done.stdout)
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def refused(self, *words: str) -> str:
+        """What it says when it does not do it."""
+        done = self.run_ours(*words)
+        self.assertEqual(1, done.returncode, f"{words}: {done.stdout}{done.stderr}")
+        self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+        return done.stderr
+
+    def stock(self, line: str) -> str:
+        """What mqadmin says."""
+        said = self.pair.mqadmin(line)
+        self.assertEqual("", said.error, said)
+        return said.printed
+
+    def route(self, topic: str) -> tuple[int, ...]:
+        """Queues to read, to write, and permission, as mqadmin says."""
+        found = fastjson.loads(self.stock(f"topicRoute -t {topic}").encode())["queueDatas"]
+        self.assertEqual(1, len(found))
+        return tuple(found[0][key] for key in ("readQueueNums", "writeQueueNums", "perm"))
+
+    def rows(self, line: str, head: str, *columns: int) -> list[tuple[str, ...]]:
+        """Some columns of the lines of a table of mqadmin that begin so."""
+        lines = [each.split() for each in self.stock(line).splitlines() if each.startswith(head)]
+        return sorted(tuple(words[column] for column in columns) for words in lines)
+
+    # --- what is tried ------------------------------------------------------------
+
+    def test_topics_and_offsets(self) -> None:
+        """Topics as mqadmin's topicList, topicRoute and topicStatus tell of them, and offsets as
+        its consumerProgress.
+        """
+        with self.scenario("rmqha topic"):
+            self.topics()
+        with self.scenario("rmqha offset"):
+            self.offsets()
+        with self.scenario("rmqha topic delete"):
+            self.deleted()
+        self.assert_well()
+
+    def topics(self) -> None:
+        """Made and changed by ours, seen by mqadmin; and the other way round."""
+        self.ours("topic", "create", "Daily", "--read", "4", "--write", "4", *self.at_names)
+        self.assertEqual((4, 4, 6), self.route("Daily"))
+        self.ours("topic", "change", "Daily", "--perm", "r", *self.at_broker)
+        self.assertEqual((4, 4, 4), self.route("Daily"))
+        self.stock("updateTopicPerm -c interop -t Daily -p 6")
+        self.stock("updateTopic -b {master} -t Theirs -r 2 -w 2")
+        (row,) = self.ours("topic", "show", "Daily", *self.at_broker)["settings"]
+        self.assertEqual(("rw", 4), (row["perm"], row["readQueues"]))
+        listed = {row["topic"] for row in self.ours("topic", "list", *self.at_names)}
+        self.assertLessEqual({"Daily", "Theirs"}, listed)
+        everything = {row["topic"] for row in self.ours("topic", "list", "--all", *self.at_names)}
+        self.assertLessEqual(set(self.stock("topicList").split()), everything)
+        for body in range(6):
+            line = f"sendMessage -t Daily -p body{body} -b broker-a -i {body % 2}"
+            self.assertIn("SEND_OK", self.stock(line))
+        until(lambda: self.status()[0][3] == "3", "mqadmin sees what was sent", 20.0)
+        queues = self.ours("topic", "show", "Daily", *self.at_broker)["queues"]
+        shown = [("broker-a", *(str(row[k]) for k in ("queue", "first", "end"))) for row in queues]
+        self.assertEqual(self.status(), sorted(shown))
+        self.assertIn("is already at", self.refused("topic", "create", "Daily", *self.at_broker))
+        self.assertIn(
+            "is not at", self.refused("topic", "change", "No", "--perm", "r", *self.at_names)
+        )
+        if self.version > "5":
+            self.ours(
+                "topic", "create", "Typed", "--attribute", "+message.type=FIFO", *self.at_broker
+            )
+            (row,) = self.ours("topic", "change", "Typed", "--write", "2", *self.at_broker)
+            self.assertEqual({"message.type": "FIFO"}, row["attributes"])
+
+    def status(self) -> list[tuple[str, ...]]:
+        """Broker, queue, first offset and end, as mqadmin says."""
+        return self.rows("topicStatus -t Daily", "broker-a", 0, 1, 2, 3)
+
+    def progress(self, group: str = "Readers") -> list[tuple[str, ...]]:
+        """Queue, end and offset of a group, as mqadmin says."""
+        return self.rows(f"consumerProgress -g {group}", "Daily", 2, 3, 4)
+
+    def lag(self, group: str = "Readers") -> list[tuple[str, ...]]:
+        """The same as ours says."""
+        rows = self.ours("offset", "show", group, "Daily", *self.at_broker)
+        return sorted(tuple(str(row[k]) for k in ("queue", "end", "offset")) for row in rows)
+
+    def offsets(self) -> None:
+        """Moved by ours, seen by mqadmin; with a consumer that is there, and without."""
+        self.pair.consume("Daily", "Readers")
+        until(lambda: len(self.pair.got) >= 6, "all is consumed", 60.0, tell=self.tool.tail)
+        wanted = [("0", "3", "3"), ("1", "3", "3"), ("2", "0", "0"), ("3", "0", "0")]
+        until(lambda: self.progress() == wanted, "all is committed", 30.0, tell=self.tool.tail)
+        self.assertEqual(self.progress(), self.lag())
+        told = self.refused("offset", "set", "Readers", "Daily", "0", "1", *self.at_broker)
+        self.assertIn("has members online", told)
+        moved = self.ours("offset", "reset", "Readers", "Daily", "--to", "earliest", *self.at_names)
+        self.assertEqual([0, 0, 0, 0], [row["after"] for row in moved])
+        until(lambda: len(self.pair.got) >= 12, "all once more", 60.0, tell=self.tool.tail)
+        until(lambda: self.progress() == wanted, "all is committed", 30.0, tell=self.tool.tail)
+        self.pair.leave()
+        until(lambda: not self.online(), "nobody is online", 20.0)
+        begin = ("offset", "reset", "Readers", "Daily", "--to", "earliest", *self.at_broker)
+        look = self.ours(*begin, "--dry-run")
+        self.assertEqual([(3, 0), (3, 0), (0, 0), (0, 0)], places(look))
+        self.assertEqual(wanted, self.progress())
+        self.assertEqual(look, self.ours(*begin))
+        self.assertEqual(["0", "0", "0", "0"], [row[2] for row in self.progress()])
+        self.ours("offset", "set", "Readers", "Daily", "1", "2", *self.at_names)
+        self.assertEqual(("1", "3", "2"), self.progress()[1])
+        self.stock("skipAccumulatedMessage -g Readers -t Daily")
+        self.assertEqual(wanted, self.lag())
+        told = self.refused("offset", "set", "Readers", "Daily", "0", "9", *self.at_broker)
+        self.assertIn("has offsets 0 to 3, and 9 is none of them", told)
+
+    def online(self) -> bool:
+        """Whether mqadmin finds a consumer."""
+        return "127.0.0.1" in self.pair.mqadmin("consumerConnection -g Readers").printed
+
+    def deleted(self) -> None:
+        """Deleted by ours at the broker and at its name server."""
+        done = self.ours("topic", "delete", "Daily", *self.at_broker)
+        self.assertEqual([self.address, self.names], [row["at"] for row in done])
+        self.assertNotEqual("", self.pair.mqadmin("topicRoute -t Daily").error)
+        self.assertNotIn("Daily", self.stock("topicList").split())
+        told = self.refused("topic", "show", "Daily", *self.at_broker)
+        self.assertIn(f"topic Daily is not at {self.address}", told)
+
+
+def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Before and after, by queue; none before is where the queue begins."""
+    return [(row["before"] or 0, row["after"]) for row in rows]
+
+
+class Daily4Tests(DailyTests):
+    """Ours, beside 4.9.7's mqadmin."""
+
+    version = "4.9.7"
+
+
+class Daily5Tests(DailyTests):
+    """Ours, beside 5.3.3's."""
+
+    version = "5.3.3"
+
+
+class JavaDaily4Tests(DailyTests):
+    """4.9.7 all over."""
+
+    version = "4.9.7"
+    names_of = broker_of = "Java"
+
+
+class JavaDaily5Tests(DailyTests):
+    """5.3.3 all over."""
+
+    version = "5.3.3"
+    names_of = broker_of = "Java"
