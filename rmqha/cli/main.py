@@ -8,6 +8,7 @@ from rmqha.cli.archives.receive import receive
 from rmqha.cli.archives.restore import restore
 from rmqha.cli.archives.tier import tier
 from rmqha.cli.brokers.group import group
+from rmqha.cli.brokers.message import message
 from rmqha.cli.brokers.offset import offset
 from rmqha.cli.brokers.topic import topic
 from rmqha.cli.common import Commands
@@ -34,13 +35,14 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Run and show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
-    Nodes are started by `run` or by twistd.  Only `repair`, `rebuild`, `promote`,
+    Nodes are started by `run` or by twistd.  `topic`, `group`, `offset` and `message` work with
+    brokers of any make that run.  Only `repair`, `rebuild`, `promote`,
     `tables --accept` and `controller reset` change a store.
     """
 
 
 OF_NODES = (run, status, events, slots, switchover)
-OF_BROKERS = (topic, group, offset)
+OF_BROKERS = (topic, group, offset, message)
 OF_STORES = (
     *(verify, doctor, dump, repair, rebuild, diverge, promote, tables),
     *(receive, restore, tier),

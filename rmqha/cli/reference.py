@@ -25,10 +25,10 @@ Commands
 
 What ``rmqha`` can do, as ``--help`` tells it. Exit codes are 0 for success, 1 when something is
 wrong and printed, and 2 for a command that was not understood. A node that cannot be reached is 2
-for ``diverge`` and ``repair``, and 3 for commands that only ask running nodes. What runs as a
-service, ``run``, ``receive`` and ``tier --follow``, ends with 78 at what only a person can mend.
-Nodes are run by ``rmqha run``, or by ``twistd rmqha``, which has the same options and those of
-twistd.
+for ``diverge`` and ``repair``, and 3 for commands that only ask running nodes, and for ``topic``,
+``group``, ``offset`` and ``message``. What runs as a service, ``run``, ``receive`` and
+``tier --follow``, ends with 78 at what only a person can mend. Nodes are run by ``rmqha run``, or
+by ``twistd rmqha``, which has the same options and those of twistd.
 
 **Completion.** For the current shell ``eval "$(_RMQHA_COMPLETE=bash_source rmqha)"``, with
 ``zsh_source`` or ``fish_source`` for the others; in its start-up file for all. For every user of a

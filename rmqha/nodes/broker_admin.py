@@ -15,9 +15,9 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.errors import BodyInvalid, HeaderFieldInvalid
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.errors import AnswerUnreadable, BrokerRefused
-from rmqha.wire.log.layout import MIN_RECORD
+from rmqha.wire.log.layout import PHYSICAL_OFFSET_AT
 from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import Fault, Record, check, decode, stored_at
+from rmqha.wire.log.record import Fault, Record, check, decode
 from rmqha.wire.names import TEMPLATE_TOPIC, TOOLS_GROUP, TOOLS_PRODUCER
 from rmqha.wire.remoting.bodies.clients import ConsumerConnection
 from rmqha.wire.remoting.bodies.offsets import ConsumeStats, ResetOffsets, TopicStats
@@ -412,13 +412,14 @@ class BrokerAdmin:
         return self._records(answer, RequestCode.QUERY_MESSAGE)
 
     def _records(self, answer: Command, code: RequestCode) -> list[Record]:
-        """The records in an answer, each checked."""
+        """The records in an answer, each checked but for the CRC of its body."""
         view = memoryview(answer.body)
         found: list[Record] = []
         at = 0
         while at < len(view):
-            offset = stored_at(view, at) if len(view) - at >= MIN_RECORD else 0
-            size = check(view, at, len(view), offset, 1 << 62, max_size=LARGEST_RECORD)
+            place = at + PHYSICAL_OFFSET_AT
+            offset = int.from_bytes(view[place : place + 8], "big")
+            size = check(view, at, len(view), offset, 1 << 63, crc=False, max_size=LARGEST_RECORD)
             if isinstance(size, Fault) or size <= 0:
                 raise AnswerUnreadable(
                     self.address, code, f"message {len(found)} of the answer: {size}"

@@ -5,6 +5,7 @@ says, and what one does the other finds.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -68,7 +69,8 @@ class DailyTests(SiteTestCase):
 
     def rows(self, line: str, head: str, *columns: int) -> list[tuple[str, ...]]:
         """Some columns of the lines of a table of mqadmin that begin so."""
-        lines = [each.split() for each in self.stock(line).splitlines() if each.startswith(head)]
+        printed = self.pair.mqadmin(line).printed  # nothing of a group that committed nothing
+        lines = [each.split() for each in printed.splitlines() if each.startswith(head)]
         return sorted(tuple(words[column] for column in columns) for words in lines)
 
     # --- what is tried ------------------------------------------------------------
@@ -170,6 +172,136 @@ class DailyTests(SiteTestCase):
         self.assertNotIn("Daily", self.stock("topicList").split())
         told = self.refused("topic", "show", "Daily", *self.at_broker)
         self.assertIn(f"topic Daily is not at {self.address}", told)
+
+    def test_groups(self) -> None:
+        """Groups as mqadmin's getConsumerConfig, consumerConnection and consumerProgress tell of
+        them.
+        """
+        with self.scenario("rmqha group"):
+            self.ours("group", "create", "Readers", "--retries", "3", *self.at_names)
+            self.assertEqual(("true", "3"), self.config("consumeEnable", "retryMaxTimes"))
+            self.ours("group", "change", "Readers", "--no-consume", *self.at_broker)
+            self.assertEqual(("false", "3"), self.config("consumeEnable", "retryMaxTimes"))
+            self.stock("updateSubGroup -c interop -g Readers -s true -q 2 -r 5")
+            (row,) = self.ours("group", "show", "Readers", *self.at_broker)["settings"]
+            self.assertEqual((True, 2, 5), (row["consume"], row["retryQueues"], row["retries"]))
+            listed = {row["group"] for row in self.ours("group", "list", *self.at_names)}
+            self.assertIn("Readers", listed)
+            told = self.refused("group", "change", "No", "--retries", "1", *self.at_names)
+            self.assertIn(f"group No is not at {self.address}", told)
+        with self.scenario("rmqha group: members and lag"):
+            self.make_topic("Daily")
+            for body in range(4):
+                self.stock(f"sendMessage -t Daily -p body{body} -b broker-a -i {body}")
+            self.pair.consume("Daily", "Readers")
+            until(lambda: len(self.pair.got) >= 4, "all is consumed", 60.0, tell=self.tool.tail)
+            done = [(str(queue), "1", "1") for queue in range(4)]
+            until(lambda: self.progress() == done, "all is committed", 30.0, tell=self.tool.tail)
+            shown = self.ours("group", "show", "Readers", *self.at_broker)
+            connected = self.stock("consumerConnection -g Readers")
+            (member,) = shown["members"]
+            for text in (member["client"], member["from"], member["language"]):
+                self.assertIn(text, connected)
+            lag = [row["lag"] for row in shown["offsets"] if row["topic"] == "Daily"]
+            self.assertEqual([0, 0, 0, 0], lag)
+            told = self.refused("group", "delete", "Readers", *self.at_broker)
+            self.assertIn(f"has members online ({member['client']}): stop them", told)
+        with self.scenario("rmqha group delete"):
+            self.pair.leave()
+            until(lambda: not self.online(), "nobody is online", 20.0)
+            done = self.ours("group", "delete", "Readers", "--offsets", *self.at_broker)
+            names = {row["name"] for row in done}
+            self.assertEqual({"Readers", "%RETRY%Readers"}, names)
+            self.assertNotIn("%RETRY%Readers", self.stock("topicList").split())
+            told = self.refused("group", "show", "Readers", *self.at_broker)
+            self.assertIn("group Readers is not at", told)
+            # Asked for by its name, 4.9.7 makes it anew.
+            self.assertEqual((), self.config("consumeEnable"))
+        self.assert_well()
+
+    def config(self, *names: str) -> tuple[str, ...]:
+        """Settings of the group, as mqadmin says; none if it is not there."""
+        said = self.stock("getConsumerConfig -g Readers")
+        found = dict(re.findall(r"(?m)^(\w+)\s*= *(\S+) *$", said))
+        return tuple(found[name] for name in names if name in found)
+
+    def test_messages(self) -> None:
+        """Messages as mqadmin's sendMessage, printMsg and its queries tell of them."""
+        self.make_topic("Daily")
+        with self.scenario("rmqha message send, show"):
+            self.sent()
+        with self.scenario("rmqha message find, tail"):
+            self.read()
+        self.assert_well()
+
+    def sent(self) -> None:
+        """What ours sends is what mqadmin shows, and the other way round."""
+        words = "--tag", "red", "--key", "key1", "--queue", "1"
+        (row,) = self.ours("message", "send", "Daily", "--body", "ours", *words, *self.at_names)
+        topic = "" if self.version < "5" else "-t Daily "
+        until(lambda: "key1" in self.query(row["id"]), "its id is known", 20.0)
+        for said in (
+            self.stock(f"queryMsgById {topic}-i {row['offsetId']}"),
+            self.query(row["id"]),
+        ):
+            told = dict(re.findall(r"(?m)^([A-Z][\w ]+?): +(.*?) *$", said))
+            shown = self.ours_of(row["offsetId"], *self.at_broker)
+            self.assertEqual(
+                ("Daily", "[red]", "[key1]", "1", "0"),
+                tuple(told[key] for key in ("Topic", "Tags", "Keys", "Queue ID", "Queue Offset")),
+            )
+            self.assertIn(told.get("OffsetID"), (shown["offsetMsgId"], None))
+            self.assertEqual(told["CommitLog Offset"], str(shown["physicalOffset"]))
+        self.stock("sendMessage -t Daily -p theirs -k key2 -c blue -b broker-a -i 2")
+        until(lambda: "#" in self.stock("queryMsgByKey -t Daily -k key2"), "indexed", 20.0)
+        (found,) = self.ours("message", "find", "Daily", "--key", "key2", *self.at_names)
+        self.assertEqual(("theirs", 2), (found["text"], found["queueId"]))
+        by_id = self.ours_of(found["properties"]["UNIQ_KEY"], "--topic", "Daily", *self.at_broker)
+        self.assertEqual(found, by_id)
+        queried = self.stock("queryMsgByKey -t Daily -k key2")
+        self.assertIn(f"{found['properties']['UNIQ_KEY']} ", queried)
+        told = self.refused("message", "find", "Daily", "--key", "none", *self.at_broker)
+        self.assertIn("no message of topic Daily", told)
+        told = self.refused("message", "show", "1", *self.at_broker)
+        self.assertIn(f"{self.address} answered request 33", told)
+        told = self.refused("message", "send", "No", "--body", "x", *self.at_broker)
+        self.assertIn("topic No is not at", told)
+
+    def query(self, unique: str) -> str:
+        """What mqadmin says of a producer's id."""
+        return self.pair.mqadmin(f"queryMsgByUniqueKey -t Daily -i {unique}").printed
+
+    def ours_of(self, *words: str) -> dict[str, Any]:
+        """What C{rmqha message show} says."""
+        done = self.run_ours("message", "show", *words, "--json")
+        self.assertEqual(0, done.returncode, done.stderr)
+        return dict(json.loads(done.stdout))
+
+    def read(self) -> None:
+        """What mqadmin's printMsg prints, ours finds by time and at the topic's end."""
+        for body in range(3):
+            self.stock(f"sendMessage -t Daily -p more{body} -b broker-a -i {body}")
+        printed = sorted(re.findall(r"BODY: (\w+)", self.stock("printMsg -t Daily -d true")))
+        self.assertEqual(["more0", "more1", "more2", "ours", "theirs"], printed)
+        since = "2020-01-01T00:00:00Z"
+        found = self.ours("message", "find", "Daily", "--from", since, *self.at_names)
+        self.assertEqual(printed, sorted(row["text"] for row in found))
+        before = self.run_ours("message", "find", "Daily", "--from", since, "--to", since)
+        self.assertNotEqual(0, before.returncode)
+        tail = ("message", "tail", "Daily", "--json", *self.at_broker)
+        lines = self.run_ours(*tail, "--last", "2").stdout.splitlines()
+        self.assertEqual(["more1", "more2"], [json.loads(line)["text"] for line in lines])
+        script = "from rmqha.cli.main import main; main()"
+        command = [sys.executable, "-c", script, *tail, "--last", "1", "-f", "--count", "3"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+            self.addCleanup(following.kill)
+            assert following.stdout is not None
+            texts = [json.loads(following.stdout.readline())["text"]]
+            for body in ("come1", "come2"):
+                self.stock(f"sendMessage -t Daily -p {body} -b broker-a -i 3")
+                texts.append(json.loads(following.stdout.readline())["text"])
+            self.assertEqual(0, following.wait(30))
+        self.assertEqual(["more2", "come1", "come2"], texts)
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
