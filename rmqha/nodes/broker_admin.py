@@ -38,7 +38,7 @@ from rmqha.wire.remoting.headers.admin import (
     TopicRequest,
 )
 from rmqha.wire.remoting.headers.clients import ConsumerGroupRequest
-from rmqha.wire.remoting.headers.namesrv import DeleteTopicRequest
+from rmqha.wire.remoting.headers.namesrv import ClusterRequest, DeleteTopicRequest
 from rmqha.wire.remoting.headers.offsets import (
     MaxOffsetRequest,
     OffsetAnswer,
@@ -106,7 +106,7 @@ class PulledMessages:
 
 @frozen
 class BrokerAdmin:
-    """Asks one broker, or for L{forget_topic} one name server.
+    """Asks one broker, or one name server.
 
     @ivar address: C{host:port} of its client port.
     """
@@ -216,6 +216,11 @@ class BrokerAdmin:
     async def delete_topic(self, topic: str) -> None:
         """215: delete a topic."""
         await self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, TopicRequest(topic=topic))
+
+    async def topics_in(self, cluster: str) -> tuple[str, ...]:
+        """224, of a name server: the topics of a cluster."""
+        asked = ClusterRequest(cluster=cluster)
+        return (await self._body(TopicList, RequestCode.GET_TOPICS_BY_CLUSTER, asked)).topic_list
 
     async def forget_topic(self, topic: str, cluster: str) -> None:
         """216, of a name server: leave the brokers of a cluster out of a topic's route."""

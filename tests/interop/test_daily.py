@@ -8,12 +8,21 @@ import json
 import re
 import subprocess
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from lab.harness.nodes import until
 from rmqha.wire.remoting import fastjson
-from tests.interop.pairs import TIMER, Pair
+from tests.interop.pairs import TIMER, Pair, PairsTestCase
 from tests.interop.sites import SiteTestCase
+
+SCRIPT = "from rmqha.cli.main import main; main()"
+
+
+def rmqha(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run C{rmqha}."""
+    command = [sys.executable, "-c", SCRIPT, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 class DailyTests(SiteTestCase):
@@ -33,17 +42,13 @@ class DailyTests(SiteTestCase):
 
     # --- the two tools ----------------------------------------------------------
 
-    def run_ours(self, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    def run_ours(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run C{rmqha}."""
-        script = "from rmqha.cli.main import main; main()"
-        command = [sys.executable, "-c", script, *words]
-        return subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=60, check=False
-        )
+        return rmqha(*words)
 
-    def ours(self, *words: str, text: str = "") -> Any:
+    def ours(self, *words: str) -> Any:
         """What C{rmqha} says, as JSON; of more than one section all."""
-        done = self.run_ours(*words, "--json", text=text)
+        done = self.run_ours(*words, "--json")
         self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
         found = json.loads(done.stdout)
         return next(iter(found.values())) if len(found) == 1 else found
@@ -157,8 +162,33 @@ class DailyTests(SiteTestCase):
         self.assertEqual(("1", "3", "2"), self.progress()[1])
         self.stock("skipAccumulatedMessage -g Readers -t Daily")
         self.assertEqual(wanted, self.lag())
+        self.by_time()
         told = self.refused("offset", "set", "Readers", "Daily", "0", "9", *self.at_broker)
         self.assertIn("has offsets 0 to 3, and 9 is none of them", told)
+
+    def by_time(self) -> None:
+        """A time means the same to both: that of each queue's second message."""
+        stored = [
+            row["storeTimestamp"]
+            for row in self.lines("message", "tail", "Daily", *self.at_broker)
+            if row["queueOffset"] == 1
+        ]
+        for time in stored:
+            moment = datetime.fromtimestamp(time / 1000, UTC).isoformat()
+            to = ("offset", "reset", "Readers", "Daily", "--to", moment, *self.at_broker)
+            look = self.ours(*to, "--dry-run")
+            self.stock(f"resetOffsetByTime -g Readers -t Daily -s {time}")
+            said = [row[2] for row in self.progress()]
+            self.assertEqual(said, [str(row["after"]) for row in look], moment)
+            self.stock("skipAccumulatedMessage -g Readers -t Daily")
+            self.ours(*to)
+            self.assertEqual(said, [row[2] for row in self.progress()], moment)
+
+    def lines(self, *words: str) -> list[dict[str, Any]]:
+        """What it says in lines of JSON."""
+        done = self.run_ours(*words, "--json")
+        self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
 
     def online(self) -> bool:
         """Whether mqadmin finds a consumer."""
@@ -217,6 +247,9 @@ class DailyTests(SiteTestCase):
             self.assertIn("group Readers is not at", told)
             # Asked for by its name, 4.9.7 makes it anew.
             self.assertEqual((), self.config("consumeEnable"))
+            done = self.run_ours("group", "create", "Readers", *self.at_broker)
+            said = self.run_ours("offset", "show", "Readers", *self.at_broker)
+            self.assertIn("note: group Readers has committed nothing", said.stderr, done.stderr)
         self.assert_well()
 
     def config(self, *names: str) -> tuple[str, ...]:
@@ -288,11 +321,21 @@ class DailyTests(SiteTestCase):
         self.assertEqual(printed, sorted(row["text"] for row in found))
         before = self.run_ours("message", "find", "Daily", "--from", since, "--to", since)
         self.assertNotEqual(0, before.returncode)
-        tail = ("message", "tail", "Daily", "--json", *self.at_broker)
-        lines = self.run_ours(*tail, "--last", "2").stdout.splitlines()
-        self.assertEqual(["more1", "more2"], [json.loads(line)["text"] for line in lines])
-        script = "from rmqha.cli.main import main; main()"
-        command = [sys.executable, "-c", script, *tail, "--last", "1", "-f", "--count", "3"]
+        tail = ("message", "tail", "Daily", *self.at_broker)
+        lines = self.lines(*tail, "--last", "2")
+        self.assertEqual(["more1", "more2"], [line["text"] for line in lines])
+        command = [
+            sys.executable,
+            "-c",
+            SCRIPT,
+            *tail,
+            "--last",
+            "1",
+            "-f",
+            "--count",
+            "3",
+            "--json",
+        ]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
             self.addCleanup(following.kill)
             assert following.stdout is not None
@@ -333,3 +376,59 @@ class JavaDaily5Tests(DailyTests):
 
     version = "5.3.3"
     names_of = broker_of = "Java"
+
+
+class DailyPairTests(PairsTestCase):
+    """A master and its slave, ours and stock."""
+
+    def test_slaves(self) -> None:
+        """A slave is read from as its master is, and takes no writes: its master is named."""
+        for pair in self.both:
+            with self.scenario("rmqha on a slave", f"a pair, {pair.title}"):
+                self.slave(pair)
+
+    def slave(self, pair: Pair) -> None:
+        """Read from a slave, and try to write to it."""
+        self.well("topic", "create", "Daily", "--read", "1", "--write", "1", "-n", pair.names)
+        self.well("group", "create", "Readers", "-b", pair.master)
+        sent = self.well("message", "send", "Daily", "--body", "x", "-n", pair.names)["sent"][0]
+        shown = ("message", "show", sent["offsetId"], "-b", pair.slave)
+        until(lambda: rmqha(*shown).returncode == 0, "the slave has it", 30.0)
+        self.assertEqual("x", self.well(*shown)["text"])
+        listed = ("topic", "show", "Daily", "-b")
+        until(lambda: rmqha(*listed, pair.slave).returncode == 0, "and the topic", 60.0)
+        ends = [self.well(*listed, address)["queues"][0]["end"] for address in self.of(pair)]
+        self.assertEqual([1, 1], ends)
+        for words in (
+            ("topic", "change", "Daily", "--perm", "r"),
+            ("topic", "delete", "Daily"),
+            ("group", "change", "Readers", "--retries", "1"),
+            ("offset", "set", "Readers", "Daily", "0", "1"),
+            ("message", "send", "Daily", "--body", "y"),
+        ):
+            done = rmqha(*words, "-b", pair.slave)
+            told = f"{pair.slave} is a slave of broker-a, which takes no writes"
+            self.assertEqual(1, done.returncode, done.stdout)
+            self.assertIn(f"{told}: write to its master, -b {pair.master}", done.stderr)
+
+    def of(self, pair: Pair) -> tuple[str, str]:
+        """Its two brokers."""
+        return pair.master, pair.slave
+
+    def well(self, *words: str) -> Any:
+        """What a command says that ends well."""
+        done = rmqha(*words, "--json")
+        self.assertEqual(0, done.returncode, f"{words}: {done.stderr}")
+        return json.loads(done.stdout)
+
+
+class DailyPair4Tests(DailyPairTests):
+    """Beside 4.9.7."""
+
+    version = "4.9.7"
+
+
+class DailyPair5Tests(DailyPairTests):
+    """Beside 5.3.3."""
+
+    version = "5.3.3"

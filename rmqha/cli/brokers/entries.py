@@ -82,7 +82,7 @@ class EntryKind(Generic[E]):
             )
         if has:
             note(f"{addresses(has)} had {self.noun} {name} before; it was not changed there")
-        await at_each(lack, lambda broker: put(broker, entry), "made")
+        await at_each(lack, lambda broker: put(broker, entry), f"{name} is made")
         return self.rows(await self.at(lack, name))
 
     async def change(
@@ -98,6 +98,8 @@ class EntryKind(Generic[E]):
         """
         there = await self.at(await site.masters(), name)
         await at_each(
-            list(there), lambda broker: put(broker, evolve(there[broker], **changes)), "changed"
+            list(there),
+            lambda broker: put(broker, evolve(there[broker], **changes)),
+            f"{name} is changed",
         )
         return self.rows(await self.at(there, name))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each, moment_at, show
+from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each
 from rmqha.cli.brokers.entries import EntryKind, alike
+from rmqha.cli.brokers.shown import moment_at, show
 from rmqha.cli.brokers.topic import forget
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.nodes.broker_admin import BrokerAdmin
@@ -212,12 +213,17 @@ def delete(way: Way, name: str, offsets: bool, as_json: bool) -> None:
             raise click.ClickException(
                 f"group {name} has members online ({', '.join(online)}): stop them first"
             )
-        await at_each(list(there), lambda each: each.delete_group(name, offsets=offsets), "deleted")
-        rows = [{"name": name, "at": each.address, "is": "group"} for each in there]
+        rows = []
         for topic in (f"{RETRY_PREFIX}{name}", f"{DLQ_PREFIX}{name}"):
             has = [each for each in masters if topic in await each.topics()]
             if has:
                 rows += await forget(site, masters, has, topic)
-        return rows
+        # Last, so that a deletion by halves finds it again.
+        await at_each(
+            list(there),
+            lambda each: each.delete_group(name, offsets=offsets),
+            f"{name} is deleted",
+        )
+        return [*rows, *({"name": name, "at": each.address, "is": "group"} for each in there)]
 
     show({"deleted": ask(way, run)}, as_json=as_json)

@@ -14,8 +14,9 @@ import click
 from rich.table import Table
 
 from rmqha.cli.brokers import reading
-from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers, show
+from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
 from rmqha.cli.brokers.reading import body_text, json_of
+from rmqha.cli.brokers.shown import show
 from rmqha.cli.brokers.topic import TOPICS
 from rmqha.cli.common import FAILED, Commands, Whole, complain, stdout
 from rmqha.cli.record_lines import plain, shown_time
@@ -80,6 +81,9 @@ def send(
     """
     if (body is None) == (file is None):
         raise click.UsageError("give the message by one of --body and --file")
+    for text in (tag or "", *keys):
+        if not text.isprintable() or " " in text:
+            raise click.UsageError(f"{text!r} has blanks, and is no tag and no key")
     content = file.read() if file else (body or "").encode()
     now = int(time.time() * 1000)
     given = {UNIQUE_KEY: unique_id(now), WAIT: "true", **more}

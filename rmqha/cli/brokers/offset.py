@@ -7,18 +7,14 @@ from typing import Any
 
 import click
 from attrs import frozen
+from twisted.internet.error import ConnectionClosed
 
-from rmqha.cli.brokers.asking import (
-    BrokerSite,
-    Way,
-    ask,
-    asks_brokers,
-    moment,
-    show,
-)
+from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
 from rmqha.cli.brokers.group import GROUPS, lag_rows, members_at
+from rmqha.cli.brokers.shown import moment, show
 from rmqha.cli.brokers.topic import TOPICS
 from rmqha.cli.common import Commands, Whole, note
+from rmqha.errors import RmqhaError
 from rmqha.nodes.broker_admin import BrokerAdmin
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -164,10 +160,13 @@ def _move(
     """Look where a group is and would be, move it, and print both."""
 
     async def run(site: BrokerSite) -> list[dict[str, Any]]:
-        masters = await (site.readable() if dry_run else _masters(site))
-        await GROUPS.at(masters, group)
-        moves = await _moves(masters, group, topic, goal, queue)
-        online = {each: await members_at(each, group) for each in masters}
+        brokers = await site.readable() if dry_run else list(await site.masters())
+        there = list(await GROUPS.at(brokers, group))
+        if len(there) < len(brokers):
+            rest = addresses(each for each in brokers if each not in there)
+            note(f"group {group} is not at {rest}, and is not moved there")
+        moves = await _moves(there, group, topic, goal, queue)
+        online = {each: await members_at(each, group) for each in there}
         members = sorted({member for ids in online.values() for member in ids})
         if members and (goal.offset is not None or queue is not None):
             raise click.ClickException(
@@ -183,10 +182,6 @@ def _move(
     show({"dryRun" if dry_run else "moved": rows}, as_json=as_json)
     if dry_run:
         note("nothing was changed: leave --dry-run out to do it")
-
-
-async def _masters(site: BrokerSite) -> list[BrokerAdmin]:
-    return list(await site.masters())
 
 
 async def _moves(
@@ -231,22 +226,28 @@ async def _done(
 
     @return: What came of it, as the brokers say.
     """
-    told = {
-        broker: await broker.move_consumers(group, topic, goal.time)
-        for broker, members in online.items()
-        if members and any(move.broker == broker for move in moves)
-    }
-    found = []
+    told: dict[BrokerAdmin, dict[int, int]] = {}
+    found: list[QueueMove] = []
     for move in moves:
-        if move.broker in told:
-            after = told[move.broker].get(move.queue, move.after)
-        else:
-            await move.broker.commit(group, topic, move.queue, move.after)
-            after = await move.broker.committed(group, topic, move.queue) or 0
-            if after != move.after:
-                raise click.ClickException(
-                    f"{move.broker.address} took offset {move.after} for queue {move.queue} of "
-                    f"{topic} and has {after}: a member of {group} commits; stop it and try again"
-                )
-        found.append(QueueMove(move.broker, move.queue, move.before, after))
+        broker, queue, after = move.broker, move.queue, move.after
+        try:
+            if not online[broker]:
+                await broker.commit(group, topic, queue, after)
+                after = await broker.committed(group, topic, queue) or 0
+            else:
+                if broker not in told:
+                    told[broker] = await broker.move_consumers(group, topic, goal.time)
+                after = told[broker].get(queue, after)
+        except (RmqhaError, ConnectionClosed) as error:
+            if not found:
+                raise
+            raise click.ClickException(
+                f"{error}; {len(found)} of {len(moves)} queues are moved: give the command again"
+            ) from error
+        if after != move.after and not online[broker]:
+            raise click.ClickException(
+                f"{broker.address} took offset {move.after} for queue {queue} of {topic} and has "
+                f"{after}: a member of {group} commits; stop it and give the command again"
+            )
+        found.append(QueueMove(broker, queue, move.before, after))
     return found

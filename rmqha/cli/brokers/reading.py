@@ -10,7 +10,8 @@ import click
 from attrs import define
 from twisted.internet.defer import Deferred, ensureDeferred
 
-from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers, moment, show
+from rmqha.cli.brokers.asking import BrokerSite, Way, addresses, ask, asks_brokers
+from rmqha.cli.brokers.shown import moment, show
 from rmqha.cli.brokers.topic import TOPICS
 from rmqha.cli.common import Whole, note
 from rmqha.cli.record_lines import as_json as record_json

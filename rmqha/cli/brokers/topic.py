@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each, moment_at, show
+from rmqha.cli.brokers.asking import BrokerSite, Way, ask, asks_brokers, at_each
 from rmqha.cli.brokers.entries import EntryKind, alike
+from rmqha.cli.brokers.shown import moment_at, show
 from rmqha.cli.common import Commands, Whole, note
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
 from rmqha.wire.names import (
@@ -180,12 +181,23 @@ def delete(way: Way, name: str, as_json: bool) -> None:
     async def run(site: BrokerSite) -> list[dict[str, Any]]:
         masters = await site.whole_cluster()
         there = [each for each in masters if name in await each.topics()]
-        rows = await forget(site, masters, there, name)
-        if not there:
+        if not there and not await _routed(site, masters, name):
             raise TOPICS.absent(name, masters)
-        return rows
+        return await forget(site, masters, there, name)
 
     show({"deleted": ask(way, run)}, as_json=as_json)
+
+
+async def _routed(site: BrokerSite, masters: dict[BrokerAdmin, BrokerFacts], name: str) -> bool:
+    """Whether a name server knows the topic in the masters' cluster, after a deletion by halves."""
+    clusters = {facts.cluster for facts in masters.values()}
+    return any(
+        [
+            name in await site.at(server).topics_in(cluster)
+            for server in site.name_servers(masters)
+            for cluster in clusters
+        ]
+    )
 
 
 async def forget(
@@ -199,15 +211,17 @@ async def forget(
     @param there: Those that have it.
     @return: Where it was deleted.
     """
-    await at_each(there, lambda broker: broker.delete_topic(name), "deleted")
     servers = [site.at(address) for address in site.name_servers(masters)]
     clusters = sorted({facts.cluster for facts in masters.values()})
 
-    async def told(server: BrokerAdmin) -> None:
+    async def told(one: BrokerAdmin) -> None:
+        if one not in servers:
+            await one.delete_topic(name)
+            return
         for cluster in clusters:
-            await server.forget_topic(name, cluster)
+            await one.forget_topic(name, cluster)
 
-    await at_each(servers, told, "forgotten")
+    await at_each([*there, *servers], told, f"{name} is deleted")
     return [{"name": name, "at": each.address, "is": "topic"} for each in there] + [
         {"name": name, "at": each.address, "is": "route"} for each in servers
     ]

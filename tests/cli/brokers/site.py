@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from rmqha.cli.brokers import asking
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
+from rmqha.wire.remoting.bodies.tables import TopicList
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.json_body import write
@@ -61,7 +62,10 @@ class SiteTestCase(BrokerTestCase, CommandTestCase):
     """Commands, and a master in memory.
 
     @ivar wire: Where others may be put.
+    @ivar routed: The topics that the name server knows.
     """
+
+    routed: tuple[str, ...] = ()
 
     def setUp(self) -> None:
         """Have a master serve at L{MASTER}."""
@@ -93,6 +97,8 @@ class SiteTestCase(BrokerTestCase, CommandTestCase):
         def answer(command: Command) -> Command:
             if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
                 return command.answer(body=write(ClusterInfo(broker_addr_table=known)))
+            if command.code == RequestCode.GET_TOPICS_BY_CLUSTER:
+                return command.answer(body=write(TopicList(topic_list=self.routed)))
             return command.answer()
 
         self.wire.peers[NAMES] = answer

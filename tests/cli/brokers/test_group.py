@@ -60,7 +60,7 @@ class GroupTests(SiteTestCase):
         self.succeed("topic", "create", "%RETRY%Readers", *AT)
         rows = self.answer("group", "delete", "Readers", "--offsets", *AT)["deleted"]
         self.assertEqual(
-            [("Readers", MASTER), ("%RETRY%Readers", MASTER), ("%RETRY%Readers", NAMES)],
+            [("%RETRY%Readers", MASTER), ("%RETRY%Readers", NAMES), ("Readers", MASTER)],
             [(row["name"], row["at"]) for row in rows],
         )
 

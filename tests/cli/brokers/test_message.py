@@ -114,6 +114,8 @@ class MessageTests(SiteTestCase):
         send = "message", "send", "Orders"
         self.assertIn("one of --body and --file", self.fails(2, *send, *AT))
         self.assertIn("is not NAME=VALUE", self.fails(2, *send, "--property", "x", *AT))
+        told = self.fails(2, *send, "--body", "x", "--key", "a b", *AT)
+        self.assertIn("'a b' has blanks", told)
         told = self.fails(1, *send, "--body", "x", "--queue", "2", *AT)
         self.assertIn(f"topic Orders has no queue 2 to write to: 2 at {MASTER}", told)
         self.succeed("topic", "change", "Orders", "--perm", "r", *AT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqha.wire.remoting.command import Command
 from tests.broker.consumer_side import heartbeat, wants
 from tests.broker.support import NOW, SEND_V2, sending
 from tests.cli.brokers.site import MASTER, SiteTestCase
@@ -71,6 +72,20 @@ class OffsetTests(SiteTestCase):
         said = self.run_command("offset", "show", "Readers", *AT)
         self.assertEqual((0, ""), (said.exit_code, said.stdout))
         self.assertIn("group Readers has committed nothing", said.stderr)
+
+    def test_half_moved(self) -> None:
+        """What was moved before a broker refused is told."""
+        master: Any = self.wire.peers[MASTER]
+
+        def tired(command: Command) -> Command:
+            if command.code == 15 and command.ext["queueId"] == "1":
+                return command.answer(1, "the disk is full")
+            master.send(command)
+            return next(iter(master.heard()))
+
+        self.wire.peers[MASTER] = tired
+        told = self.fails(1, "offset", "reset", *THERE, "--to", "latest", *AT)
+        self.assertIn("the disk is full; 1 of 2 queues are moved: give the command again", told)
 
     def test_online(self) -> None:
         """Members that are online are told a time; an offset is refused, as they would commit over

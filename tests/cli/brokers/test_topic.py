@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+from typing import Any
+
 from rmqha.wire.remoting.bodies.route import BrokerData
+from rmqha.wire.remoting.command import Command
 from tests.broker.support import SEND_V2, sending
 from tests.cli.brokers.site import MASTER, NAMES, SLAVE, SiteTestCase
+from tests.support.effort import slow
 
 AT = "-b", MASTER
 
@@ -63,6 +70,23 @@ class TopicTests(SiteTestCase):
             self.assertIn(f"topic Nothing is not at {MASTER}", told)
             self.assertIn("`rmqha topic list`", told)
 
+    def test_half_deleted(self) -> None:
+        """A name server that was not told is told by the same command, once more."""
+        self.succeed("topic", "create", "Orders", *AT)
+        self.name_server()
+        answer: Any = self.wire.peers[NAMES]
+
+        def refuses(command: Command) -> Command:
+            return command.answer(1, "not now") if command.code == 216 else answer(command)
+
+        self.wire.peers[NAMES] = refuses
+        told = self.fails(1, "topic", "delete", "Orders", *AT)
+        self.assertIn(f"not now; Orders is deleted at {MASTER} and not at {NAMES}", told)
+        self.wire.peers[NAMES] = answer
+        self.routed = ("Orders",)
+        (row,) = self.answer("topic", "delete", "Orders", *AT)["deleted"]
+        self.assertEqual((NAMES, "route"), (row["at"], row["is"]))
+
     def test_there(self) -> None:
         """What is there is not made again."""
         self.succeed("topic", "create", "Orders", *AT)
@@ -83,7 +107,6 @@ class TopicTests(SiteTestCase):
     def test_slave(self) -> None:
         """A slave takes no writes, and its master is named."""
         self.name_server()
-        self.broker_settings = self.broker_settings.__class__(name="broker-a", namesrv=NAMES)
         self.wire.peers[SLAVE] = lambda command: command.answer(
             body=f"brokerName=broker-a\nbrokerRole=SLAVE\nnamesrvAddr={NAMES}\n".encode()
         )
@@ -140,18 +163,34 @@ class WhereTests(SiteTestCase):
         away = "10.0.0.7:10911"
         other = BrokerData(broker_name="broker-b", cluster="C", broker_addrs={0: away})
         self.name_server(other=other)
-        answer = self.wire.peers[MASTER]
+        answer: Any = self.wire.peers[MASTER]
 
-        def half(command):  # type: ignore[no-untyped-def]
+        def half(command: Command) -> Command:
             if command.code == 17:
                 return command.answer(1, "the disk is full")
             answer.send(command)
-            (heard,) = answer.heard()
-            return heard
+            return next(iter(answer.heard()))
 
         self.wire.peers[away] = half
         told = self.fails(1, "topic", "create", "Orders", "-n", NAMES)
-        self.assertIn("the disk is full; it is made at 10.0.0.9:10911 and not at", told)
+        self.assertIn("the disk is full; Orders is made at 10.0.0.9:10911 and not at", told)
         self.wire.peers[away] = self.wire.peers[MASTER]
         told = self.fails(1, "topic", "create", "Orders", "-n", NAMES)
         self.assertIn("already at", told)
+
+    @slow
+    def test_refused_connection(self) -> None:
+        """The whole command ends in one line and exit code 3, as status does."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            script = "from rmqha.cli.main import main; main()"
+            done = subprocess.run(
+                [sys.executable, "-c", script, "topic", "list", "-b", address],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        self.assertEqual((3, 1), (done.returncode, done.stderr.count("\n")), done.stderr)
+        self.assertIn(f"rmqha: cannot connect to {address}", done.stderr)
