@@ -21,6 +21,7 @@ from rmqha.wire.log.record import Fault, Record, check, decode
 from rmqha.wire.names import TEMPLATE_TOPIC, TOOLS_GROUP, TOOLS_PRODUCER
 from rmqha.wire.remoting.bodies.clients import ConsumerConnection
 from rmqha.wire.remoting.bodies.offsets import ConsumeStats, ResetOffsets, TopicStats
+from rmqha.wire.remoting.bodies.route import KvTable
 from rmqha.wire.remoting.bodies.tables import (
     GroupConfig,
     GroupList,
@@ -172,6 +173,11 @@ class BrokerAdmin:
             name_servers=tuple(filter(None, keys.get("namesrvAddr", "").split(";"))),
         )
 
+    async def release(self) -> str:
+        """28: its version, such as C{V5_3_3}."""
+        code = RequestCode.GET_BROKER_RUNTIME_INFO
+        return (await self._body(KvTable, code)).table.get("brokerVersionDesc", "")
+
     # --- topics -----------------------------------------------------------------------
 
     async def topics(self) -> dict[str, TopicConfig]:
@@ -308,16 +314,21 @@ class BrokerAdmin:
         )
         await self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, asked)
 
-    async def move_consumers(self, group: str, topic: str, time: int) -> dict[int, int]:
-        """222: have the members of a group that are online go on at a time.
+    async def reset(
+        self, group: str, topic: str, time: int, queue: int = -1, offset: int | None = None
+    ) -> dict[int, int]:
+        """222: have the members of a group that are online go on at a time, or its next ones.
 
         @param time: Milliseconds since 1970; -1 for the end.
+        @param queue: With C{offset}, only known to 5.x: this queue alone, there.
         @return: Where they go on, by queue.
         """
-        asked = ResetOffsetRequest(topic=topic, group=group, timestamp=time, is_force=True)
+        asked = ResetOffsetRequest(
+            topic=topic, group=group, timestamp=time, is_force=True, queue_id=queue, offset=offset
+        )
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
         table = (await self._body(ResetOffsets, code, asked)).offset_table
-        return {queue.queue_id: offset for queue, offset in table.items()}
+        return {each.queue_id: place for each, place in table.items()}
 
     # --- messages ---------------------------------------------------------------------
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqha.wire.remoting.bodies.route import KvTable
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.json_body import write
 from tests.broker.consumer_side import heartbeat, wants
 from tests.broker.support import NOW, SEND_V2, sending
 from tests.cli.brokers.site import MASTER, SiteTestCase
@@ -86,6 +88,27 @@ class OffsetTests(SiteTestCase):
         self.wire.peers[MASTER] = tired
         told = self.fails(1, "offset", "reset", *THERE, "--to", "latest", *AT)
         self.assertIn("the disk is full; 1 of 2 queues are moved: give the command again", told)
+
+    def test_reset_before(self) -> None:
+        """5.x takes no notice of a commit between a reset and the group's next pull: it is told by
+        another reset; a broker that is not 5.x, or does not do that either, is told of.
+        """
+        master: Any = self.wire.peers[MASTER]
+        release = "V5_3_3"
+
+        def deaf(command: Command) -> Command:
+            if command.code == 15:
+                return command.answer()
+            if command.code == 28:
+                return command.answer(body=write(KvTable(table={"brokerVersionDesc": release})))
+            master.send(command)
+            return next(iter(master.heard()))
+
+        self.wire.peers[MASTER] = deaf
+        self.assertEqual([(None, 2)], self.places("set", *THERE, "0", "2"))
+        release = "V4_9_7"
+        told = self.fails(1, "offset", "set", *THERE, "0", "1", *AT)
+        self.assertIn(f"{MASTER} took offset 1 for queue 0 of Orders and has 2", told)
 
     def test_online(self) -> None:
         """Members that are online are told a time; an offset is refused, as they would commit over
