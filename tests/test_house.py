@@ -138,8 +138,11 @@ HOUSE: dict[str, set[str]] = {
     "cli.reach": {"cli.common", "ha.slave", "net.remoting"},
     "cli.archives": {"admin", "archive", "cli.common", "cli.reach", "roles.host", "tier"},
     "cli.switchover": {"cli.reach", "switchover"},
+    "cli.record_lines": {"cli.common"},
+    "cli.brokers": {"cli.reach", "cli.record_lines", "nodes"},
     "cli": {
         "cli.archives",
+        "cli.brokers",
         "cli.controller",
         "cli.nodes",
         "cli.spark",

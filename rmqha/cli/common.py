@@ -206,7 +206,13 @@ def in_reactor(run: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """
     outcome: list[T | Exception] = []
 
+    def interrupted() -> None:
+        # Before connections are closed, so that what comes of that is not told.
+        if not outcome:
+            outcome.append(click.Abort())
+
     async def caught(reactor: Any) -> None:
+        reactor.addSystemEventTrigger("before", "shutdown", interrupted)
         try:
             outcome.append(await run(reactor))
         except Exception as error:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import click
 from attrs import frozen
 
 from rmqha.cli.common import FAILED, STORE, Whole, complain, note
+from rmqha.cli.record_lines import as_line, as_text
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
-from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2
-from rmqha.wire.log.record import Host, Record, decode
-from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
+from rmqha.wire.log.record import Record, decode
 
 
 @frozen
@@ -150,71 +144,3 @@ def _bad(raw: RawLog, bad: BadPlace) -> bool:
             f"{path} at {bad.offset}: the log ends here ({bad.fault.value}); {behind} bytes follow"
         )
     return True
-
-
-def _host(host: Host) -> dict[str, Any]:
-    return {"ip": host[0], "port": host[1]}
-
-
-def as_line(record: Record, with_body: bool = False) -> str:
-    """A record as one line of JSON.
-
-    @param with_body: Whether to give the body, and not only its digest.
-    """
-    magic = MAGIC_V2 if record.version == 2 else MAGIC_V1
-    content: dict[str, Any] = {
-        "physicalOffset": record.offset,
-        "size": record.size,
-        "magic": f"0x{magic & 0xFFFFFFFF:08X}",
-        "queueId": record.queue_id,
-        "flag": record.flag,
-        "queueOffset": record.queue_offset,
-        "storedPhysicalOffset": record.stored_offset,
-        "sysFlag": record.sys_flag,
-        "bornTimestamp": record.born_timestamp,
-        "bornHost": _host(record.born_host),
-        "storeTimestamp": record.store_timestamp,
-        "storeHost": _host(record.store_host),
-        "reconsumeTimes": record.reconsume_times,
-        "preparedTransactionOffset": record.prepared_transaction_offset,
-        "bodyCRC": record.body_crc,
-        "bodyLength": len(record.body),
-        "bodySha256": hashlib.sha256(record.body).hexdigest(),
-        "topic": record.topic,
-        "properties": record.properties,
-        "rawProperties": record.raw_properties.decode("utf-8", "replace"),
-        "offsetMsgId": record.offset_msg_id,
-    }
-    if with_body:
-        content["body"] = base64.b64encode(record.body).decode("ascii")
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-
-
-def as_text(record: Record) -> str:
-    """A record as one line for a person."""
-    stored = _time(record.store_timestamp)
-    parts = [
-        f"{record.offset} {record.size} {stored}",
-        f"{_plain(record.topic)}/{record.queue_id}@{record.queue_offset}",
-        f"body={len(record.body)}",
-    ]
-    for name, key in ((TAGS, "tags"), (KEYS, "keys"), (UNIQUE_KEY, "id")):
-        value = record.properties.get(name)
-        if value:
-            parts.append(f"{key}={_plain(value)}")
-    if record.sys_flag:
-        parts.append(f"sysFlag={record.sys_flag}")
-    return " ".join(parts)
-
-
-def _time(milliseconds: int) -> str:
-    try:
-        time = datetime.fromtimestamp(milliseconds // 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return f"{milliseconds}ms"
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
-
-
-def _plain(text: str) -> str:
-    """Text that cannot break a line or a terminal."""
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

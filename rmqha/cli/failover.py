@@ -18,6 +18,7 @@ import treq
 from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, Number, in_reactor, note
+from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.promote import promote
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config import properties
@@ -27,7 +28,7 @@ from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.logfiles import json_table
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import broker_at
 from rmqha.nodes.poll import TIMEOUT, Look
@@ -113,7 +114,10 @@ def failover(
         )
     slaves = _is_slaves(settings)
     if slaves:
-        in_reactor(lambda reactor: _look(reactor, settings, master, credentials, tls))
+        gone = split_address(checked(master)) if master else settings.ha.master_client
+        if gone is None:
+            raise Refused("failover", f"{conf} names no master: give --master HOST:PORT")
+        in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls))
     elif conf.with_name(conf.name + BEFORE).exists():
         click.echo(f"{conf} is a master's already: going on")
     else:
@@ -153,20 +157,15 @@ def _is_slaves(settings: Settings) -> bool:
 async def _look(
     reactor: Any,
     settings: Settings,
-    named: str | None,
+    master: tuple[str, int],
     credentials: Credentials | None,
     tls: ToolTls,
 ) -> None:
     """See that the master is gone, and say what may be lost with it.
 
-    @raise Refused: If it answers, or is not known.
+    @raise Refused: If it answers.
     """
-    found = Endpoint().parse(named) if named else settings.ha.master_client
-    if found is None:
-        raise Refused(
-            "failover", "the master's address is not in the file: give --master HOST:PORT"
-        )
-    address = Endpoint().show(found)
+    address = Endpoint().show(master)
     client = RemotingClient(
         reactor, close_on_timeout=True, credentials=credentials, tls=tls.requests
     )
@@ -174,7 +173,7 @@ async def _look(
         for look in range(LOOKS):
             if look:
                 await deferLater(reactor, 1.0)
-            if await broker_at(client, *found) is not None:
+            if await broker_at(client, *master) is not None:
                 raise Refused(
                     "failover",
                     f"the master at {address} answers: `rmqha switchover` changes the roles "

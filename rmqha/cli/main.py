@@ -7,6 +7,10 @@ import click
 from rmqha.cli.archives.receive import receive
 from rmqha.cli.archives.restore import restore
 from rmqha.cli.archives.tier import tier
+from rmqha.cli.brokers.group import group
+from rmqha.cli.brokers.message import message
+from rmqha.cli.brokers.offset import offset
+from rmqha.cli.brokers.topic import topic
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
@@ -33,16 +37,18 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Run and show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
-    Nodes are started by `run` or by twistd.  Only `repair`, `rebuild`, `promote`,
+    Nodes are started by `run` or by twistd.  `topic`, `group`, `offset` and `message` work with
+    brokers of any make that run.  Only `repair`, `rebuild`, `promote`,
     `tables --accept` and `controller reset` change a store.
     """
 
 
 OF_NODES = (run, status, events, slots, switchover, failover)
+OF_BROKERS = (topic, group, offset, message)
 OF_STORES = (
     *(verify, doctor, dump, repair, rebuild, diverge, promote, tables),
     *(receive, restore, tier),
 )
 
-for command in (*OF_NODES, *OF_STORES, demo, config, controller, spark):
+for command in (*OF_NODES, *OF_BROKERS, *OF_STORES, demo, config, controller, spark):
     main.add_command(command)

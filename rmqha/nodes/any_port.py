@@ -123,12 +123,6 @@ def _told(answer: Command | None) -> Mapping[str, str] | None:
         return None
 
 
-def with_port(address: str) -> str:
-    """A host alone with the default client port; else the same."""
-    bare = ":" not in address or address.endswith("]")
-    return f"{address}:{DEFAULT_LISTEN_PORT}" if bare else address
-
-
 @define
 class AnyPortLook(Look):
     """Asks a node that is named by its client, HA or admin port, or by its host alone.

@@ -13,13 +13,13 @@ Source: docs/protocol/ha.rst, Ports; docs/protocol/remoting.md, Ports.
 from __future__ import annotations
 
 import socket
-from ipaddress import ip_address
 
 from attrs import frozen
 
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
 from rmqha.errors import BadValue, RemotingFrameError, RmqhaError
+from rmqha.net.remoting.client import with_port
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -82,24 +82,13 @@ def _by_client_port(client: Address, ha_port: int) -> list[str]:
 
 
 def _parsed(text: str) -> Address:
-    told = text.strip()
-    if ":" not in told or _is_address(told.removeprefix("[").removesuffix("]")):
-        told = f"{told}:{DEFAULT_LISTEN_PORT}"
     try:
-        found: Address | None = Endpoint().parse(told)
+        found: Address | None = Endpoint().parse(with_port(text.strip(), DEFAULT_LISTEN_PORT))
     except ValueError:
         found = None
     if found is None:
         raise BadValue(OPTION, text, "HOST, or HOST:PORT with a port from 1 to 65535")
     return found
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _keeps_slaves(address: Address) -> bool:

@@ -71,8 +71,14 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far the half messages are done with."""
 
+TOOLS_GROUP = "TOOLS_CONSUMER"
+"""The group that tools read with."""
+
+TOOLS_PRODUCER = "TOOLS_PRODUCER"
+"""The one they send with, which no broker has to know."""
+
 PRESET_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",

@@ -77,6 +77,27 @@ class MainTests(CommandTestCase):
         )
         self.assertEqual((130, "rmqha: interrupted\n"), (ended.returncode, ended.stderr))
 
+    @slow
+    def test_interrupted_connection(self) -> None:
+        """Ctrl-C is what a command ends with, not what comes of it for its connections."""
+        script = (
+            "from twisted.internet.defer import Deferred\n"
+            "from rmqha.cli import common\n"
+            "async def run(reactor):\n"
+            "    lost = Deferred()\n"
+            "    reactor.addSystemEventTrigger(\n"
+            "        'before', 'shutdown', lambda: lost.errback(OSError('it was closed')))\n"
+            "    reactor.callLater(0, reactor.stop)\n"
+            "    await lost\n"
+            "group = common.Commands()\n"
+            "group.command('ask')(lambda: common.in_reactor(run))\n"
+            "group.main(['ask'])\n"
+        )
+        ended = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+        self.assertEqual((130, "rmqha: interrupted\n"), (ended.returncode, ended.stderr))
+
     def test_mistakes(self) -> None:
         """A mistake is one line and exit code 2."""
         store = golden.store(golden.VERSIONS[0], "ipv6")

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.admin.http import AdminSite
 from rmqha.errors import RemotingUnreachable
-from rmqha.nodes.any_port import AnyPortLook, with_port
+from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import Seen
 from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -143,13 +143,3 @@ class AnyPortTests(SynchronousTestCase):
         """Where nothing answers that is said of the port that was named."""
         seen, _ = self.look(Hosts(), 20914)
         self.assertEqual(seen, Seen(f"10.0.0.1:20914 cannot be reached: {REFUSED}", None))
-
-    def test_host_alone(self) -> None:
-        """A host without a port has the default client port."""
-        for given, address in (
-            ("db1", "db1:10911"),
-            ("[::1]", "[::1]:10911"),
-            ("db1:5", "db1:5"),
-            ("[::1]:5", "[::1]:5"),
-        ):
-            self.assertEqual(with_port(given), address)

@@ -7,7 +7,8 @@ import re
 import click
 
 from rmqha.cli.common import FAILED, UNREACHABLE
-from rmqha.nodes.any_port import with_port
+from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
+from rmqha.net.remoting.client import with_port
 from rmqha.nodes.poll import Seen
 
 DEFAULT_ADDRESS = "127.0.0.1:10914"
@@ -21,7 +22,7 @@ def checked(address: str) -> str:
 
     @raise click.UsageError: If it is none.
     """
-    whole = with_port(address)
+    whole = with_port(address, DEFAULT_LISTEN_PORT)
     match = ADDRESS.fullmatch(whole)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise click.UsageError(f"{address} is not HOST:PORT")

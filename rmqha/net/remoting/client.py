@@ -6,6 +6,7 @@ Source: docs/protocol/remoting.md, Connections.
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 
 from attrs import frozen
@@ -227,6 +228,18 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"{address!r} is not host:port")
     return host, int(port)
+
+
+def with_port(address: str, port: int) -> str:
+    """A host alone with a default port; else the same."""
+    if ":" not in address:
+        return f"{address}:{port}"
+    host = address.removeprefix("[").removesuffix("]")
+    try:
+        ip_address(host)
+    except ValueError:
+        return address
+    return f"[{host}]:{port}"
 
 
 def _reason(failure: Failure) -> str:

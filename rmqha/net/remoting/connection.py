@@ -122,7 +122,8 @@ class PendingRequests:
             self._timer.cancel()
             self._timer = None
         for question in questions.values():
-            question.answered.errback(error)
+            if not question.answered.called:  # who heard of another may have given this one up
+                question.answered.errback(error)
 
     def _forget(self, opaque: int, _: Deferred[Command]) -> None:
         self._questions.pop(opaque, None)
@@ -142,7 +143,8 @@ class PendingRequests:
         if self._questions:
             self._set(min(question.deadline for question in self._questions.values()))
         for _, question in late:
-            self.expired(question)
+            if not question.answered.called:
+                self.expired(question)
 
 
 TURN = 0.0001

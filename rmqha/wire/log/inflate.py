@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import zlib
 
-import pyarrow as pa
-
 from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE
 
 ZLIB, LZ4, ZSTD = (0x000, 0x300), 0x100, 0x200
@@ -54,7 +52,9 @@ def _zlib(body: memoryview, limit: int) -> bytes:
 
 
 def _stream(body: memoryview, codec: str, limit: int) -> bytes:
-    """One frame of LZ4 or Zstandard, or several."""
+    """One frame of LZ4 or Zstandard, or several; they need the pipeline's extra."""
+    import pyarrow as pa
+
     if not body:
         raise ValueError(f"an empty body is not a {codec} frame")
     parts, total, wanted = [], 0, _FIRST

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RemotingTimeout, RemotingUnreachable
-from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
+from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints, with_port
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.wire.remoting.command import Command
@@ -174,6 +174,17 @@ class PoolTests(SynchronousTestCase):
         self.successResultOf(closed)
         self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_host_alone(self) -> None:
+        """A host without a port has the one that is given; an IPv6 host may lack its brackets."""
+        for given, address in (
+            ("db1", "db1:10911"),
+            ("[::1]", "[::1]:10911"),
+            ("::1", "[::1]:10911"),
+            ("db1:5", "db1:5"),
+            ("[::1]:5", "[::1]:5"),
+        ):
+            self.assertEqual(with_port(given, 10911), address)
 
     def test_no_address(self) -> None:
         """What is no address is nowhere."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
@@ -286,6 +286,18 @@ class AskingTests(SynchronousTestCase):
         self.failureResultOf(answered, ConnectionLost)
         self.failureResultOf(self.peer.connection.request(Command(code=1)), ConnectionLost)
         self.assertEqual(self.peer.clock.getDelayedCalls(), [])
+
+    def test_given_up_meanwhile(self) -> None:
+        """Who hears that one request has failed may give up the others, whatever ended them."""
+        for end in (
+            lambda: self.peer.clock.advance(3.0),
+            lambda: self.peer.connection.connectionLost(Failure(ConnectionDone())),
+        ):
+            first, second = (self.peer.connection.request(Command(code=1), 3.0) for _ in "12")
+            first.addErrback(lambda _, second=second: second.cancel())
+            end()
+            self.successResultOf(first)
+            self.failureResultOf(second, CancelledError)
 
     def test_no_frame(self) -> None:
         """A request that cannot be a frame fails alone."""
