@@ -9,8 +9,9 @@ services 78, only a person can mend it.  An error is one line on stderr, never a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,13 +95,32 @@ PRIORITY = click.option(
 
 
 class Commands(click.Group):
-    """A group whose errors are one line each, and whose help has the commands' whole sentences."""
+    """A group whose errors are one line each, and whose help has the commands' whole sentences.
+
+    @ivar modules: Where each command is, by its name: only one that is called is imported.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.modules = modules or {}
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Their names."""
+        return sorted({*self.commands, *self.modules})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """One of them."""
+        if name not in self.modules:
+            return self.commands.get(name)
+        command: click.Command = getattr(import_module(self.modules[name]), name)
+        return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands."""
         rows = [
             (name, command.get_short_help_str(limit=1000))
-            for name, command in sorted(self.commands.items())
+            for name in self.list_commands(context)
+            if (command := self.get_command(context, name)) is not None
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import click
 
-from rmqha.cli.controller.elect import elect
-from rmqha.cli.controller.explain import explain
-from rmqha.cli.controller.reset import reset
-from rmqha.cli.controller.status import status
+from rmqha.cli.common import Commands
+
+MODULES = {name: f"rmqha.cli.controller.{name}" for name in ("status", "explain", "elect", "reset")}
 
 
-@click.group()
+@click.group(cls=Commands, modules=MODULES)
 def controller() -> None:
     """Show sets whose master controllers elect, and intervene.
 
     ADDRESSES are those of the controllers, host:port, several separated by ; or given one by one.
     """
-
-
-for command in (status, explain, elect, reset):
-    controller.add_command(command)
