@@ -17,9 +17,12 @@ from twisted.internet.defer import Deferred
 
 from rmqha.cli.common import FAILED, complain, in_reactor
 from rmqha.cli.demo_client import BROKER, DemoClient
-from rmqha.cli.demo_nodes import LOOPBACK, DemoFailed, DemoNode, DemoNodes
+from rmqha.cli.local_nodes import LOOPBACK, LocalNode, LocalNodeFailed, LocalNodes
 from rmqha.net.remoting.client import UNREACHED
 from rmqha.store.offline.client_ledger import Acknowledged, write_ledger
+
+LIMIT = 28.0
+"""Seconds that it may take."""
 
 FIRST = 400
 """Messages while both nodes are there."""
@@ -66,10 +69,10 @@ def demo(keep: bool, given: Path | None) -> int:
     is kept then.
     """
     folder = _folder(given)
-    begun: list[DemoNodes] = []
+    begun: list[LocalNodes] = []
 
     async def run(reactor: Any) -> None:
-        begun.append(DemoNodes(reactor, folder))
+        begun.append(LocalNodes(reactor, folder, LIMIT))
         await Demo(begun[0]).run()
 
     well = False
@@ -106,7 +109,7 @@ def _folder(given: Path | None) -> Path:
 class Demo:
     """What happens, told as it happens."""
 
-    nodes: DemoNodes
+    nodes: LocalNodes
     _client: DemoClient = field(init=False)
     _conf: Path = field(init=False)
 
@@ -117,7 +120,7 @@ class Demo:
     async def run(self) -> None:
         """Tell all of it.
 
-        @raise DemoFailed: At the first thing that is not as it should be.
+        @raise LocalNodeFailed: At the first thing that is not as it should be.
         """
         names, master = await self._master()
         slave = await self._slave(master)
@@ -133,10 +136,10 @@ class Demo:
     def _store(self, name: str) -> str:
         return str(self.nodes.folder / name)
 
-    def _broker(self, name: str, port: int, *words: str) -> DemoNode:
+    def _broker(self, name: str, port: int, *words: str) -> LocalNode:
         return self.nodes.node(name, port, *words, "--conf", str(self._conf))
 
-    async def _master(self) -> tuple[DemoNode, DemoNode]:
+    async def _master(self) -> tuple[LocalNode, LocalNode]:
         folder = self.nodes.folder
         self.say("demo", f"works in {folder}, on ports of {LOOPBACK}")
         kept = f"kvConfigPath={folder / 'kvConfig.json'}"
@@ -152,7 +155,7 @@ class Demo:
         self.say("master", f"process {master.pid}, SYNC_MASTER, clients on {master.port}, store a")
         return names, master
 
-    async def _slave(self, master: DemoNode) -> DemoNode:
+    async def _slave(self, master: LocalNode) -> LocalNode:
         words = ("--slave-of", master.client, "--store", self._store("b"))
         slave = self._broker("slave", next(self.nodes.ports), *words)
 
@@ -163,7 +166,7 @@ class Demo:
         self.say("slave", f"process {slave.pid}, in sync with {master.client}, store b")
         return slave
 
-    async def _send(self, node: DemoNode, count: int, meaning: str) -> None:
+    async def _send(self, node: LocalNode, count: int, meaning: str) -> None:
         """Send to whom the name server says is the master."""
 
         async def known() -> bool:
@@ -177,9 +180,9 @@ class Demo:
 
     def _all_acknowledged(self) -> None:
         if self._client.refused:
-            raise DemoFailed(f"a message was not acknowledged: {self._client.refused[0]}")
+            raise LocalNodeFailed(f"a message was not acknowledged: {self._client.refused[0]}")
 
-    async def _kill(self, master: DemoNode) -> None:
+    async def _kill(self, master: LocalNode) -> None:
         before = len(self._client.ledger)
         sending = Deferred.fromCoroutine(self._client.send(master.client, 1 << 30))
 
@@ -198,7 +201,7 @@ class Demo:
         )
         self._client.refused.clear()
 
-    async def _promote(self, slave: DemoNode) -> DemoNode:
+    async def _promote(self, slave: LocalNode) -> LocalNode:
         await self.nodes.stop(slave)
         lines = self._command("promote", self._store("b"), "--tables", self._store("a"), "--json")
         told = json.loads("\n".join(lines[lines.index("{") :]))
@@ -213,18 +216,20 @@ class Demo:
         self.say("new master", f"process {promoted.pid}, clients on {promoted.port}, store b")
         return promoted
 
-    async def _go_on(self, promoted: DemoNode) -> None:
+    async def _go_on(self, promoted: LocalNode) -> None:
         await self._send(promoted, AFTER, "the name server told where")
         read, wanted = await self._client.read(promoted.client), self._client.acknowledged
         if missing := sorted(wanted - read):
-            raise DemoFailed(f"{len(missing)} acknowledged messages were not read: {missing[0]}")
+            raise LocalNodeFailed(
+                f"{len(missing)} acknowledged messages were not read: {missing[0]}"
+            )
         self.say("client", f"reads {len(read)} messages, all {len(wanted)} acknowledged among them")
         await self._client.close()
 
     def check(self, acknowledged: list[Acknowledged]) -> None:
         """Look for all that was acknowledged in the promoted store, which no node runs on.
 
-        @raise DemoFailed: If a record is damaged, or a message is not at its byte.
+        @raise LocalNodeFailed: If a record is damaged, or a message is not at its byte.
         """
         ledger = self.nodes.folder / "acknowledged.jsonl"
         write_ledger(ledger, acknowledged)
@@ -239,7 +244,7 @@ class Demo:
         """Run another command, here: with so small a store it takes no time.
 
         @return: The lines that it said.
-        @raise DemoFailed: If it ends with another code than 0.
+        @raise LocalNodeFailed: If it ends with another code than 0.
         @raise RmqhaError: If it does not get that far.
         """
         from rmqha.cli.main import main  # it has this command too
@@ -250,5 +255,5 @@ class Demo:
         lines = log.read_text(encoding="utf-8").splitlines()
         if code:
             last = lines[-1] if lines else f"exit code {code}"
-            raise DemoFailed(f"`rmqha {' '.join(words)}` found: {last}")
+            raise LocalNodeFailed(f"`rmqha {' '.join(words)}` found: {last}")
         return lines

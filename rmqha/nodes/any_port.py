@@ -96,20 +96,39 @@ class AskedNode:
         return int(told) if told.isdecimal() and int(told) else self.port + step
 
 
-async def broker_at(client: RemotingClient, host: str, port: int) -> AskedNode | None:
+async def broker_at(
+    client: RemotingClient, host: str, port: int, patience: float = PATIENCE
+) -> AskedNode | None:
     """Ask whether a port is the client port of a broker, or of a name server; C{None} if not."""
-    table = _told(await _ask(client, host, port, RequestCode.GET_BROKER_RUNTIME_INFO))
+    table = _told(await _ask(client, host, port, RequestCode.GET_BROKER_RUNTIME_INFO, patience))
     if table is None:
         return None
-    told = await _ask(client, host, port, RequestCode.GET_BROKER_CONFIG)
+    told = await _ask(client, host, port, RequestCode.GET_BROKER_CONFIG, patience)
     entries = () if told is None or told.code else parse(decode(bytes(told.body)))
     keys = {entry.key: entry.value.strip() for entry in entries}
     return AskedNode(host=host, port=port, table=table, keys=keys)
 
 
-async def _ask(client: RemotingClient, host: str, port: int, code: RequestCode) -> Command | None:
+async def broker_of(client: RemotingClient, address: str, patience: float) -> AskedNode | None:
+    """Find a broker by its client port or its HA port; C{None} if it does not answer.
+
+    @param patience: Seconds that an answer may take.
+
+    @raise ValueError: If it is no address.
+    """
+    host, port = split_address(address)
+    if port != DEFAULT_LISTEN_PORT:
+        below = await broker_at(client, host, port - HA_PORT_STEP, patience)
+        if below is not None and below.ha_port == port:
+            return below
+    return await broker_at(client, host, port, patience)
+
+
+async def _ask(
+    client: RemotingClient, host: str, port: int, code: RequestCode, patience: float = PATIENCE
+) -> Command | None:
     try:
-        return await client.request(Endpoint().show((host, port)), Command.request(code), PATIENCE)
+        return await client.request(Endpoint().show((host, port)), Command.request(code), patience)
     except (RmqhaError, ConnectionLost, ConnectionDone):
         return None
 

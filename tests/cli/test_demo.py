@@ -15,8 +15,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from lab.bench.corpus import write_log
-from rmqha.cli import demo, demo_nodes
-from rmqha.cli.demo_nodes import DemoFailed, DemoNodes, free_ports
+from rmqha.cli import demo, local_nodes
+from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes, free_ports
 from rmqha.store.offline.client_ledger import Acknowledged
 from tests.cli.command import CommandTestCase
 from tests.cli.test_doctor import log_records, row_of
@@ -49,7 +49,7 @@ class FolderTests(CommandTestCase):
 
     def test_failed(self) -> None:
         """What went wrong is one line with a folder that is kept."""
-        self.error = DemoFailed("the master has ended, and last said: Cannot start.")
+        self.error = LocalNodeFailed("the master has ended, and last said: Cannot start.")
         said = self.fails(1, "demo")
         (kept,) = self.folder.iterdir()
         self.assertEqual(
@@ -75,9 +75,9 @@ class PortTests(CommandTestCase):
         """A port is passed over if one that is counted from it is in use."""
         port = next(free_ports())
         for step in (-2, 0, 1, 3):
-            self.patch(demo_nodes, "PORTS", range(port, port + 1))
+            self.patch(local_nodes, "PORTS", range(port, port + 1))
             with socket.create_server(("127.0.0.1", port + step)):
-                error = self.assertRaises(DemoFailed, next, free_ports())
+                error = self.assertRaises(LocalNodeFailed, next, free_ports())
             self.assertIn("no 4 ports of 127.0.0.1 from ", str(error))
             self.assertEqual(port, next(free_ports()))
 
@@ -91,7 +91,7 @@ class CheckTests(CommandTestCase):
         self.log = folder / "b" / "commitlog"
         write_log(self.log, 1 << 16, file_size=1 << 16, bodies=(500,))
         self.told = [Acknowledged.of_row(row_of(record)) for record in log_records(self.log)]
-        self.demo = demo.Demo(DemoNodes(Clock(), folder))
+        self.demo = demo.Demo(LocalNodes(Clock(), folder, 28.0))
 
     def test_all_there(self) -> None:
         """Every message at its byte is well."""
@@ -110,14 +110,14 @@ class CheckTests(CommandTestCase):
             evolve(self.told[3], offset=self.told[4].offset),
         ):
             told = [*self.told[:3], wrong]
-            error = self.assertRaises(DemoFailed, self.demo.check, told)
+            error = self.assertRaises(LocalNodeFailed, self.demo.check, told)
             self.assertIn("1 messages are missing from a store; ", str(error))
 
     def test_damaged(self) -> None:
         """A record whose bytes are others is not."""
         (path,) = self.log.iterdir()
         damage.flip(path, self.told[3].offset + 200)
-        error = self.assertRaises(DemoFailed, self.demo.check, self.told)
+        error = self.assertRaises(LocalNodeFailed, self.demo.check, self.told)
         self.assertRegex(str(error), r"^`rmqha verify .*/b` found: 1 faults$")
 
 
@@ -127,7 +127,7 @@ class WaitTests(CommandTestCase):
     def test_limit(self) -> None:
         """What does not come in time is named, with the time there was."""
         clock = Clock()
-        nodes = DemoNodes(clock, Path())
+        nodes = LocalNodes(clock, Path(), 28.0)
 
         async def never() -> bool:
             return False
@@ -136,5 +136,5 @@ class WaitTests(CommandTestCase):
         for _ in range(29):
             self.assertNoResult(waiting)
             clock.advance(1.0)
-        error = self.failureResultOf(waiting, DemoFailed).value
-        self.assertEqual("the slave was not ready within the 28 s that a demo may take", str(error))
+        error = self.failureResultOf(waiting, LocalNodeFailed).value
+        self.assertEqual("the slave was not ready within 28 s", str(error))

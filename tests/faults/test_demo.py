@@ -14,7 +14,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import until
-from rmqha.cli.demo_nodes import LIMIT
+from rmqha.cli.demo import LIMIT
 
 RMQHA = Path(sys.executable).parent / "rmqha"
 

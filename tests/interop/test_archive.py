@@ -82,14 +82,28 @@ class ArchiveTests(InteropTestCase):
             self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
             self.until_archived(broker, process)
             self.assertEqual(0, process.term(), process.tail())
+        with self.scenario("SYNC: rmqha clone has every byte, and the topics"):
+            root = self.folder / "clone"
+            subprocess.run(
+                [sys.executable, RMQHA, "clone", broker.client_address, root],
+                capture_output=True,
+                timeout=120,
+                check=True,
+            )
+            cloned = OfflineLog(root)
+            self.assertEqual(broker.max_offset(), cloned.end)
+            cloned.close()
+            tables = (root / "config" / "topics.json").read_text(encoding="utf-8")
+            self.assertIn(f'"{self.topic}"', tables)
         broker.stop()
         log = OfflineLog(self.archive)
         theirs = OfflineLog(broker.settings().root)
         self.assertEqual(log.end, theirs.end)
-        for path in sorted((self.archive / "commitlog").iterdir()):
+        copies = self.archive, self.folder / "clone"
+        for path in sorted(path for root in copies for path in (root / "commitlog").iterdir()):
             other = broker.settings().commitlog / path.name[:20]
             size = min(log.end - int(path.name[:20]), FILE)
-            self.assertEqual(path.read_bytes()[:size], other.read_bytes()[:size], path.name)
+            self.assertEqual(path.read_bytes()[:size], other.read_bytes()[:size], path)
         log.close()
         theirs.close()
         self.assertEqual([], process.complaints(), process.tail())

@@ -1,6 +1,6 @@
-"""The nodes of C{rmqha demo}: processes of the installed C{rmqha}, on loopback alone.
+"""Nodes of a command: processes of the installed C{rmqha}, on loopback alone.
 
-None outlives the demo, however that ends.
+None outlives the command, however that ends.
 """
 
 from __future__ import annotations
@@ -31,24 +31,18 @@ PORTS = range(12_000, 31_000, 8)
 """Below those that Linux takes for outgoing connections, and no two of them so near that what is
 counted from one is counted from the other too."""
 
-LIMIT = 28.0
-"""Seconds that a demo may take."""
-
-PAUSE = 0.02
-"""Seconds between two looks at a node."""
-
 COMMAND = (
     "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
     "from rmqha.cli.start import start; start()"
 )
-"""C{rmqha}, wherever its script is; killed (C{PR_SET_PDEATHSIG}) when the demo's process ends."""
+"""C{rmqha}, wherever its script is; killed (C{PR_SET_PDEATHSIG}) when its parent ends."""
 
 T = TypeVar("T")
 
 
 @frozen
-class DemoFailed(RmqhaError):
-    """The demo did not see what it should.
+class LocalNodeFailed(RmqhaError):
+    """A command did not see what it should of a node.
 
     @ivar what: What that was.
     """
@@ -72,13 +66,13 @@ def free_ports() -> Iterator[int]:
             except OSError:
                 continue
         yield port
-    raise DemoFailed(
+    raise LocalNodeFailed(
         f"no {len(steps)} ports of {LOOPBACK} from {PORTS.start} to {PORTS.stop} are free"
     )
 
 
 @define(eq=False)
-class DemoNode:
+class LocalNode:
     """One node.
 
     @ivar words: What follows C{rmqha}.
@@ -101,7 +95,7 @@ class DemoNode:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A terminal's Ctrl-C is for the demo, which ends them in its own order.
+                # A terminal's Ctrl-C is for the command, which ends them in its own order.
                 process_group=0,
             )
 
@@ -136,41 +130,45 @@ class DemoNode:
 
 
 @define(eq=False)
-class DemoNodes:
-    """All nodes of one demo, in one folder.
+class LocalNodes:
+    """All nodes of one command, with their logs in one folder.
 
+    @ivar limit: Seconds that all of it may take.
+    @ivar pause: Seconds between two looks at a node.
     @ivar started: Those that were started, ended or not.
     @ivar ports: Client ports for nodes.
     """
 
     reactor: Any
     folder: Path
-    started: list[DemoNode] = field(factory=list, init=False)
+    limit: float
+    pause: float = 0.02
+    started: list[LocalNode] = field(factory=list, init=False)
     ports: Iterator[int] = field(factory=free_ports, init=False)
     _begun: float = field(init=False)
-    _needed: list[DemoNode] = field(factory=list, init=False)
+    _needed: list[LocalNode] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._begun = self.reactor.seconds()
 
     @property
     def seconds(self) -> float:
-        """How long the demo has run."""
+        """How long the command has run."""
         return float(self.reactor.seconds() - self._begun)
 
-    def node(self, name: str, port: int, *words: str) -> DemoNode:
+    def node(self, name: str, port: int, *words: str) -> LocalNode:
         """Start a node, which is needed from now on.
 
         @param words: What follows C{rmqha run}.
         """
         keys = ("--set", f"listenPort={port}", "--set", f"bindAddress={LOOPBACK}")
         log = self.folder / f"{name.replace(' ', '-')}.log"
-        node = DemoNode(name, ("run", *words, *keys), log, port)
+        node = LocalNode(name, ("run", *words, *keys), log, port)
         self.started.append(node)
         self._needed.append(node)
         return node
 
-    async def status(self, node: DemoNode, wanted: Callable[[dict[str, Any]], bool]) -> None:
+    async def status(self, node: LocalNode, wanted: Callable[[dict[str, Any]], bool]) -> None:
         """Wait until a node is as it should be."""
         look = Look(treq, node.admin, self.reactor)
 
@@ -180,12 +178,12 @@ class DemoNodes:
 
         await self.until(seen, f"the {node.name} was not ready ({node.log.name})")
 
-    def kill(self, node: DemoNode) -> None:
+    def kill(self, node: LocalNode) -> None:
         """End a node at once."""
         self._needed.remove(node)
         node.kill()
 
-    async def stop(self, node: DemoNode) -> None:
+    async def stop(self, node: LocalNode) -> None:
         """End a node cleanly."""
         self._needed.remove(node)
         node.process.send_signal(signal.SIGTERM)
@@ -196,18 +194,20 @@ class DemoNodes:
         await self.until(ended, f"the {node.name} did not end")
 
     async def until(self, wanted: Callable[[], Awaitable[T]], failure: str) -> T:
-        """Wait for something, as long as a demo may take and its nodes run.
+        """Wait for something, as long as all may take and the nodes run.
 
         @return: Its first true value.
-        @raise DemoFailed: If there was none.
+        @raise LocalNodeFailed: If there was none.
         """
         while not (found := await wanted()):
             for node in self._needed:
                 if node.ended:
-                    raise DemoFailed(f"the {node.name} has ended, and last said: {node.last()}")
-            if self.seconds > LIMIT:
-                raise DemoFailed(f"{failure} within the {LIMIT:g} s that a demo may take")
-            await deferLater(self.reactor, PAUSE)
+                    raise LocalNodeFailed(
+                        f"the {node.name} has ended, and last said: {node.last()}"
+                    )
+            if self.seconds > self.limit:
+                raise LocalNodeFailed(f"{failure} within {self.limit:g} s")
+            await deferLater(self.reactor, self.pause)
         return found
 
     def end_all(self) -> None:

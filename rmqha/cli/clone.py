@@ -1,0 +1,148 @@
+"""C{rmqha clone}: a store that has all of a running master, for a slave that is started on it."""
+
+from __future__ import annotations
+
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import click
+import treq
+from rich.filesize import decimal
+
+from rmqha.cli.common import TLS, Unreachable, bar, in_reactor
+from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes
+from rmqha.cli.nodes.arguments import checked
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.values import Endpoint
+from rmqha.errors import Refused
+from rmqha.ha.states import SyncState
+from rmqha.logfiles import json_table
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.nodes.any_port import AskedNode, broker_of
+from rmqha.nodes.poll import Look
+from rmqha.store.derived.rebuild import Progress
+
+OF_THE_MASTER = (
+    *("brokerName", "brokerClusterName", "namesrvAddr", "messageDelayLevel"),
+    *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue"),
+)
+"""Keys that a slave has as its master has them."""
+
+TABLES = ("topics", "groups", "consumerOffsets", "delayOffsets")
+"""Parts of a slave's C{metadata} that a copy waits for."""
+
+PATIENCE = 10.0
+"""Seconds that the master may take to say who it is."""
+
+PAUSE = 0.25
+"""Seconds between two looks at the copy."""
+
+
+@click.command()
+@click.argument("master", metavar="HOST[:PORT]")
+@click.argument("store", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--conf",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The configuration that is made for the slave. Default: DIR.conf.",
+)
+@TLS
+def clone(master: str, store: Path, conf: Path | None, tls: ToolTls) -> None:
+    """Copy all that a running master has into DIR, for a slave that is started on it then.
+
+    HOST:PORT is the master's client port or its HA port, of rmqha or of a stock broker; HOST alone
+    is port 10911.  A slave on loopback copies log and tables, ends when it is in sync, and leaves
+    FILE, with what the master says of name, cluster, name servers and file sizes.  Whatever ends
+    the command, run it again: it goes on with what is there.
+    """
+    root = store.absolute()
+    file = root.with_name(f"{root.name}.conf") if conf is None else conf.absolute()
+    address = checked(master)
+    begun: list[LocalNodes] = []
+
+    async def run(reactor: Any, shown: Progress | None) -> None:
+        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
+        try:
+            broker = await broker_of(client, address, PATIENCE)
+        finally:
+            await client.close()
+        if broker is None:
+            raise Unreachable(f"{address} gives no answer as a broker's client port or HA port")
+        _write(file, _keys(broker, root))
+        begun.append(LocalNodes(reactor, file.parent, inf, PAUSE))
+        await _copy(begun[0], file, broker, shown)
+
+    try:
+        with bar(f"copying {root.name}") as shown:
+            in_reactor(lambda reactor: run(reactor, shown))
+    finally:
+        for each in begun:
+            each.end_all()
+    click.echo(f"start the slave: rmqha run slave --conf {file}")
+
+
+def _keys(broker: AskedNode, root: Path) -> dict[str, str]:
+    """The configuration of its slave.
+
+    @raise Refused: If it does not tell its own, or is a slave itself.
+    """
+    if "brokerName" not in broker.keys:
+        raise Refused("clone", f"{broker.client} does not tell its configuration to us")
+    if broker.keys.get("brokerRole") == BrokerRole.SLAVE:
+        raise Refused("clone", f"{broker.client} is a slave: name its master")
+    same = {key: broker.keys[key] for key in OF_THE_MASTER if broker.keys.get(key)}
+    return {
+        **same,
+        "brokerRole": BrokerRole.SLAVE.value,
+        "brokerId": "1",
+        "storePathRootDir": str(root),
+        "haMasterAddress": Endpoint().show((broker.host, broker.ha_port)),
+        "haMasterClientAddress": broker.client,
+    }
+
+
+def _write(file: Path, keys: dict[str, str]) -> None:
+    """@raise Refused: If there is another file in its place."""
+    text = "".join(f"{key}={value}\n" for key, value in keys.items()).encode()
+    if file.exists() and file.read_bytes() != text:
+        raise Refused("clone", f"{file} is another one: name a new one with --conf")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    json_table.replace_text(file, text, looks_whole=lambda path: False)
+
+
+async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progress | None) -> None:
+    """@raise LocalNodeFailed: If the slave ends, or cannot go on."""
+    port = next(nodes.ports)
+    # Until it is started for good nobody is to be sent to it.
+    words = ("slave", "--conf", str(file), "--set", "namesrvAddr=")
+    slave = nodes.node(f"{file.stem}-clone", port, *words)
+    look = Look(treq, slave.admin, nodes.reactor)
+    total = int(broker.table.get("commitLogMaxOffset") or 0)
+
+    async def whole() -> dict[str, Any] | None:
+        status = (await look.once()).status or {}
+        upstream = status.get("upstream") or {}
+        _see_that_it_goes_on(upstream)
+        if shown is not None and status:
+            shown(status["maxOffset"] - status["minOffset"], max(total, status["maxOffset"]))
+        tables = status.get("metadata") or {}
+        adopted = all((tables.get(name) or {}).get("state") == "adopted" for name in TABLES)
+        return status if adopted and upstream.get("state") == SyncState.IN_SYNC else None
+
+    status = await nodes.until(whole, f"{file.stem} was not copied")
+    assert status is not None, "it is waited for"
+    await nodes.stop(slave)
+    first, end = status["minOffset"], status["maxOffset"]
+    click.echo(
+        f"{broker.keys['brokerName']} at {broker.client}: bytes {first} to {end} "
+        f"({decimal(end - first)}), topics, groups and offsets are copied"
+    )
+
+
+def _see_that_it_goes_on(upstream: dict[str, Any]) -> None:
+    state = upstream.get("state")
+    if state and SyncState(state).is_stop:
+        raise LocalNodeFailed(f"the copy stands still, {state}: {upstream.get('reason')}")

@@ -1,0 +1,69 @@
+"""A slave that is cloned from a running master by one command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.harness import compare_stores
+from lab.harness.nodes import Node
+from lab.harness.remote import Remote, send
+from tests.faults.harness import BRISK, FaultTestCase
+from tests.support import client
+
+RMQHA = Path(sys.executable).parent / "rmqha"
+
+
+class CloneTests(FaultTestCase):
+    """Of a master of ours."""
+
+    def test_clone(self) -> None:
+        """It has log and tables, also when it is made again, and what is started on its file is in
+        sync.
+        """
+        master = Node(self.folder, "master", "master", brokerRole="SYNC_MASTER", **BRISK).start()
+        self._processes.append(master)
+        clients = f"127.0.0.1:{master.port}"
+        client.make_topic(clients, "Orders", 4)
+        client.make_group(clients, "workers")
+        with Remote(master.port) as sender:
+            sender.ask_all([send("Orders", bytes(3000)) for _ in range(2000)])
+        client.commit(clients, "workers", "Orders", 0, 7)
+        root, conf = self.folder / "clone", self.folder / "clone.conf"
+        for _ in range(2):
+            said = self.clone(clients, root)
+            self.assertIn(f"start the slave: rmqha run slave --conf {conf}", said)
+            self.assertIn(f"bytes 0 to {master.status()['maxOffset']} ", said)
+        self.assertIn("another one: name a new one", self.clone(clients, root / "x", conf, code=1))
+        keys: dict[str, object] = dict(
+            line.split("=", 1) for line in conf.read_text(encoding="utf-8").splitlines()
+        )
+        slave = Node(self.folder, "slave", "clone", root=root, **keys)
+        self._processes.append(slave)
+        slave.start().until_upstream("in-sync")
+        there = f"127.0.0.1:{slave.port}"
+        self.assertIn("Orders", client.topic_names(there))
+        self.assertEqual(7, client.committed(there, "workers", "Orders", 0))
+        master.term()
+        slave.term()
+        both = self.settings(master), self.settings(slave)
+        self.assertEqual([], compare_stores.damage(*both)[:20])
+        self.assertIn("gives no answer", self.clone(clients, self.folder / "y", code=3))
+
+    def clone(self, master: str, root: Path, conf: Path | None = None, *, code: int = 0) -> str:
+        """Run the command.
+
+        @return: What it printed, and complained of.
+        """
+        more = [] if conf is None else ["--conf", conf]
+        done = subprocess.run(
+            [sys.executable, RMQHA, "clone", master, root, *more],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        self.tell(done.stdout + done.stderr)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return done.stdout + done.stderr
