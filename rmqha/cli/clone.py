@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AskedNode, broker_of
 from rmqha.nodes.poll import Look
 from rmqha.store.derived.rebuild import Progress
+from rmqha.store.files.lock import is_locked
+from rmqha.wire.store_layout import LOCK
 
 OF_THE_MASTER = (
     *("brokerName", "brokerClusterName", "namesrvAddr", "messageDelayLevel"),
@@ -49,8 +52,13 @@ PAUSE = 0.25
     metavar="FILE",
     help="The configuration that is made for the slave. Default: DIR.conf.",
 )
+@click.option(
+    "--anew",
+    is_flag=True,
+    help="Move what DIR has to DIR.before-clone-N first: an old master, whose log parted.",
+)
 @TLS
-def clone(master: str, store: Path, conf: Path | None, tls: ToolTls) -> None:
+def clone(master: str, store: Path, conf: Path | None, anew: bool, tls: ToolTls) -> None:
     """Copy all that a running master has into DIR, for a slave that is started on it then.
 
     HOST:PORT is the master's client port or its HA port, of rmqha or of a stock broker; HOST alone
@@ -62,6 +70,8 @@ def clone(master: str, store: Path, conf: Path | None, tls: ToolTls) -> None:
     file = root.with_name(f"{root.name}.conf") if conf is None else conf.absolute()
     address = checked(master)
     begun: list[LocalNodes] = []
+    if anew and root.exists():
+        click.echo(f"what was there is in {_aside(root)}")
 
     async def run(reactor: Any, shown: Progress | None) -> None:
         client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
@@ -82,6 +92,18 @@ def clone(master: str, store: Path, conf: Path | None, tls: ToolTls) -> None:
         for each in begun:
             each.end_all()
     click.echo(f"start the slave: rmqha run slave --conf {file}")
+
+
+def _aside(root: Path) -> Path:
+    """Move a store, which no node runs on.
+
+    @return: Where it is now.
+    @raise Refused: If one does.
+    """
+    if is_locked(root / LOCK):
+        raise Refused("clone", f"a node runs on {root}: stop it")
+    places = (root.with_name(f"{root.name}.before-clone-{number}") for number in count(1))
+    return root.rename(next(place for place in places if not place.exists()))
 
 
 def _keys(broker: AskedNode, root: Path) -> dict[str, str]:
@@ -145,4 +167,6 @@ async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progres
 def _see_that_it_goes_on(upstream: dict[str, Any]) -> None:
     state = upstream.get("state")
     if state and SyncState(state).is_stop:
-        raise LocalNodeFailed(f"the copy stands still, {state}: {upstream.get('reason')}")
+        raise LocalNodeFailed(
+            f"the copy stands still, {state}: {upstream.get('reason')}; --anew begins with nothing"
+        )

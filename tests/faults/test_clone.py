@@ -19,8 +19,8 @@ class CloneTests(FaultTestCase):
     """Of a master of ours."""
 
     def test_clone(self) -> None:
-        """It has log and tables, also when it is made again, and what is started on its file is in
-        sync.
+        """It has log and tables, also when it is made again or anew, and what is started on its
+        file is in sync.
         """
         master = Node(self.folder, "master", "master", brokerRole="SYNC_MASTER", **BRISK).start()
         self._processes.append(master)
@@ -31,17 +31,20 @@ class CloneTests(FaultTestCase):
             sender.ask_all([send("Orders", bytes(3000)) for _ in range(2000)])
         client.commit(clients, "workers", "Orders", 0, 7)
         root, conf = self.folder / "clone", self.folder / "clone.conf"
-        for _ in range(2):
-            said = self.clone(clients, root)
+        for more in ((), (), ("--anew",)):
+            said = self.clone(clients, root, *more)
             self.assertIn(f"start the slave: rmqha run slave --conf {conf}", said)
             self.assertIn(f"bytes 0 to {master.status()['maxOffset']} ", said)
-        self.assertIn("another one: name a new one", self.clone(clients, root / "x", conf, code=1))
+        self.assertTrue((self.folder / "clone.before-clone-1" / "commitlog").is_dir())
+        other = self.clone(clients, root / "x", "--conf", conf, code=1)
+        self.assertIn("another one: name a new one", other)
         keys: dict[str, object] = dict(
             line.split("=", 1) for line in conf.read_text(encoding="utf-8").splitlines()
         )
         slave = Node(self.folder, "slave", "clone", root=root, **keys)
         self._processes.append(slave)
         slave.start().until_upstream("in-sync")
+        self.assertIn("a node runs on", self.clone(clients, root, "--anew", code=1))
         there = f"127.0.0.1:{slave.port}"
         self.assertIn("Orders", client.topic_names(there))
         self.assertEqual(7, client.committed(there, "workers", "Orders", 0))
@@ -51,12 +54,11 @@ class CloneTests(FaultTestCase):
         self.assertEqual([], compare_stores.damage(*both)[:20])
         self.assertIn("gives no answer", self.clone(clients, self.folder / "y", code=3))
 
-    def clone(self, master: str, root: Path, conf: Path | None = None, *, code: int = 0) -> str:
+    def clone(self, master: str, root: Path, *more: str | Path, code: int = 0) -> str:
         """Run the command.
 
         @return: What it printed, and complained of.
         """
-        more = [] if conf is None else ["--conf", conf]
         done = subprocess.run(
             [sys.executable, RMQHA, "clone", master, root, *more],
             check=False,
