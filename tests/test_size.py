@@ -16,7 +16,7 @@ PACKAGE = ROOT / "rmqha"
 CODE = 57_250
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
-ALONE = 49
+ALONE = 38
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
 RELAYED = 316

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, evolve, field
 
-from rmqha.pipeline.remoting.connection import BlockingConnection
+from rmqha.pipeline.remoting.peers import BlockingConnection
 from rmqha.wire.log.record import Record, decode
 from rmqha.wire.names import TEMPLATE_TOPIC
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

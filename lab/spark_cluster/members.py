@@ -26,8 +26,7 @@ from attrs import define, field
 from lab.harness.nodes import Process, until
 from lab.harness.ports import free_ports
 from lab.spark_cluster.sessions import command, end, end_session, in_session
-from rmqha.pipeline.spark.java import java_home
-from rmqha.pipeline.spark.session import SETTINGS
+from rmqha.pipeline.spark.session import SETTINGS, java_home
 
 HOME = Path(pyspark.__file__).resolve().parent
 """Where the wheel has put Spark."""

@@ -17,7 +17,7 @@ from lab.harness.remote import make_topic
 from lab.stock import jars
 from lab.stock.brokers import BOOT, broker_ports
 from lab.stock.clients import Client, CppClient, NodeClient, Other
-from rmqha.pipeline.remoting.connection import BlockingConnection
+from rmqha.pipeline.remoting.peers import BlockingConnection
 from rmqha.wire.remoting.command import Command
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.support.spark_needs import why_no_java
 
 try:
-    from rmqha.pipeline.spark.java import java_home
+    from rmqha.pipeline.spark.session import java_home
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:

@@ -6,7 +6,7 @@ import os
 from unittest import SkipTest
 
 from rmqha.pipeline.errors import JavaMissing
-from rmqha.pipeline.spark.java import java_home
+from rmqha.pipeline.spark.session import java_home
 
 
 def not_idle() -> None:

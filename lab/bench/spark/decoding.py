@@ -20,7 +20,7 @@ from lab.bench.spark.peers import Peer, compared, in_turns, serve
 from rmqha.logfiles.blocks.blocks import BLOCK, Blocks
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import opened_log
-from rmqha.pipeline.spark.memory import keep_freed
+from rmqha.pipeline.spark.batch import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 from rmqha.wire.columnar.kernels import warm_up
 

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from lab.harness import golden
 from rmqha.broker.broker import Broker
-from rmqha.broker.delay.delay_level import WINDOW
+from rmqha.broker.delay.schedule import WINDOW
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import PutResult

@@ -18,8 +18,7 @@ from tests.support.spark_needs import need_java
 try:
     import pyarrow as pa
 
-    from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, marked, replay, shared
-    from rmqha.pipeline.jobs.resend import Resend, kept
+    from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, Resend, kept, marked, replay, shared
     from rmqha.pipeline.producing.settings import SendOptions
     from rmqha.wire.names import is_system_topic
     from tests.support.spark import session

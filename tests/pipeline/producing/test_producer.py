@@ -25,10 +25,9 @@ from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parc
 from rmqha.pipeline.producing.producer import Pace, Producer
 from rmqha.pipeline.producing.routes import Queue, Routes
 from rmqha.pipeline.producing.settings import SendOptions
-from rmqha.pipeline.remoting.connection import BlockingConnection
 from rmqha.pipeline.remoting.errors import RemotingClosed
 from rmqha.pipeline.remoting.name_servers import NameServerClient
-from rmqha.pipeline.remoting.peers import Peers
+from rmqha.pipeline.remoting.peers import BlockingConnection, Peers
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import RESPONSE, Command

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.certificates import Authority
 from rmqha.pipeline.producing.settings import SendOptions
-from rmqha.pipeline.remoting.connection import BlockingConnection
+from rmqha.pipeline.remoting.peers import BlockingConnection
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 

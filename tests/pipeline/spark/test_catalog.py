@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.pipeline.spark.catalog}."""
+"""Tests for L{rmqha.pipeline.spark.source}."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from rmqha.pipeline.spark.catalog import (
+    from rmqha.pipeline.spark.source import (
         is_sink,
         is_table,
         options_of,

@@ -1,4 +1,4 @@
-"""Tests for L{rmqha.pipeline.spark.java}."""
+"""Tests for L{rmqha.pipeline.spark.session}."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.pipeline.spark.java import WISH, java_home, wrapped
+from rmqha.pipeline.spark.session import WISH, java_home, wrapped
 
 
 def program(path: Path, text: str) -> None:
