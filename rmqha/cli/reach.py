@@ -10,14 +10,16 @@ import click
 from twisted.internet.error import ConnectError, ConnectionClosed
 
 from rmqha.cli.common import Unreachable, Whole, in_reactor
+from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import AskBounds
-from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.remoting.client import RemotingClient, split_address, with_port
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.signature import Credentials
 
 Address = tuple[str, int]
@@ -51,13 +53,24 @@ CREDENTIALS = click.option(
 """For a broker with access control."""
 
 
+def ha_port_of(text: str) -> Address:
+    """A master's HA port, as a person gave it; the default client port, and a host alone, stand for
+    the HA port beside that.
+
+    @raise ValueError: If it is no address.
+    """
+    host, port = split_address(with_port(text, DEFAULT_LISTEN_PORT))
+    return host, port + HA_PORT_STEP if port == DEFAULT_LISTEN_PORT else port
+
+
 def address_of(option: str, text: str) -> Address:
     """What a person gave that is no folder.
 
-    @raise click.UsageError: If it is no address either.
+    @raise click.UsageError: If it is no address with a port either.
     """
     try:
-        return split_address(text)
+        split_address(text)
+        return ha_port_of(text)
     except ValueError as error:
         raise click.UsageError(f"{option} {text}: neither a folder nor HOST:PORT") from error
 

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from lab.harness.nodes import Folder, Node
+from rmqha.cli.reach import ha_port_of
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import record_checksums
@@ -131,7 +132,16 @@ class DivergeTests(CommandTestCase):
         self.assertIn("no byte in common", said)
 
     def test_bad_arguments(self) -> None:
-        """What is neither a folder nor an address, and options that do not fit."""
+        """What is neither a folder nor an address, and options that do not fit; the default client
+        port stands for the HA port beside it.
+        """
+        for text, address in (
+            ("db1:10911", ("db1", 10912)),
+            ("db1:10912", ("db1", 10912)),
+            ("db1", ("db1", 10912)),
+            ("[::1]:7", ("::1", 7)),
+        ):
+            self.assertEqual(ha_port_of(text), address)
         for other in ("nowhere", "nowhere:", "nowhere:70000"):
             said = self.fails(2, "diverge", self.first, "--against", other)
             self.assertIn("neither a folder nor HOST:PORT", said)

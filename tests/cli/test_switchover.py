@@ -18,8 +18,8 @@ class SwitchoverCommandTests(CommandTestCase):
 
     def test_not_understood(self) -> None:
         """What is no pair of addresses, or asks for two things, is refused."""
-        said = self.fails(2, "switchover", "broker-a", PAIR[1])
-        self.assertIn("'MASTER': 'broker-a' is not host:port", said)
+        said = self.fails(2, "switchover", "broker-a:", PAIR[1])
+        self.assertIn("'MASTER': 'broker-a:' is not host:port", said)
         self.assertIn("SLAVE", self.fails(2, "switchover", PAIR[0]))
         told = self.fails(2, "switchover", *PAIR, "--check", "--back")
         self.assertIn("exclude each other", told)

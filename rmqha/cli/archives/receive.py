@@ -22,13 +22,13 @@ from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
 from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import TLS, Number, Whole, bar
-from rmqha.cli.reach import CREDENTIALS
+from rmqha.cli.reach import CREDENTIALS, ha_port_of
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.reconnect import ha_endpoint
-from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.derived.rebuild import Progress
 from rmqha.store.files.fsync import FsyncInThread
@@ -72,7 +72,7 @@ class ReceiveOptions:
 
 def _host_and_port(context: click.Context, option: click.Parameter, text: str) -> tuple[str, int]:
     try:
-        return split_address(text)
+        return ha_port_of(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -83,9 +83,9 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     "--from",
     "source",
     required=True,
-    metavar="HOST:HAPORT",
+    metavar="HOST[:HAPORT]",
     callback=_host_and_port,
-    help="The master's HA port, or that of a slave that serves others.",
+    help="The master, or a slave that serves others: its HA port, 10912 when absent.",
 )
 @click.option(
     "--synchronous",

@@ -12,8 +12,9 @@ import click
 
 from rmqha.cli.common import TLS, Number, in_reactor
 from rmqha.cli.reach import CREDENTIALS
+from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
-from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.remoting.client import RemotingClient, split_address, with_port
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
@@ -28,7 +29,7 @@ JOURNAL = "rmqha-switchover.json"
 
 def _address(context: click.Context, option: click.Parameter, text: str) -> str:
     try:
-        return Endpoint().show(split_address(text))
+        return Endpoint().show(split_address(with_port(text, DEFAULT_LISTEN_PORT)))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -81,10 +82,10 @@ def switchover(
 ) -> None:
     """Let MASTER and SLAVE, a pair, change their roles.
 
-    Both are HOST:PORT of client ports, of rmqha or of stock brokers.  Writes are refused until
-    SLAVE has every byte and offset; then MASTER is stopped, SLAVE is promoted, and MASTER follows
-    it.  Each step says how to go back.  Whatever ends the command, run it again to go on, or with
-    --back.  Commands find the master epoch of the change in $RMQHA_EPOCH.  See
+    Both are HOST:PORT of client ports, or HOST alone, of rmqha or of stock brokers.  Writes are
+    refused until SLAVE has every byte and offset; then MASTER is stopped, SLAVE is promoted, and
+    MASTER follows it.  Each step says how to go back.  Whatever ends the command, run it again to
+    go on, or with --back.  Commands find the master epoch of the change in $RMQHA_EPOCH.  See
     docs/guide/switchover.rst.
     """
     if check and back:

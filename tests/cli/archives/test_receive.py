@@ -23,7 +23,7 @@ class MistakeTests(CommandTestCase):
     def test_from(self) -> None:
         """The master's address is needed, and is one."""
         self.assertIn("--from", self.fails(2, "receive", "archive"))
-        self.assertIn("is not host:port", self.fails(2, "receive", "--from", "a", "archive"))
+        self.assertIn("is not host:port", self.fails(2, "receive", "--from", "a:b", "archive"))
 
     def test_numbers(self) -> None:
         """Numbers are in their range."""
