@@ -46,11 +46,13 @@ class FakeSet(FakeControllers):
     @ivar master: The client port of who is elected; empty for nobody.
     @ivar epoch: In which master epoch.
     @ivar serving: Members that take themselves for master.
+    @ivar takes_tokens: Whether these say that they take tokens.
     """
 
     master: str = ""
     epoch: int = 0
     serving: set[str] = field(factory=set)
+    takes_tokens: bool = False
 
     def elect(self, master: str) -> None:
         """Another one is master, and knows it."""
@@ -67,7 +69,10 @@ class FakeSet(FakeControllers):
         self.asked.append((address, command))
         serves = address in self.serving
         if command.code == RequestCode.EXCHANGE_BROKER_HA_INFO:
-            found = HaInfo(master_ha_address=ha_port(address)) if serves else HaInfo()
+            found = HaInfo()
+            if serves:
+                takes = self.takes_tokens or None
+                found = HaInfo(master_ha_address=ha_port(address), takes_tokens=takes)
             return succeed(command.answer(header=found))
         if command.code == ControllerRequestCode.GET_BROKER_EPOCH_CACHE:
             known = EpochCache(
@@ -206,6 +211,23 @@ class LearnerTests(SlaveCase):
         self.assertEqual(asked(), 3)
         self.set.gone.add(CONTROLLER)
         self.assertIsNone(asked(), "nobody knows")
+
+    def test_token(self) -> None:
+        """A token is told on its connection to a master that takes tokens, once it has reported
+        there; to any other it would be a report.
+        """
+        for takes in (False, True):
+            self.set.takes_tokens = takes
+            upstream = self.learn().upstream
+            assert isinstance(upstream, ElectedUpstream)
+            self.assertFalse(upstream.tell_token(7), "nobody is connected")
+            master = SetMaster(self.accept(within=2.0))
+            self.assertFalse(upstream.tell_token(7), "the handshake is not answered")
+            master.answer(self.theirs, FIRST_LABEL)
+            self.assertEqual(upstream.tell_token(7), takes)
+            told = master.heard[len(SHAKEN) :]
+            self.assertEqual(told, ha_v2.encode_report(0) + ha_v2.encode_token(7) * takes)
+            self.stop()
 
     def test_restart(self) -> None:
         """What readers saw they see again, and no more."""

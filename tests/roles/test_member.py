@@ -35,6 +35,7 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import (
     AlterSyncStateSetAnswer,
     ElectMasterAnswer,
+    EpochCacheRequest,
     MemberHeartbeatRequest,
     NextBrokerIdAnswer,
     RegisterMemberAnswer,
@@ -359,6 +360,10 @@ class LeadTests(MemberCase):
         answered = part.epochs(None, Command.request(Code.GET_BROKER_EPOCH_CACHE))
         cache = read(EpochCache, answered.body)
         self.assertEqual((cache.broker_id, cache.epoch_list[0].epoch), (0, 1))
+        self.assertIsNone(cache.token_told)
+        asked = Command.request(Code.GET_BROKER_EPOCH_CACHE, EpochCacheRequest(token=5))
+        cache = read(EpochCache, part.epochs(None, asked).body)
+        self.assertIs(cache.token_told, False, "it leads, and has no connection to a master")
 
 
 class SafetyTests(MemberCase):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from struct import unpack
+from typing import Any, cast
 
+from rmqha.broker.cluster.later_slaves import LaterSlaves
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.slave import HaInfo
 from tests.broker.support import NOW, BrokerTestCase
 
 
@@ -50,6 +53,20 @@ class LaterSlavesTests(BrokerTestCase):
                 "masterFlushOffset": "0",
             },
         )
+
+    def test_ha_info_of_a_set(self) -> None:
+        """The master of a set says that members may tell it tokens."""
+        part = LaterSlaves(
+            address=lambda: "a:1",
+            ha_address=lambda: "a:2",
+            log_end=lambda: 7,
+            master=True,
+            takes_tokens=True,
+            now_ms=lambda: NOW,
+        )
+        answer = part.ha_info(cast(Any, None), Command.request(RequestCode.EXCHANGE_BROKER_HA_INFO))
+        assert isinstance(answer, Command)
+        self.assertIs(answer.custom(HaInfo).takes_tokens, True)
 
     def test_ha_info_of_a_slave(self) -> None:
         """A slave has nothing to say of itself as a master."""
