@@ -49,10 +49,15 @@ MAKEFLAGS += --no-builtin-rules
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
     pictures spark-cluster s3-server hdfs interop interop-full bench bench-java bench-clients bench-sets bench-spark mutants lock clean distclean
 
-help: ## list the targets
+help: ## list the targets of every day
 	@echo "usage: make TARGET [ARGS=...]"
 	@echo
-	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.* ## \(.*\)/  \1	\2/p' Makefile | expand -t 16
+
+help-all: ## list all targets
+	@echo "usage: make TARGET [ARGS=...]"
+	@echo
+	@sed -n 's/^\([a-z0-9-]*\):.* ##* \(.*\)/  \1	\2/p' Makefile | expand -t 16
 
 setup: $(READY) ## make .venv with the pinned dependencies, twistd and rmqha
 	@echo "$(VENV) is ready"
@@ -81,7 +86,7 @@ $(SPARK): $(SPARK_LOCK) $(READY)
 	@$(PY) -m pip install --quiet --require-hashes -r $(SPARK_LOCK)
 	@touch $@
 
-spark: $(SPARK) ## add what the pipeline needs to .venv: Spark, Java, Arrow; half a gigabyte
+spark: $(SPARK) ### add what the pipeline needs to .venv: Spark, Java, Arrow; half a gigabyte
 	@echo "$(VENV) has Spark"
 
 # Says what runs with less where Spark was not installed.
@@ -93,20 +98,20 @@ test-core: $(READY) ## run the tests that start no processes and need no Spark: 
 test: $(SPARK) ## run the test suite, all but tests/faults and tests/spark
 	@$(PYTEST) $(call IGNORED,$(NOT_TEST)) $(ARGS)
 
-test-faults: $(READY) ## run the tests that start, kill, cut and corrupt whole nodes: a quarter of an hour
+test-faults: $(READY) ### run the tests that start, kill, cut and corrupt whole nodes: a quarter of an hour
 	@$(PYTEST_FAULTS) $(ARGS)
 
-test-quick: $(READY) ## run the tests that start no clusters of nodes; the pipeline's if Spark is there
+test-quick: $(READY) ### run the tests that start no clusters of nodes; the pipeline's if Spark is there
 	$(call WITHOUT,the tests that need it are skipped)
 	@$(PYTEST) $(call IGNORED,$(NOT_QUICK)) $(ARGS)
 
-test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, whole ways
+test-spark: $(SPARK) ### run the slow tests of the pipeline: clusters, kill -9, whole ways
 	@$(PYTEST_SPARK) $(ARGS)
 
-trial: $(SPARK) ## run all but tests/spark under Twisted's own runner
+trial: $(SPARK) ### run all but tests/spark under Twisted's own runner
 	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(call MODULES,$(NOT_TRIAL))
 
-trial-quick: $(READY) ## run what `make test-core` runs under Twisted's own runner, or ONLY="tests.ha ..." of it
+trial-quick: $(READY) ### run what `make test-core` runs under Twisted's own runner, or ONLY="tests.ha ..." of it
 	@RMQHA_TESTS=core $(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(or $(ONLY),$(call MODULES,$(NOT_CORE)))
 
 # Without PySpark's types nothing can be said of the code that is called by it.
@@ -119,7 +124,7 @@ lint: $(READY) ## ruff and mypy; the pipeline's types if Spark is there
 	$(call WITHOUT,mypy leaves rmqha/pipeline and rmqha/cli/spark out)
 	@$(PY) -m mypy $(if $(wildcard $(SPARK)),$(MYPY_ALL),$(MYPY_LESS))
 
-format: $(READY) ## let ruff format and repair what it can
+format: $(READY) ### let ruff format and repair what it can
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
@@ -134,66 +139,66 @@ docs: $(READY) ## build docs/_build/html: the guide and the API reference
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m lab.demo $(ARGS)
 
-demo-failover: $(READY) ## a set of a Java broker and two members, its master killed again and again (needs Maven and a JDK)
+demo-failover: $(READY) ### a set of a Java broker and two members, its master killed again and again (needs Maven and a JDK)
 	@$(PY) -m lab.demo_failover $(ARGS)
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
 	@$(PY) -m lab.cluster $(ARGS)
 
-pictures: $(READY) ## make the pictures of the page and of commands in docs/_static, ten minutes (needs chromium)
+pictures: $(READY) ### make the pictures of the page and of commands in docs/_static, ten minutes (needs chromium)
 	@$(PY) -m lab.pictures $(ARGS)
 
-demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's files into a table, the master killed
+demo-pipeline: $(SPARK) ### a pair and a C++ client, and Spark: from the slave's files into a table, the master killed
 	@$(PY) -m lab.demo_pipeline $(ARGS)
 
-spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server here, until Ctrl-C
+spark-cluster: $(SPARK) ### Spark's own master, two workers and a Connect server here, until Ctrl-C
 	@$(PY) -m lab.spark_cluster $(ARGS)
 
-s3-server: $(READY) ## fetch the S3 server that tests of object stores need (needs Maven and a JDK)
+s3-server: $(READY) ### fetch the S3 server that tests of object stores need (needs Maven and a JDK)
 	@$(PY) -m lab.stock.s3_server
 
-hdfs: $(READY) ## fetch the HDFS that tests of object stores need (needs Maven and a JDK)
+hdfs: $(READY) ### fetch the HDFS that tests of object stores need (needs Maven and a JDK)
 	@$(PY) -m lab.stock.hdfs_cluster
 
-interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
+interop: $(READY) ### run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)
 
-interop-full: $(READY) ## the same with all pairs of versions, roles and scenarios
+interop-full: $(READY) ### the same with all pairs of versions, roles and scenarios
 	@$(PY) -m tests.interop --full $(ARGS)
 
-bench: $(READY) ## measure rmqha beside its alternatives, write lab/bench/RESULTS.md
+bench: $(READY) ### measure rmqha beside its alternatives, write lab/bench/RESULTS.md
 	@$(PY) -m lab.bench $(ARGS)
 
-bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), write lab/bench/RESULTS-java.md
+bench-java: $(READY) ### measure beside stock RocketMQ (needs Maven and a JDK), write lab/bench/RESULTS-java.md
 	@$(PY) -m lab.bench.java $(ARGS)
 
-bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write lab/bench/RESULTS-clients.md
+bench-clients: $(READY) ### measure both with stock clients (needs Maven and a JDK), write lab/bench/RESULTS-clients.md
 	@$(PY) -m lab.bench.clients $(ARGS)
 
-bench-sets: $(READY) ## measure sets with a controller beside stock ones (needs Maven and a JDK), write lab/bench/RESULTS-sets.md
+bench-sets: $(READY) ### measure sets with a controller beside stock ones (needs Maven and a JDK), write lab/bench/RESULTS-sets.md
 	@$(PY) -m lab.bench.sets $(ARGS)
 
-bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own way, write lab/bench/RESULTS-spark.md
+bench-spark: $(SPARK) ### measure the pipeline beside cat, Java and Spark's own way, write lab/bench/RESULTS-spark.md
 	@$(PY) -m lab.bench.spark $(ARGS)
 
 LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe \
     --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
-mutants: $(READY) ## change operators of what the promises rest on, and say which changes no test notices: hours, or ONLY="epoch ..."
+mutants: $(READY) ### change operators of what the promises rest on, and say which changes no test notices: hours, or ONLY="epoch ..."
 	@$(PY) -m pip install --quiet $(MUTATION)
 	@$(PY) tools/mutants.py $(ONLY)
 
-lock: $(READY) ## pin the newest dependencies that setup.py allows
+lock: $(READY) ### pin the newest dependencies that setup.py allows
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,fast test docs demo dev) \
 	    --output-file $(LOCK) setup.py $(ARGS)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) --constraint $(LOCK) \
 	    $(addprefix --extra=,pipeline java delta iceberg connect plots recipes) \
 	    --output-file $(SPARK_LOCK) setup.py $(ARGS)
 
-clean: ## remove what builds and tests left
+clean: ### remove what builds and tests left
 	rm -rf build dist docs/_build _trial_temp* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f twisted/plugins/dropin.cache
 	find rmqha twisted tests lab docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## remove .venv too
+distclean: clean ### remove .venv too
 	rm -rf $(VENV) *.egg-info
