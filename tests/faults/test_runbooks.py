@@ -1,0 +1,180 @@
+"""The runbooks, as they are printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, send
+from tests.faults.harness import BRISK, FaultTestCase
+
+PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
+BIN = Path(sys.executable).parent
+
+SYSTEMCTL = """#!/bin/sh
+if [ "$1" = stop ]; then
+    pid=$(cat {pid}); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done
+else
+    setsid {python} {twistd} -n --pidfile {pid} rmqha --conf {conf} {ports} >>{log} 2>&1 &
+fi
+"""
+"""What starts and stops the one node of a machine."""
+
+PORTS = ("listenPort", "haListenPort", "adminListenPort")
+"""Of a machine of its own they are the usual ones."""
+
+
+def blocks(page: str) -> Iterator[list[tuple[str, list[str]]]]:
+    """The blocks of a page: commands, each with the lines that one sees."""
+    text = (PAGES / page).read_text(encoding="utf-8")
+    for block in re.findall(r"\.\. code-block:: console\n\n((?:   .*\n|\n)+)", text):
+        found: list[tuple[str, list[str]]] = []
+        for line in filter(None, (line[3:] for line in block.splitlines())):
+            if line.startswith("# "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+        yield found
+
+
+class Machine:
+    """Where a node runs whose file, store and unit have the names of the pages."""
+
+    def __init__(self, folder: Path, node: Node) -> None:
+        self.node = node
+        self.pid = folder / f"{node.name}.unit.pid"
+        self.bin = folder / f"{node.name}-bin"
+        self.bin.mkdir()
+        script = self.bin / "systemctl"
+        script.write_text(
+            SYSTEMCTL.format(
+                pid=self.pid,
+                python=sys.executable,
+                twistd=BIN / "twistd",
+                conf=node.conf,
+                log=folder / f"{node.name}.unit.log",
+                ports=" ".join(f"--set {key}={node.keys[key]}" for key in PORTS),
+            ),
+            encoding="ascii",
+        )
+        script.chmod(0o755)
+
+    def run(self, command: str, names: dict[str, str]) -> str:
+        """Run a line of a page.
+
+        @return: What is seen.
+        """
+        for name, here in names.items():
+            command = command.replace(name, here)
+        done = subprocess.run(
+            ["bash", "-c", command],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            env={**os.environ, "PATH": f"{self.bin}:{BIN}:{os.environ['PATH']}", "COLUMNS": "200"},
+        )
+        seen = done.stdout
+        for name, here in names.items():
+            seen = seen.replace(here, name)
+        # A node without a replica is unhealthy.
+        assert done.returncode in ((0, 1) if "rmqha status" in command else (0,)), seen
+        return seen
+
+    def end(self) -> None:
+        """Stop its node."""
+        if self.pid.exists():
+            subprocess.run([self.bin / "systemctl", "stop"], check=True, timeout=60)
+
+
+class RunbookTests(FaultTestCase):
+    """A pair."""
+
+    def setUp(self) -> None:
+        """In sync, with some messages."""
+        super().setUp()
+        keys = {**BRISK, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+        self.master = Node(self.folder, "master", "a", brokerRole="SYNC_MASTER", **keys).start()
+        self.slave = Node(
+            self.folder,
+            "slave",
+            "b",
+            haMasterAddress="{}:{}".format(*self.master.address),
+            haMasterClientAddress=f"127.0.0.1:{self.master.port}",
+            **keys,
+        )
+        self.slave.write_conf()
+        self._processes.append(self.master)
+        with Remote(self.master.port) as client:
+            client.ask_all([send("Orders", b"%d" % n) for n in range(50)])
+
+    def machine(self, node: Node) -> Machine:
+        """That of a node."""
+        made = Machine(self.folder, node)
+        self.addCleanup(made.end)
+        return made
+
+    def names(self, node: Node, **more: str) -> dict[str, str]:
+        """What the names of a page are on a machine."""
+        return {
+            "/etc/rmqha/broker.conf": str(node.conf),
+            "/var/lib/rmqha": str(node.root),
+            "rmqha status": f"rmqha status 127.0.0.1:{node.admin_port}",
+            "rmqha slots": f"rmqha slots 127.0.0.1:{node.admin_port}",
+            **more,
+        }
+
+    def follow(
+        self, machine: Machine, names: dict[str, str], *steps: tuple[str, list[str]]
+    ) -> None:
+        """Do what a page says, and see what it says."""
+        for command, wanted in steps:
+            if command == "rmqha status":
+                self.until_serving(machine.node, in_sync="in-sync" in "".join(wanted))
+            seen = machine.run(command, names)
+            self.tell(f"# {command}\n{seen}")
+            lines = [line.rstrip() for line in seen.splitlines() if line.strip()]
+            pattern = "".join(
+                r"(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n"
+                for line in wanted
+            )
+            self.assertRegex("\n".join([*lines, ""]), rf"\A{pattern}\Z", command)
+
+    def until_serving(self, node: Node, *, in_sync: bool) -> None:
+        """Wait until a node serves, and is in sync."""
+
+        def serves() -> bool:
+            try:
+                status = node.status()
+            except OSError:
+                return False
+            upstream = (status.get("upstream") or {}).get("state")
+            return status["state"] == "serving" and (not in_sync or upstream == "in-sync")
+
+        until(serves, "it serves", 60)
+
+    def test_master_dead(self) -> None:
+        """The slave becomes the master, and the old one its slave."""
+        look, do, see, again = blocks("master-dead.rst")
+        machine = self.machine(self.slave)
+        machine.run("systemctl start rmqha@broker", {})
+        self.until_serving(self.slave, in_sync=True)
+        self.master.kill9()
+        self.follow(machine, self.names(self.slave), *look, *do, *see)
+        new = f"127.0.0.1:{self.slave.port}"
+        back = self.names(self.master, **{"NEW-MASTER": new})
+        self.follow(self.machine(self.master), back, *again)
+
+    def test_slave_dead(self) -> None:
+        """A new one is cloned."""
+        make, see = blocks("slave-dead.rst")
+        new = Node(self.folder, "slave", "c")
+        names = self.names(new, MASTER=f"127.0.0.1:{self.master.port}")
+        self.follow(self.machine(new), names, *make)
+        self.follow(self.machine(self.master), self.names(self.master), *see)
