@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.harness.nodes import Node, until
@@ -197,3 +198,25 @@ class RunbookTests(FaultTestCase):
             self.slave, **{"OTHER:10912": f"{other} --client-port {self.master.port}"}
         )
         self.follow(machine, names, *steps)
+
+    def test_restore_moment(self) -> None:
+        """What came later is gone, on both nodes."""
+        restore, again = blocks("restore-moment.rst")
+        master, slave = self.machine(self.master), self.machine(self.slave)
+        self.master.term()
+        for machine in (master, slave):
+            machine.run("systemctl start rmqha@broker", {})
+        self.until_serving(self.slave, in_sync=True)
+        end = self.master.status()["maxOffset"]
+        self.passes(1.5)
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.passes(1.5)
+        with Remote(self.master.port) as client:
+            client.ask_all([send("Orders", b"wrong") for _ in range(20)])
+        self.assertGreater(self.master.status()["maxOffset"], end)
+        self.follow(master, self.names(self.master, MOMENT=moment), *restore)
+        self.assertEqual(end, self.master.status()["maxOffset"])
+        address = f"127.0.0.1:{self.master.port}"
+        names = {"MASTER": address, "/tmp/clone.conf": str(self.folder / "clone.conf")}
+        self.follow(slave, self.names(self.slave, **names), *again)
+        self.assertEqual(end, self.slave.status()["maxOffset"])
