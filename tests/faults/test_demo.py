@@ -30,7 +30,8 @@ class DemoTests(SynchronousTestCase):
     def begun(self, *words: str) -> subprocess.Popen[str]:
         """Start it."""
         process = subprocess.Popen(
-            [RMQHA, "demo", *words],
+            # Who runs tests in the background has them ignore Ctrl-C.
+            ["env", "--default-signal=INT", RMQHA, "demo", *words],
             env=dict(os.environ, TMPDIR=str(self.folder)),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
