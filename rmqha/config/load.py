@@ -4,9 +4,8 @@ RocketMQ ignores unknown keys and values it cannot parse.  A typo in C{flushDisk
 then costs data months later, so here nothing is ignored silently: all problems are
 collected and raised together, each with its place.
 
-What several keys must be together: roles, sizes, times, ports, folders.
-
-Each check refuses the key a person would change, and names the other one's value.
+What several keys must be together, such as sizes, times and ports, is checked here too: each check
+refuses the key that a person would change, and names the other one's value.
 """
 
 from __future__ import annotations

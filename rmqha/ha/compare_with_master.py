@@ -1,19 +1,17 @@
 """Where a log on the disk and a running master part, without touching either.
 
-One connection after another asks, each further back, as a slave's probe does, until
-one brings bytes to compare; only then is anything concluded.  It never counts
-as an acknowledgement: what is reported is below the end that the master has just told, or far
-below our own where it tells none, and never rises (L{rmqha.ha.compare_with_master}).
+One connection after another asks, each further back, as a slave's probe does, until one brings
+bytes to compare; only then is anything concluded.  It never counts as an acknowledgement: what is
+reported is below the end that the master has just told, or far below our own where it tells none,
+and never rises.
 
-A connection to a master that only looks: it asks as a slave does, compares what comes
-with a log on the disk, and keeps what lies behind the parting.
+Such a connection only looks: it asks as a slave does, compares what comes with a log on the disk,
+and keeps what lies behind the parting.  The first report is a question, as a slave's
+(L{rmqha.ha.slave.probe}), and it is the only one: it is repeated, so that the connection lives, and
+never raised.  So whatever the master makes of it, it learns of no byte that it did not have to send
+from there.
 
-The first report is a question, as a slave's (L{rmqha.ha.slave.probe}), and it is the only
-one: it is repeated, so that the connection lives, and never raised.  So whatever the
-master makes of it, it learns of no byte that it did not have to send from there.
-Source: docs/architecture.rst, The divergence guard.
-
-Source: docs/operations.rst, Against a running master.
+Source: docs/architecture.rst, The divergence guard; docs/operations.rst, Against a running master.
 """
 
 from __future__ import annotations

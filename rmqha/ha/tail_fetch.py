@@ -9,9 +9,7 @@ what continues its own.
 It waits a bounded time: for all of them, since what was acknowledged may be on any one.  One that
 sends is waited for as long as bytes come.
 
-One replica that a master asks for the tail of its log.
-
-The master follows its replica for a moment, as a slave follows a master
+The master follows each replica for a moment, as a slave follows a master
 (L{SlaveProtocol<rmqha.ha.slave.connection.SlaveProtocol>}): it compares the last 64 MiB that it
 has, and appends what comes behind them, record by record with its CRC.  It says first that it is
 an onlooker, so that a slave of ours sends everything to its last byte, asks for no proof, and

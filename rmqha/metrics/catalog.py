@@ -1,9 +1,5 @@
 """All metrics there are, by what they are about.
 
-What /status tells of the store: the log, what is derived of it, and who reads its files.
-
-What /status tells of replication: on a master, and on a slave.
-
 Source: docs/guide/metrics.rst; docs/operations.rst, Status.
 """
 

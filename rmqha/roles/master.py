@@ -1,10 +1,9 @@
 """The master: takes writes, serves the log to slaves; unless another master of its name does.
 
-What a master does after a crash, between the opening of its log and its first write.
-
-It asks its replicas for the tail that it may have lost (L{rmqha.ha.tail_fetch}), makes what they
-gave its own, and decides whether it may serve: never with a loss that its own marks prove and
-nobody made good, unless an operator has said so.
+After a crash, between the opening of its log and its first write, it asks its replicas for the tail
+that it may have lost (L{rmqha.ha.tail_fetch}), makes what they gave its own, and decides whether it
+may serve: never with a loss that its own marks prove and nobody made good, unless an operator has
+said so.
 
 Source: docs/operations.rst, A lost tail.
 """

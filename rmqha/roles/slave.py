@@ -1,15 +1,9 @@
 """The slave: follows a master, never lets its log differ without saying so, and serves
 what it holds to further slaves (docs/architecture.rst, Cascades).
 
-What a divergence policy does to a log that is not its master's: cut it, or copy the master's
-anew.
-
-Whether that may be done is found out while the store is open; the files are changed under its
-lock, while it is opened once more.
-
-What a slave tells of itself: how it stands to its master, and how its replicas stand to it.
-
-How it follows is in L{rmqha.roles.slave}.
+A divergence policy cuts a log that is not its master's, or copies the master's anew.  Whether that
+may be done is found out while the store is open; the files are changed under its lock, while it is
+opened once more.
 
 Source: docs/architecture.rst, The divergence guard.
 """

@@ -7,13 +7,12 @@ done.  So the command can be ended at any moment, and run again.
 There is one point from which the way back is another way: the new master's first write.  Up to
 there the old master's log has all there is.
 
-The way back of a change of roles that was interrupted.
-
-What a command of C{--promote} has begun on the new master's machine may go on after all that is
-seen from here: behind a connection that broke, detached, or in a thread of somebody's tool.  So the
-old master is restored with the number of the change, which the promotion was told too
-(L{UnderWay.number<rmqha.switchover.journal.UnderWay>}), and the way back ends only where the new
-one follows it with that number.  Where that cannot be, a person has to look.
+On the way back of one that was interrupted: what a command of C{--promote} has begun on the new
+master's machine may go on after all that is seen from here: behind a connection that broke,
+detached, or in a thread of somebody's tool.  So the old master is restored with the number of the
+change, which the promotion was told too (L{UnderWay.number<rmqha.switchover.journal.UnderWay>}),
+and the way back ends only where the new one follows it with that number.  Where that cannot be, a
+person has to look.
 
 And of two masters that are seen, one takes no more writes.
 

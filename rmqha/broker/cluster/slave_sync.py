@@ -1,16 +1,14 @@
 """A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
 
 They are asked for at once and every ten seconds, each by a request of its own: one that fails
-leaves the others.  Consumers' offsets of a master of ours come between, as they change
-(L{rmqha.broker.cluster.slave_sync}).  Which answers are believed is said in
-L{rmqha.broker.cluster.metadata_rules}; what is not leaves the table as it was, on disk and in
-memory.
+leaves the others.  Consumers' offsets of a master of ours come between, as they change.  Which
+answers are believed is said in L{rmqha.broker.cluster.metadata_rules}; what is not leaves the table
+as it was, on disk and in memory.
 
-A slave's view of its master's consumer offsets between two rounds: what changed, when it did.
-
-A round fetches the whole table, and a master of ours says which version that is.  From then on the
-slave asks on the same connection what changed since, and the master answers when something did.
-A stock master names no version: its table is fetched in each round, every ten seconds.
+Of these offsets a round fetches the whole table, and a master of ours says which version that is.
+From then on the slave asks on the same connection what changed since, and the master answers when
+something did.  A stock master names no version: its table is fetched in each round, every ten
+seconds.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """

@@ -14,7 +14,7 @@ the ledger does, and sends the log from there on.  What a slave's bytes say and 
 frame is its dialect: the classic one here, that of controller mode in
 L{rmqha.ha.elected.member_dialect}.
 
-Source: docs/protocol/ha.rst, The master's side; docs/protocol/ha.rst, Bytes on the wire.
+Source: docs/protocol/ha.rst, The master's side and Bytes on the wire.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ A peer that sends more than can be answered in L{TURN} seconds is not read from 
 comes again; in each turn of the reactor one such peer has its own.  One whose JSON only the lenient
 reader can read waits longer.
 
-The requests one side of a connection has asked, until they are answered or late.
-
 Source: docs/protocol/remoting.md, Requests and answers.
 """
 

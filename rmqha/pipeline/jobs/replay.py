@@ -2,9 +2,6 @@
 
 Bodies go through Spark once, to where all messages of a queue are in one task and in order; each
 task is a producer.  A task that is done again sends again: at least once.
-
-Records of a log as messages that are sent again.
-
 Source: docs/guide/replay.rst, Replaying a log.
 """
 

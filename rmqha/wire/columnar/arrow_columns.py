@@ -1,11 +1,8 @@
-"""The columns of rows, each with its type and how it is made of records.
+"""The columns of rows, each with its type and how it is made of records: Arrow's, from the places
+of strings and numbers in a block of the log.
 
-Importing this module needs pyarrow, from the extra C{pipeline}.
-
-Arrow columns from the places of strings and numbers in a block of the log.
-
-With numba strings are copied one behind the other.  Without it Arrow does so: the block is
-taken for one long column in which every second item is wanted.
+With numba strings are copied one behind the other.  Without it Arrow does so: the block is taken
+for one long column in which every second item is wanted.
 
 Importing this module needs pyarrow, from the extra C{pipeline}.
 """

@@ -1,10 +1,9 @@
 """A filter that is ready to be asked about messages.
 
-Reads a filter: a climber of precedences over one table of operators.
-
-The grammar is that of stock filters of 5.x, which have C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}
-besides those of 4.9.  In it C{NOT} and the signs bind closest: C{NOT a = b} is C{(NOT a) = b}.
-Stock filters read as far as they understand and say nothing of the rest; here the rest is an error.
+It is read by a climber of precedences over one table of operators.  The grammar is that of stock
+filters of 5.x, which have C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH} besides those of 4.9.  In it
+C{NOT} and the signs bind closest: C{NOT a = b} is C{(NOT a) = b}.  Stock filters read as far as
+they understand and say nothing of the rest; here the rest is an error.
 
 Source: docs/protocol/remoting.md, Filters.
 """
