@@ -39,6 +39,10 @@ TABLES = ("topics", "groups", "consumerOffsets", "delayOffsets")
 PATIENCE = 10.0
 """Seconds that the master may take to say who it is."""
 
+SPELL = 30.0
+"""Seconds between two lines of how far it is, where there is no terminal; and that a table may be
+refused."""
+
 PAUSE = 0.25
 """Seconds between two looks at the copy."""
 
@@ -143,15 +147,31 @@ async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progres
     slave = nodes.node(f"{file.stem}-clone", port, *words)
     look = Look(treq, slave.admin, nodes.reactor)
     total = int(broker.table.get("commitLogMaxOffset") or 0)
+    told = well = nodes.seconds
+
+    def tell(done: int, most: int) -> None:
+        nonlocal told
+        if shown is not None:
+            shown(done, most)
+        elif nodes.seconds - told >= SPELL:
+            told = nodes.seconds
+            click.echo(f"{decimal(done)} of {decimal(most)} are copied")
 
     async def whole() -> dict[str, Any] | None:
+        nonlocal well
         status = (await look.once()).status or {}
         upstream = status.get("upstream") or {}
-        _see_that_it_goes_on(upstream)
-        if shown is not None and status:
-            shown(status["maxOffset"] - status["minOffset"], max(total, status["maxOffset"]))
-        tables = status.get("metadata") or {}
-        adopted = all((tables.get(name) or {}).get("state") == "adopted" for name in TABLES)
+        tables = {name: (status.get("metadata") or {}).get(name) or {} for name in TABLES}
+        refused = "; ".join(
+            f"{name}: {table.get('reason')}"
+            for name, table in tables.items()
+            if table.get("state") == "refused"
+        )
+        well = well if refused else nodes.seconds
+        see_that_it_goes_on(upstream, refused, nodes.seconds - well)
+        first, end = (status.get(name) or 0 for name in ("minOffset", "maxOffset"))
+        tell(end - first, max(total, end) - first)
+        adopted = all(table.get("state") == "adopted" for table in tables.values())
         return status if adopted and upstream.get("state") == SyncState.IN_SYNC else None
 
     status = await nodes.until(whole, f"{file.stem} was not copied")
@@ -164,9 +184,17 @@ async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progres
     )
 
 
-def _see_that_it_goes_on(upstream: dict[str, Any]) -> None:
+def see_that_it_goes_on(upstream: dict[str, Any], refused: str, seconds: float) -> None:
+    """See that the copy may still come to an end.
+
+    @param refused: Which tables of the master are not taken over, and why.
+    @param seconds: For how long that has been so: a round may fail by chance.
+    @raise LocalNodeFailed: If it may not.
+    """
     state = upstream.get("state")
     if state and SyncState(state).is_stop:
         raise LocalNodeFailed(
             f"the copy stands still, {state}: {upstream.get('reason')}; --anew begins with nothing"
         )
+    if refused and seconds >= SPELL:
+        raise LocalNodeFailed(f"tables of the master are refused: {refused}")
