@@ -105,6 +105,17 @@ class ProofTests(SetCase):
         self.theirs_later.callback(MemberLabels((), 9000, compares=True, token_told=True))
         self.assertEqual(self.counted(), {SLAVE})
 
+    def test_token_that_does_not_come(self) -> None:
+        """It is asked for again, and waited for for ten seconds, whenever the connection began."""
+        self.pass_time(30.0, 1.0)
+        self.is_ours(9000)
+        _, transport = self.fed(report=9000)
+        self.pass_time(9.0)
+        self.assertFalse(transport.disconnecting)
+        self.assertGreater(len(self.tokens), 3)
+        self.pass_time(2.0)
+        self.assertClosed(transport, "not-its-connection")
+
     def test_member_without_a_connection(self) -> None:
         """One that says that it has no connection to us ends whatever has its id, at once."""
         self.is_ours(9000, token_told=False)
@@ -333,7 +344,8 @@ class ProofTests(SetCase):
         well = self.master.proofs.labels_of
         self.master.proofs.labels_of = lambda address, _: fail(RemotingUnreachable(address, "gone"))
         self.has(SLAVE, 8000, *CHAIN[:1])
-        self.fed(report=8000)
+        protocol, _ = self.fed(report=8000)
+        self.ack(protocol, 8001)
         self.pass_time(3.0)
         self.assertEqual(self.counted(), set())
         self.master.proofs.labels_of = well
