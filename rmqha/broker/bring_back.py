@@ -46,7 +46,8 @@ class LateTopics:
     waited, delayed or in a transaction, and the master before this one was lost before it told of
     them.
 
-    A topic that was deleted stays so: what was sent before that never comes.
+    A topic that was deleted stays so: what was sent before that never comes, but to queues that are
+    being deleted.
     """
 
     topics: Topics
@@ -65,6 +66,8 @@ class LateTopics:
     def _came(self, topic: str, queue_id: int, before: int, end: int) -> None:
         found, queues = self.topics.get(topic), self.store.queues
         if found is None:
+            if topic in queues.deletions:
+                return
             self._made.add(topic)
             self.topics.bring_back(topic, (each.queue_id for each in queues.of(topic)))
         elif topic in self._made and queue_id >= found.read_queue_nums:

@@ -538,8 +538,9 @@ class Broker:
         self.counts.forget_topic(topic)
         end = self.store.log.confirmed
         # By its last bytes the log is known for the one in which the topic was deleted.
-        await self.store.flusher.flush()
-        await self._deletion.forget({topic: DeletedTopic(end)})
+        with self._deletion.begun(topic, end):
+            await self.store.flusher.flush()
+            await self._deletion.forget({topic: DeletedTopic(end)})
         await self.offsets.save()
         await self.topics.file.save_now()
 

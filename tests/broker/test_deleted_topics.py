@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from typing import Any, cast
-from unittest.mock import patch
+from unittest.mock import Mock, patch
+
+from twisted.internet.defer import Deferred
 
 from lab.harness.compare_stores import derived_faults
+from rmqha.broker.ports import ClientPorts
 from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table
+from rmqha.store.log.flush import Flusher
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -85,6 +89,24 @@ class MasterTests(DeletedTestCase):
             self.restart(killed=killed)
             self.assertIsNone(self.serving.topics.get("T"))
             self.assertIsNone(self.serving.lookup.bounds("T", 0))
+
+    def test_in_no_queue_yet(self) -> None:
+        """It stays so where its last messages come to their queue while it is being deleted."""
+        self.serving.start(Mock(ClientPorts))
+        client, late = self.client(), Deferred[None]()
+        sent = client.ask(SEND_V2, sending("T"), b"late")
+        assert sent is not None
+        self.assertEqual(sent.code, 0, sent.remark)
+        ext = to_ext(TopicRequest(topic="T"))
+        with patch.object(Flusher, "flush", return_value=late):
+            self.assertIsNone(client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext))
+        self.clock.advance(0.01)
+        late.callback(None)
+        self.clock.advance(0.01)
+        (answer,) = client.heard()
+        self.assertEqual(answer.code, 0, answer.remark)
+        self.assertIsNone(self.serving.topics.get("T"))
+        self.assertIsNone(self.serving.lookup.bounds("T", 0))
 
     def test_made_again(self) -> None:
         """Made again, at once or after restarts, it has its new messages alone; its group, which is
@@ -226,6 +248,21 @@ class DelayedTests(ScheduleTestCase, DeletedTestCase):
         self.later(b"new")
         self.skips(1.2)
         self.assertEqual(self.got(), [b"new"])
+        self.assertEqual(self.serving.schedule.status()["undeliverable"], 1)
+
+    def test_meanwhile(self) -> None:
+        """Nor does one come that is due while its topic is being deleted."""
+        self.begin()
+        self.later(b"old")
+        client, late = self.client(), Deferred[None]()
+        with patch.object(Flusher, "flush", return_value=late):
+            ext = to_ext(TopicRequest(topic="T"))
+            self.assertIsNone(client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext))
+        self.skips(1.1)
+        late.callback(None)
+        self.clock.advance(0.01)
+        self.assertIsNone(self.serving.topics.get("T"))
+        self.assertEqual(self.got(), [])
         self.assertEqual(self.serving.schedule.status()["undeliverable"], 1)
 
     def test_after_a_restart(self) -> None:

@@ -60,6 +60,7 @@ class ConsumeQueues:
     @ivar moved: The end of each queue, by topic and queue id, that units came to or went from
         since this was last taken; 0 for one that is gone.
     @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
+    @ivar deletions: The same of topics that are being deleted.
     @ivar begins: Where queues of deleted topics begin when they are made again: just past what was
         deleted, by topic and queue id.
     """
@@ -71,6 +72,7 @@ class ConsumeQueues:
     start: LogStart = field(init=False, factory=LogStart)
     moved: dict[tuple[str, int], int] = field(init=False, factory=dict)
     deleted: dict[str, int] = field(init=False, factory=dict)
+    deletions: dict[str, int] = field(init=False, factory=dict)
     begins: dict[tuple[str, int], int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
     # The same by topic.
@@ -268,11 +270,11 @@ class ConsumeQueues:
             self.begins |= {(name, queue_id): end for queue_id, end in topic.queues.items()}
 
     def outlived(self, topic: str, offset: int) -> bool:
-        """Whether a topic was deleted after a record was stored.
+        """Whether a topic was deleted after a record was stored, or is being deleted.
 
         @param offset: The record's physical offset.
         """
-        return offset < self.deleted.get(topic, 0)
+        return offset < max(self.deleted.get(topic, 0), self.deletions.get(topic, 0))
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
         """Leave out the units of a deleted topic's records.

@@ -8,7 +8,8 @@ the records any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import define, field
@@ -49,6 +50,20 @@ class Deletion:
     clock: IReactorTime
     in_thread: InThread
     _one: DeferredLock = field(factory=DeferredLock, init=False)
+
+    @contextmanager
+    def begun(self, topic: str, end: int) -> Generator[None, None, None]:
+        """Until its queues are deleted, nothing makes a topic again that is in the log by now.
+
+        @param end: Where the log ends.
+        """
+        deletions = self.queues.deletions
+        deletions[topic] = end
+        try:
+            yield
+        finally:
+            if deletions.get(topic) == end:
+                del deletions[topic]
 
     async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
         """Delete the queues of some topics, one in each turn of the reactor.  Messages that one got
