@@ -244,8 +244,9 @@ def content_of(path: Path) -> Content:
         table = json_table.parse(data)
     except ValueError as error:
         return Content(name=path.name, data=data, fault=f"{path.name}: {error}", unreadable=error)
-    fault = "" if table is not None else f"{path.name} is empty"
-    return Content(name=path.name, data=data, table=table, fault=fault)
+    # Whoever writes a table writes its name, also where nothing is in it.
+    fault = "" if table else f"{path.name} is empty"
+    return Content(name=path.name, data=data, table=table or None, fault=fault)
 
 
 def _of(content: Content) -> tuple[Fingerprint, ...]:

@@ -257,13 +257,16 @@ class VerdictTests(CheckedTestCase):
             self.assertEqual(self.found(), (Source.PRESENT, present, present // 1000))
 
     def test_unchecked(self) -> None:
-        """A store that has no checksums yet, or lost them, is taken as it is."""
+        """A store that has no checksums yet, or lost them, is taken as it is; an empty file, or an
+        object that holds no table, is no table.
+        """
         self.path.parent.mkdir()
         json_table.replace(self.path, self.table(1))
         self.foreign(2)
         self.assertEqual(self.found(), (Source.PRESENT, 2000, 0))
-        self.path.write_bytes(b"")
-        self.assertEqual(self.found(), (Source.BACKUP, 1000, 0))
+        for left in (b"", b"{}"):
+            self.path.write_bytes(left)
+            self.assertEqual(self.found(), (Source.BACKUP, 1000, 0))
 
     def test_checksums_damaged(self) -> None:
         """Checksums that are damaged themselves accuse no table."""
