@@ -13,7 +13,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.common import FAILED, JSON, STORE, TLS, Whole, bar, note
-from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, Address, address_of, call_master
+from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
@@ -22,6 +22,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.net.remoting.client import tcp_endpoints
+from rmqha.net.remoting.ha_port import Address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
@@ -35,7 +36,7 @@ from rmqha.wire.store_layout import LOCK
     "--against",
     required=True,
     metavar="STORE2|HOST:PORT",
-    help="The other store, or a running master's HA port.",
+    help="The other store, or a running master, by its client port or its HA port.",
 )
 @click.option(
     "--from",
@@ -74,15 +75,15 @@ def diverge(
             raise click.UsageError("--from and --all exclude each other")
         earliest = 0
     other = Path(against)
-    address = None if other.exists() else address_of("--against", against)
-    if address is None and (earliest is not None or client_port is not None):
+    if not other.exists():
+        address, asked = address_of("--against", against, client_port)
+        found = _with_master(store, address, earliest, asked, credentials, tls)
+    elif earliest is not None or client_port is not None:
         raise click.UsageError(
             "--from, --all and --client-port need a running master, --against HOST:PORT"
         )
-    if address is None:
-        found = _with_store(store, other)
     else:
-        found = _with_master(store, address, earliest, client_port, credentials, tls)
+        found = _with_store(store, other)
     if as_json:
         click.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
@@ -103,7 +104,7 @@ def _with_master(
     store: Path,
     address: Address,
     earliest: int | None,
-    client_port: int | None,
+    client_port: int,
     credentials: Credentials | None,
     tls: ToolTls,
 ) -> LogComparison:

@@ -12,17 +12,16 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 from rmqha.cli.common import Unreachable, Whole, in_reactor
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
-from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
+from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation, RemotingFrameError
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.net.remoting.client import RemotingClient, split_address, with_port
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.net.remoting.ha_port import Address, MasterPorts, ports_of
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.signature import Credentials
-
-Address = tuple[str, int]
 
 T = TypeVar("T")
 
@@ -31,8 +30,8 @@ CLIENT_PORT = click.option(
     "--client-port",
     type=Whole(0, 65535),
     metavar="PORT",
-    help="With HOST:PORT: the client port, asked where the master's log begins and ends. "
-    "Default: PORT - 1; 0: do not ask.",
+    help="With HOST:PORT, which is its HA port then: the client port, asked where the master's log "
+    "begins and ends. Default: PORT itself, or the one before an HA port; 0: do not ask.",
 )
 
 
@@ -53,51 +52,58 @@ CREDENTIALS = click.option(
 """For a broker with access control."""
 
 
-def ha_port_of(text: str) -> Address:
-    """A master's HA port, as a person gave it; the default client port, and a host alone, stand for
-    the HA port beside that.
+def ports_to_call(text: str, client_port: int | None) -> tuple[Address, int]:
+    """A master's HA port and its client port, by one of them.  Blocking.
 
+    @param client_port: What a person said of the second: then the first was named.
+    @return: The second is 0 if it is not to be asked.
     @raise ValueError: If it is no address.
     """
-    host, port = split_address(with_port(text, DEFAULT_LISTEN_PORT))
-    return host, port + HA_PORT_STEP if port == DEFAULT_LISTEN_PORT else port
+    host, port = named = split_address(with_port(text, DEFAULT_LISTEN_PORT))
+    if client_port is not None:
+        ha = port + HA_PORT_STEP if port == DEFAULT_LISTEN_PORT else port
+        return (host, ha), client_port
+    try:
+        found = ports_of(text)
+    except (OSError, RemotingFrameError):
+        # Whoever calls it says why it cannot be called.
+        found = MasterPorts(ha=named, client=None)
+    return found.ha, found.ha[1] - HA_PORT_STEP if found.client is None else found.client[1]
 
 
-def address_of(option: str, text: str) -> Address:
-    """What a person gave that is no folder.
+def address_of(option: str, text: str, client_port: int | None) -> tuple[Address, int]:
+    """What a person gave that is no folder, as L{ports_to_call} does.
 
     @raise click.UsageError: If it is no address with a port either.
     """
     try:
         split_address(text)
-        return ha_port_of(text)
+        return ports_to_call(text, client_port)
     except ValueError as error:
         raise click.UsageError(f"{option} {text}: neither a folder nor HOST:PORT") from error
 
 
 def call_master(
     address: Address,
-    client_port: int | None,
+    client_port: int,
     run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
     credentials: Credentials | None = None,
     tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> T:
     """Do something with a master while a reactor runs; once in a process.
 
-    @param client_port: What to ask for the log's bounds: C{None} is the one below the HA port,
-        0 none.
+    @param address: Its HA port.
+    @param client_port: What to ask for the log's bounds; 0 for none.
     @param run: Given the reactor, and how to ask.
     @param credentials: What is asked is signed with them.
     @param tls: How it is asked.
     @raise Unreachable: If that cannot be done.
     """
-    host, port = address
-    asked = port - 1 if client_port is None else client_port
 
     async def called(reactor: Any) -> T:
         client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials, tls=tls)
-        named = Endpoint().show((host, asked))
-        ask = (lambda: master_bounds.ask(client, named)) if asked else None
+        named = Endpoint().show((address[0], client_port))
+        ask = (lambda: master_bounds.ask(client, named)) if client_port else None
         try:
             return await run(reactor, ask)
         finally:

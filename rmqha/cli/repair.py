@@ -46,8 +46,9 @@ class ByteRange(click.ParamType[tuple[int, int]]):
     "--from",
     "source",
     required=True,
-    metavar="HOST:HAPORT|STORE2",
-    help="Who has the bytes: the HA port of a running node, or the store of a stopped one.",
+    metavar="HOST:PORT|STORE2",
+    help="Who has the bytes: a running node, by its client port or its HA port, or the store of a "
+    "stopped one.",
 )
 @click.option(
     "--range",
@@ -88,9 +89,9 @@ def repair(
     if something could not be had or differs still, 3 if the replica cannot be reached.
     """
     other = Path(source)
-    address = None if other.exists() else address_of("--from", source)
-    if address is None and client_port is not None:
-        raise click.UsageError("--client-port needs a running node, --from HOST:HAPORT")
+    running = None if other.exists() else address_of("--from", source, client_port)
+    if running is None and client_port is not None:
+        raise click.UsageError("--client-port needs a running node, --from HOST:PORT")
     raw = RawLog.open(store)
     if raw.root is None:
         raise NotAStore(str(store), "repair needs a store's root, not a part of a store")
@@ -101,8 +102,8 @@ def repair(
             ranges = _ranges(stopped, wanted)
             if not ranges:
                 report = RepairReport(peer=source, ranges=(), records=0, not_had=())
-            elif address is not None:
-                report = _from_master(stopped, ranges, address, client_port, credentials, tls)
+            elif running is not None:
+                report = _from_master(stopped, ranges, *running, credentials, tls)
             else:
                 report = _from_store(stopped, ranges, other)
             if not dry_run:
@@ -156,7 +157,7 @@ def _from_master(
     stopped: StoppedStore,
     ranges: list[DamagedRange],
     address: tuple[str, int],
-    client_port: int | None,
+    client_port: int,
     credentials: Credentials | None,
     tls: ToolTls,
 ) -> RepairReport:

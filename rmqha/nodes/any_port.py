@@ -1,8 +1,8 @@
 """A node that is named by any of its ports.
 
-B{A port that may be a stock broker's HA port is sent nothing}: it takes any eight bytes for what a
+B{A port that may be a stock broker's HA port is asked nothing}: it takes any eight bytes for what a
 slave holds, and acknowledges writes by that.  So the port below is asked first whether it is a
-broker's client port, and whose HA port this one is.
+broker's client port, and whose HA port this one is; then L{keeps_slaves} tries it.
 
 Source: docs/operations.rst, Addresses.
 """
@@ -10,11 +10,12 @@ Source: docs/operations.rst, Addresses.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from attrs import define, field, frozen
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.threads import deferToThread
 
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.load import NAMESRV
@@ -23,6 +24,7 @@ from rmqha.config.settings import ADMIN_PORT_STEP
 from rmqha.config.values import Endpoint
 from rmqha.errors import BodyInvalid, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.remoting.ha_port import Address, keeps_slaves
 from rmqha.nodes.find import admin_of
 from rmqha.nodes.poll import UNREACHED, Look, Seen, unreached
 from rmqha.nodes.summary import STOCK
@@ -121,7 +123,16 @@ async def broker_of(client: RemotingClient, address: str, patience: float) -> As
         below = await broker_at(client, host, port - HA_PORT_STEP, patience)
         if below is not None and below.ha_port == port:
             return below
+        if await _is_ha_port((host, port)):
+            return None
     return await broker_at(client, host, port, patience)
+
+
+async def _is_ha_port(address: Address) -> bool:
+    try:
+        return await deferToThread(keeps_slaves, address)
+    except OSError:
+        return False
 
 
 async def _ask(
@@ -148,10 +159,12 @@ class AnyPortLook(Look):
 
     @ivar remoting: Asks client ports.
     @ivar is_client: Whether it is known to be the client port.
+    @ivar is_ha_port: Tells whether slaves are served at an address.
     """
 
     remoting: RemotingClient = field(kw_only=True)
     is_client: bool = field(default=False, kw_only=True)
+    is_ha_port: Callable[[Address], Awaitable[bool]] = field(default=_is_ha_port, kw_only=True)
     # Whether the address is that of its admin port; else why that is not known, or what it told.
     _found: bool = field(default=False, init=False)
     _why: str = field(default="", init=False)
@@ -188,6 +201,9 @@ class AnyPortLook(Look):
             broker = await broker_at(self.remoting, host, port - HA_PORT_STEP)
             if broker is not None and broker.ha_port == port:
                 self._take(broker)
+                return
+            if await self.is_ha_port((host, port)):
+                self._why = f"{self.address} is an HA port: name the client port"
                 return
             if await self._is_admin():
                 self._found = True

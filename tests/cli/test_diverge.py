@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from lab.harness.nodes import Folder, Node
-from rmqha.cli.reach import ha_port_of
+from rmqha.cli.reach import ports_to_call
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import record_checksums
@@ -135,13 +135,14 @@ class DivergeTests(CommandTestCase):
         """What is neither a folder nor an address, and options that do not fit; the default client
         port stands for the HA port beside it.
         """
-        for text, address in (
-            ("db1:10911", ("db1", 10912)),
-            ("db1:10912", ("db1", 10912)),
-            ("db1", ("db1", 10912)),
-            ("[::1]:7", ("::1", 7)),
+        for text, said_of_it, ports in (
+            ("db1:10911", None, (("db1", 10912), 10911)),
+            ("db1:10912", None, (("db1", 10912), 10911)),
+            ("db1", None, (("db1", 10912), 10911)),
+            ("[::1]:7", 8, (("::1", 7), 8)),
+            ("db1", 0, (("db1", 10912), 0)),
         ):
-            self.assertEqual(ha_port_of(text), address)
+            self.assertEqual(ports_to_call(text, said_of_it), ports)
         for other in ("nowhere", "nowhere:", "nowhere:70000"):
             said = self.fails(2, "diverge", self.first, "--against", other)
             self.assertIn("neither a folder nor HOST:PORT", said)
@@ -186,11 +187,11 @@ class RunningMasterTests(SynchronousTestCase):
         self.addCleanup(node.kill9)
         return node
 
-    def diverge(self, store: Path, *more: str, code: int = 0) -> str:
-        """Run it as its own process, as a reactor runs but once."""
-        address = "{}:{}".format(*self.master.address)
+    def diverge(self, store: Path, *more: str, code: int = 0, port: int = 0) -> str:
+        """Run it as its own process, as a reactor runs but once; against the HA port by default."""
+        host, ha_port = self.master.address
         done = subprocess.run(
-            [RMQHA, "diverge", str(store), "--against", address, *more],
+            [RMQHA, "diverge", str(store), "--against", f"{host}:{port or ha_port}", *more],
             capture_output=True,
             text=True,
             timeout=60,
@@ -209,7 +210,7 @@ class RunningMasterTests(SynchronousTestCase):
         delivered = said["against"]["records"]
         self.assertGreater(delivered, 0)
         cut(LogFolder.load(store / "commitlog", damage.SIZE), 532)
-        said = json.loads(self.diverge(store, "--json"))
+        said = json.loads(self.diverge(store, "--json", port=self.master.port))
         self.assertEqual(said["firstRecordNotShared"], 532)
         self.assertEqual(said["against"]["records"], 1287 + delivered)
         store = golden.store(VERSION)
@@ -220,7 +221,9 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertIn("GoldenBulk: 1060", text)
         status = self.master.status()
         self.assertEqual((status["connections"], status["replicas"]), (0, []))
-        self.assertEqual(status["closedConnections"], {"peer": 3})
+        # One of them saw that this is the HA port: it is not the one behind the client port.
+        self.assertEqual(status["closedConnections"], {"peer": 4})
+        self.assertEqual(status["retentionSlots"], [])
 
     def test_store_in_use(self) -> None:
         """A slave may be running on the store; it does not notice."""

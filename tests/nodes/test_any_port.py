@@ -39,12 +39,18 @@ class Hosts:
     @ivar brokers: By client port: runtime information, and configuration, C{None} if it is refused.
     @ivar servers: Client ports of name servers.
     @ivar admin: The admin port of a node; 0 without one.
+    @ivar ha: An HA port that is not beside the client port; 0 without one.
     """
 
     brokers: dict[int, tuple[dict[str, str], dict[str, str] | None]] = field(factory=dict)
     servers: tuple[int, ...] = ()
     admin: int = 0
+    ha: int = 0
     told: set[int] = field(factory=set)
+
+    async def is_ha_port(self, address: tuple[str, int]) -> bool:
+        """What a harmless question brings."""
+        return address[1] == self.ha
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
         """As a client of the remoting protocol."""
@@ -78,7 +84,9 @@ class AnyPortTests(SynchronousTestCase):
 
     def look(self, hosts: Hosts, port: int, **more: Any) -> tuple[Seen, AnyPortLook]:
         """What one look brings."""
-        look = AnyPortLook(hosts, f"{HOST}:{port}", Clock(), remoting=hosts, **more)  # type: ignore[arg-type]
+        asked: Any = hosts
+        more |= {"remoting": asked, "is_ha_port": hosts.is_ha_port}
+        look = AnyPortLook(asked, f"{HOST}:{port}", Clock(), **more)
         return self.successResultOf(ensureDeferred(look.once())), look
 
     def test_any_port_of_ours(self) -> None:
@@ -123,6 +131,10 @@ class AnyPortTests(SynchronousTestCase):
         hosts = Hosts({10911: (STOCK, KEYS)}, admin=10914)
         self.look(hosts, 10912)
         self.assertEqual(hosts.told, {10911})
+        hosts = Hosts({10911: (STOCK, KEYS | {"haListenPort": "7000"})}, ha=7000)
+        seen, _ = self.look(hosts, 7000)
+        self.assertEqual(seen, Seen("10.0.0.1:7000 is an HA port: name the client port", None))
+        self.assertEqual(hosts.told, {6999})
 
     def test_name_servers(self) -> None:
         """One of ours has an admin port, one of RocketMQ's answers."""

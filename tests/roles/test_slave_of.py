@@ -11,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.ports import free_port
 from rmqha.errors import BadValue
-from rmqha.roles import slave_of
+from rmqha.net.remoting import ha_port
+from rmqha.net.remoting.ha_port import keeps_slaves
 from rmqha.roles.slave_of import MasterPortUnknown, keys_of
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
@@ -45,7 +46,7 @@ class ByAnswerTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Nobody waits long."""
-        self.patch(slave_of, "SILENCE", 0.05)
+        self.patch(ha_port, "SILENCE", 0.05)
         self.heard: list[bytes] = []
 
     @contextmanager
@@ -71,6 +72,8 @@ class ByAnswerTests(SynchronousTestCase):
                     peer.sendall(bytes(12))
                 elif conversation == "silence":
                     peer.recv(1)  # until the other side has had enough
+                elif conversation == "http":
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
                 elif conversation.startswith("config"):
                     (request,) = FrameDecoder().receive(self.heard[-1])
                     body = conversation.partition(" ")[2].encode()
@@ -83,13 +86,13 @@ class ByAnswerTests(SynchronousTestCase):
         for conversation in ("frame", "silence"):
             with self.server(conversation) as (address, _):
                 self.assertEqual([f"haMasterAddress={address}"], keys_of(address))
-        self.assertEqual([bytes(16)] * 2, self.heard)
+        self.assertEqual([ha_port.REPORTS] * 2, self.heard)
 
     def test_client_port(self) -> None:
         """A port that closes the connection is a client port if it tells its configuration: the HA
         port is the one that it names, or the next one.
         """
-        for conversation, ha_port in (
+        for conversation, slaves in (
             ("config brokerName=a\nhaListenPort=7000\n", 7000),
             ("config haListenPort=70000\n", None),
             ("config refused", None),
@@ -97,10 +100,24 @@ class ByAnswerTests(SynchronousTestCase):
         ):
             with self.server("close", conversation) as (address, port):
                 wanted = [
-                    f"haMasterAddress=127.0.0.1:{ha_port or port + 1}",
+                    f"haMasterAddress=127.0.0.1:{slaves or port + 1}",
                     f"haMasterClientAddress={address}",
                 ]
                 self.assertEqual(wanted, keys_of(address))
+
+    def test_admin_port(self) -> None:
+        """A port that answers as an HTTP server does is none."""
+        with self.server("http") as (_, port):
+            self.assertFalse(keeps_slaves(("127.0.0.1", port)))
+
+    def test_port_below(self) -> None:
+        """A broker that says whose HA port is the next one is asked first: to that one nobody
+        connects.
+        """
+        with self.server("config") as (below, port):
+            named = f"127.0.0.1:{port + 1}"
+            wanted = [f"haMasterAddress={named}", f"haMasterClientAddress={below}"]
+            self.assertEqual(wanted, keys_of(named))
 
     def test_neither(self) -> None:
         """Where nothing answers, the error says what to do: no port is guessed."""
@@ -118,7 +135,7 @@ class QuestionTests(SynchronousTestCase):
 
     def test_harmless(self) -> None:
         """An HA port reads them as reports of offset 0, a client port as frames of no bytes."""
-        reports = [slave_of.REPORTS[at : at + 8] for at in (0, 8)]
+        reports = [ha_port.REPORTS[at : at + 8] for at in (0, 8)]
         self.assertEqual([0, 0], [int.from_bytes(report, "big") for report in reports])
         question = encode(Command.request(26))
         self.assertGreater(int.from_bytes(question[:8], "big"), 1 << 32)

@@ -22,7 +22,7 @@ from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
 from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import TLS, Number, Whole, bar
-from rmqha.cli.reach import CREDENTIALS, ha_port_of
+from rmqha.cli.reach import CREDENTIALS, ports_to_call
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
 from rmqha.config.values import Endpoint
@@ -70,22 +70,15 @@ class ReceiveOptions:
     settings: HASettings
 
 
-def _host_and_port(context: click.Context, option: click.Parameter, text: str) -> tuple[str, int]:
-    try:
-        return ha_port_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command()
 @click.argument("archive", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--from",
     "source",
     required=True,
-    metavar="HOST[:HAPORT]",
-    callback=_host_and_port,
-    help="The master, or a slave that serves others: its HA port, 10912 when absent.",
+    metavar="HOST[:PORT]",
+    help="The master, or a slave that serves others: its client port or its HA port. HOST alone is "
+    "port 10911.",
 )
 @click.option(
     "--synchronous",
@@ -104,8 +97,8 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     "--client-port",
     type=Whole(0, 65535),
     metavar="PORT",
-    help="The client port, asked where the log begins and ends. Default: HAPORT - 1; 0: do not "
-    "ask.",
+    help="The client port, asked where the log begins and ends; PORT is the HA port then. "
+    "Default: PORT itself, or the one before an HA port; 0: do not ask.",
 )
 @CREDENTIALS
 @TLS
@@ -159,7 +152,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 def receive(
     archive: Path,
-    source: tuple[str, int],
+    source: str,
     synchronous: bool,
     report_delay: float,
     client_port: int | None,
@@ -182,13 +175,14 @@ def receive(
     Exit code 78 if only a person can mend what ended it: above all, with the numbers, that the
     master's log does not continue the archive.
     """
-    host, port = source
-    if client_port is None:
-        client_port = port - 1
+    try:
+        address, asked = ports_to_call(source, client_port)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--from") from error
     options = ReceiveOptions(
         root=archive.absolute(),
-        source=source,
-        client=Endpoint().show((host, client_port)) if client_port else "",
+        source=address,
+        client=Endpoint().show((address[0], asked)) if asked else "",
         credentials=credentials,
         tls=tls,
         file_size=file_size,
