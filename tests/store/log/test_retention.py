@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
+from lab.harness.compare_stores import derived_faults
 from rmqha.errors import OutOfDescriptors
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.mapped import MappedFile
@@ -20,6 +23,7 @@ from tests.support.derived import DerivedTestCase
 from tests.support.derived import settings as derived_settings
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, encoded, message
+from tests.support.machines import run_machine
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -279,20 +283,6 @@ class LastStoredTests(RetentionTestCase):
 
 class DiskTests(RetentionTestCase):
     """By space."""
-
-    def test_old_files_at_any_hour(self) -> None:
-        """Above C{diskMaxUsedSpaceRatio}, or when nobody knows, age alone decides."""
-        for use in (0.76, -1.0):
-            self.now = BEGIN
-            store = self.made()
-            self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
-            for self.use in (0.0, 0.75):
-                self.pass_time()
-                self.assertEqual(self.starts(store)[0], 0)
-            self.use = use
-            self.pass_time()
-            self.assertEqual(self.starts(store), [3, 4, 5])
-            self.close_store(store)
 
     def test_forcibly(self) -> None:
         """Above C{diskSpaceCleanForciblyRatio} age does not matter, but only while it is."""
@@ -558,3 +548,120 @@ class StopTests(RetentionTestCase):
         self.assertEqual(len(bytes(view)), 100)
         del view
         self.assertEqual(store.retention.status()["deletedButHeldBytes"], 0)
+
+
+class RetentionMachine(RuleBasedStateMachine):
+    """Writes, time, disk and replicas in any order, with stops and kills between them.
+
+    @cvar case: Opens stores.
+    """
+
+    case: RetentionTestCase
+    RESERVED = 5 * HOUR
+
+    @initialize()
+    def begin(self) -> None:
+        """A store with one message."""
+        case = self.case
+        case.now, case.hour, case.use, case.held = BEGIN, 12, 0.5, None
+        self.root = case.folder() / "store"
+        # When the last record of each file was stored, by the file's number.
+        self.stored: dict[int, float] = {}
+        self.first, self.arrived = 0, BEGIN
+        self.open()
+        self.send(1)
+
+    def open(self) -> None:
+        """As a start does."""
+        self.store = self.case.at(self.root, {"file_reserved": self.RESERVED})
+
+    def teardown(self) -> None:
+        """Queues and index speak of what is there."""
+        if hasattr(self, "store"):
+            self.case.finish(self.store)
+            self.case.close_store(self.store)
+            assert not derived_faults(self.store.settings, exact=False)
+
+    # --- what happens ---------------------------------------------------------
+
+    @rule(count=st.integers(1, 20))
+    def send(self, count: int) -> None:
+        """Messages."""
+        for _ in range(0 if self.store.state else count):
+            receipt = self.store.put(message(580))
+            self.stored[receipt.begin // FILE_SIZE] = self.case.now
+        self.case.finish(self.store)
+
+    @rule(hours=st.sampled_from([0.25, 1.0, 2.0, 6.0]))
+    def wait(self, hours: float) -> None:
+        """Time in which nothing is looked at."""
+        self.case.now += hours * HOUR
+
+    @rule(hour=st.sampled_from([4, 12]))
+    def clock(self, hour: int) -> None:
+        """The hour at which old files go, or another."""
+        self.case.hour = hour
+
+    @rule(use=st.sampled_from([-1.0, 0.5, 0.75, 0.76, 0.85, 0.86, 0.91]))
+    def disk(self, use: float) -> None:
+        """It fills up, or somebody makes room, or nobody knows how full it is."""
+        self.case.use = use
+
+    @rule(share=st.none() | st.floats(0, 1))
+    def replica(self, share: float | None) -> None:
+        """One holds the log so far, or goes."""
+        log = self.store.log
+        held = None if share is None else log.min_offset + share * (log.end - log.min_offset)
+        self.case.held = None if held is None else int(held)
+
+    @rule(on_demand=st.booleans())
+    def look(self, on_demand: bool) -> None:
+        """It is time for a look, or somebody asks for one: what may go goes."""
+        if on_demand:
+            self.store.retention.demand()
+        self.check(on_demand)
+        self.case.pass_time(24.0)
+        self.check(on_demand)
+        files = self.store.log.folder.files
+        assert len(files) == 1 or not self.may_go(self.first, on_demand=False), files
+
+    @rule(copied=st.booleans())
+    def restart(self, copied: bool) -> None:
+        """The node ends and starts, or is killed and starts on a copy: there all is as old as the
+        copy.
+        """
+        if copied:
+            self.root, self.arrived = self.case.crash(self.store), self.case.now
+        self.case.close_store(self.store)
+        self.open()
+        self.check(on_demand=False)
+
+    # --- what has to hold -----------------------------------------------------
+
+    def may_go(self, number: int, *, on_demand: bool) -> bool:
+        """Whether a file that is not the last may be deleted now."""
+        case, use = self.case, self.case.use
+        forced = use > 0.85
+        old = case.now - max(self.stored[number], self.arrived) >= self.RESERVED
+        due = on_demand or case.hour == 4 or not 0 <= use <= 0.75
+        free = case.held is None or case.held >= (number + 1) * FILE_SIZE or use > 0.85
+        return (forced or (old and due)) and free
+
+    def check(self, on_demand: bool) -> None:
+        """Of the oldest files those are gone that may go, and none in the middle."""
+        starts = self.case.starts(self.store)
+        assert starts == list(range(starts[0], starts[0] + len(starts))), starts
+        for number in range(self.first, starts[0]):
+            assert self.may_go(number, on_demand=on_demand), number
+            assert number < max(self.stored), "the newest is the log's end"
+        self.first = starts[0]
+
+
+class AnyOrderTests(RetentionTestCase):
+    """Whatever happens in whatever order."""
+
+    def test_deleted_is_old_and_free(self) -> None:
+        """What is deleted is old, or the disk is full; no replica needs it, or the disk is about to
+        be full; and what may go does go.
+        """
+        run_machine(type("Machine", (RetentionMachine,), {"case": self}), count=25, steps=30)
