@@ -13,6 +13,7 @@ from typing import Any
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -25,6 +26,7 @@ from rmqha.store.store import Store
 from rmqha.wire.log import published, split_spans
 from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, parse_spans
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, message
+from tests.support.machines import run_machine
 
 SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
 INTERVAL = 0.1
@@ -32,7 +34,12 @@ NOW = 1_800_000_000_000
 
 
 class PublishTestCase(LogTestCase):
-    """Tests with a store whose clock is ours."""
+    """Tests with a store whose clock is ours.
+
+    @ivar opened_at: Milliseconds from L{NOW} to when it was opened.
+    """
+
+    opened_at = 0
 
     def made(self, root: Path | None = None, **more: Any) -> Store:
         """An open store that publishes."""
@@ -43,7 +50,7 @@ class PublishTestCase(LogTestCase):
             clock=self.clock,
             broker_name="broker-a",
             cluster="cluster-1",
-            now_ms=lambda: NOW + int(self.clock.seconds() * 1000),
+            now_ms=lambda: NOW + self.opened_at + int(self.clock.seconds() * 1000),
             **more,
         )
 
@@ -343,6 +350,114 @@ class CutTests(PublishTestCase):
         store = self.made(root)
         self.pass_time()
         self.assertEqual(self.point(store).confirm, 1000)
+
+
+class PublishedMachine(RuleBasedStateMachine):
+    """A log that grows, is cut and loses its tail in any order, and somebody who reads its files up
+    to what is published, also while it is cut.
+
+    @cvar case: Opens stores.
+    """
+
+    case: PublishTestCase
+
+    @initialize()
+    def begin(self) -> None:
+        """An empty store."""
+        self.case.opened_at = 0
+        self.root = self.case.folder() / "store"
+        self.numbers = iter(range(1, 10_000))
+        self.ends = [0]
+        self.known: tuple[Point, bytes] | None = None
+        self.store = self.case.made(self.root)
+
+    def teardown(self) -> None:
+        """The node ends."""
+        if hasattr(self, "store"):
+            self.case.close_store(self.store)
+            self.read()
+
+    # --- what happens ---------------------------------------------------------
+
+    @rule(sizes=st.lists(st.sampled_from([200, 500]), min_size=1, max_size=4))
+    def send(self, sizes: list[int]) -> None:
+        """Messages, none of them as one before."""
+        for size in sizes:
+            receipt = self.store.put(message(size, born_timestamp=next(self.numbers)))
+            self.ends.append(receipt.end)
+
+    @rule(intervals=st.integers(1, 3), flushed=st.booleans())
+    def wait(self, intervals: int, flushed: bool) -> None:
+        """Something may be published."""
+        if flushed:
+            self.case.flush(self.store)
+        self.case.pass_time(intervals)
+
+    @rule(share=st.floats(0, 1), clean=st.booleans())
+    def cut(self, share: float, clean: bool) -> None:
+        """What is not its master's is cut off, and who reads looks at each step of that."""
+        self.end(clean)
+        kept = int(share * (len(self.ends) - 1)) + 1
+        at, end = self.ends[kept - 1], self.ends[-1]
+        del self.ends[kept:]
+
+        def before(settings: StoreSettings) -> None:
+            if at == end:
+                return
+            folder = LogFolder.load(settings.commitlog, settings.file_size)
+            intend(settings.root, folder, at, end)
+            folder.close()
+
+        self.store = self.case.made(self.root, before=before, step=lambda name: self.read())
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        """The node ends, or its machine does: then what was not synced is gone."""
+        self.end(clean)
+        self.store = self.case.made(self.root)
+        assert self.store.log.end == self.ends[-1]
+
+    @rule()
+    def read(self) -> None:
+        """What was read before is there, but for what was said to be cut."""
+        point = publish.load(self.root)
+        if point is None:
+            return
+        data = b"".join(path.read_bytes() for path in sorted((self.root / "commitlog").iterdir()))
+        data = data[: point.confirm]
+        assert len(data) == point.confirm
+        if self.known is not None and self.known[0].generation == point.generation:
+            before, held = self.known
+            cuts = [cut.at for cut in point.cuts if cut not in before.cuts]
+            same = min([len(held), *cuts])
+            assert data[:same] == held[:same], (before, point)
+        self.known = point, data
+
+    def end(self, clean: bool) -> None:
+        """Stop it, or leave what a cut of power leaves."""
+        self.case.opened_at += 1_000_000
+        if clean:
+            self.case.close_store(self.store)
+            return
+        flushed = self.store.log.flushed
+        self.ends = [end for end in self.ends if end <= flushed]
+        root = self.case.crash(self.store)
+        self.case.close_store(self.store)
+        for path in (root / "commitlog").iterdir():
+            if (lost := max(0, flushed - int(path.name))) < FILE_SIZE:
+                with open(path, "r+b") as file:
+                    file.seek(lost)
+                    file.write(bytes(FILE_SIZE - lost))
+        shutil.rmtree(self.root)
+        root.rename(self.root)
+
+
+class AnyOrderTests(PublishTestCase):
+    """Whatever happens in whatever order."""
+
+    def test_what_was_read_is_there(self) -> None:
+        """Who reads up to what is published finds the same bytes again, or was told of a cut."""
+        run_machine(type("Machine", (PublishedMachine,), {"case": self}), count=40, steps=30)
 
 
 class SplitTests(PublishTestCase):
