@@ -264,6 +264,7 @@ class Store:
                 f"the clock here is {behind:.0f} s behind the store time of the record at byte "
                 f"{self._latest[1]}: this clock is wrong, or one was when that record was stored",
             )
+        yield from self.retention.health()
         yield from self.publisher.health()
         yield from self.scrubber.health()
         copied = self.log.copied

@@ -30,6 +30,7 @@ from twisted.python.failure import Failure
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import OutOfDescriptors
+from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
@@ -169,6 +170,17 @@ class Retention:
             self.full(f"the disk is {self.use:.0%} full; above {warning:.0%} no writes are taken")
         else:
             self.full("")
+
+    def health(self) -> Iterator[HealthReason]:
+        """Whether a disk is nearly full: above the warning level the store's state says so."""
+        settings = self.settings
+        if settings.disk_clean_forcibly < self.use <= settings.disk_warning:
+            age = "whatever their age" if settings.clean_forcibly else "when they are old enough"
+            yield HealthReason(
+                "disk-filling",
+                f"the disk is {self.use:.0%} full: old log files go {age}; above "
+                f"{settings.disk_warning:.0%} no writes are taken",
+            )
 
     @property
     def _forced(self) -> bool:

@@ -322,6 +322,21 @@ class DiskTests(RetentionTestCase):
         self.pass_time()
         store.put(message(580))
 
+    def test_health(self) -> None:
+        """A disk that fills up is told before writes are refused; then the state tells it."""
+        for forced, word in ((True, "whatever their age"), (False, "when they are old enough")):
+            store = self.made(settings={"clean_forcibly": forced})
+            for self.use, told in ((0.85, False), (0.86, True), (0.9, True), (0.91, False)):
+                store.retention.look()
+                reasons = list(store.health())
+                self.assertEqual([each.name for each in reasons], ["disk-filling"] * told)
+                if told:
+                    self.assertIn(f"{self.use:.0%} full", reasons[0].text)
+                    self.assertIn(word, reasons[0].text)
+            self.use = 0.5
+            store.retention.look()
+            self.close_store(store)
+
     def test_real_disk(self) -> None:
         """The use of a real disk is a share; of no disk, unknown, and of a store that is not there
         yet, nothing.
