@@ -11,7 +11,7 @@ import click
 import treq
 from rich.filesize import decimal
 
-from rmqha.cli.common import TLS, Unreachable, bar, in_reactor
+from rmqha.cli.common import TLS, Unreachable, Whole, bar, in_reactor
 from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes
 from rmqha.cli.nodes.arguments import checked
 from rmqha.config.broker_settings import BrokerRole
@@ -61,8 +61,19 @@ PAUSE = 0.25
     is_flag=True,
     help="Move what DIR has to DIR.before-clone-N first: an old master, whose log parted.",
 )
+@click.option(
+    "--id",
+    "number",
+    type=Whole(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="The slave's brokerId, which no other slave of that master has.",
+)
 @TLS
-def clone(master: str, store: Path, conf: Path | None, anew: bool, tls: ToolTls) -> None:
+def clone(
+    master: str, store: Path, conf: Path | None, anew: bool, number: int, tls: ToolTls
+) -> None:
     """Copy all that a running master has into DIR, for a slave that is started on it then.
 
     HOST:PORT is the master's client port or its HA port, of rmqha or of a stock broker; HOST alone
@@ -85,7 +96,7 @@ def clone(master: str, store: Path, conf: Path | None, anew: bool, tls: ToolTls)
             await client.close()
         if broker is None:
             raise Unreachable(f"{address} gives no answer as a broker's client port or HA port")
-        _write(file, _keys(broker, root))
+        _write(file, _keys(broker, root, number))
         begun.append(LocalNodes(reactor, file.parent, inf, PAUSE))
         await _copy(begun[0], file, broker, shown)
 
@@ -110,7 +121,7 @@ def _aside(root: Path) -> Path:
     return root.rename(next(place for place in places if not place.exists()))
 
 
-def _keys(broker: AskedNode, root: Path) -> dict[str, str]:
+def _keys(broker: AskedNode, root: Path, number: int) -> dict[str, str]:
     """The configuration of its slave.
 
     @raise Refused: If it does not tell its own, or is a slave itself.
@@ -123,7 +134,7 @@ def _keys(broker: AskedNode, root: Path) -> dict[str, str]:
     return {
         **same,
         "brokerRole": BrokerRole.SLAVE.value,
-        "brokerId": "1",
+        "brokerId": str(number),
         "storePathRootDir": str(root),
         "haMasterAddress": Endpoint().show((broker.host, broker.ha_port)),
         "haMasterClientAddress": broker.client,

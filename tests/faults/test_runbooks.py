@@ -4,27 +4,42 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.harness.nodes import Node, until
-from lab.harness.remote import Remote, send
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.remote import Remote, commit, send
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
 from tests.faults.harness import BRISK, FaultTestCase
+from tests.support.small_disk import small_disk
 
 PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
 BIN = Path(sys.executable).parent
 
 SYSTEMCTL = """#!/bin/sh
-if [ "$1" = stop ]; then
+stop() {{
     pid=$(cat {pid}); kill $pid; while kill -0 $pid 2>/dev/null; do sleep 0.1; done
-else
-    setsid {python} {twistd} -n --pidfile {pid} rmqha --conf {conf} {ports} >>{log} 2>&1 &
-fi
+}}
+start() {{
+    setsid {python} {opt}/bin/twistd -n --pidfile {pid} rmqha --conf {conf} {ports} >>{log} 2>&1 &
+}}
+case "$1" in
+    restart) stop; start;;
+    reload) kill -HUP $(cat {pid}); sleep 1;;
+    *) $1;;
+esac
 """
-"""What starts and stops the one node of a machine."""
+"""What systemd does for the one node of a machine."""
+
+JOURNALCTL = """#!/bin/sh
+tail -n 20 {log}
+"""
 
 PORTS = ("listenPort", "haListenPort", "adminListenPort")
 """Of a machine of its own they are the usual ones."""
@@ -49,21 +64,24 @@ class Machine:
     def __init__(self, folder: Path, node: Node) -> None:
         self.node = node
         self.pid = folder / f"{node.name}.unit.pid"
+        self.opt = folder / f"{node.name}-opt"
+        self.opt.symlink_to(BIN.parent)
         self.bin = folder / f"{node.name}-bin"
         self.bin.mkdir()
-        script = self.bin / "systemctl"
-        script.write_text(
-            SYSTEMCTL.format(
-                pid=self.pid,
-                python=sys.executable,
-                twistd=BIN / "twistd",
-                conf=node.conf,
-                log=folder / f"{node.name}.unit.log",
-                ports=" ".join(f"--set {key}={node.keys[key]}" for key in PORTS),
-            ),
-            encoding="ascii",
-        )
-        script.chmod(0o755)
+        for name, script in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
+            path = self.bin / name
+            path.write_text(
+                script.format(
+                    pid=self.pid,
+                    python=sys.executable,
+                    opt=self.opt,
+                    conf=node.conf,
+                    log=folder / f"{node.name}.unit.log",
+                    ports=" ".join(f"--set {key}={node.keys[key]}" for key in PORTS),
+                ),
+                encoding="ascii",
+            )
+            path.chmod(0o755)
 
     def run(self, command: str, names: dict[str, str]) -> str:
         """Run a line of a page.
@@ -85,7 +103,7 @@ class Machine:
         for name, here in names.items():
             seen = seen.replace(here, name)
         # A node without a replica is unhealthy, and damage is what a check is for.
-        may_fail = command.startswith(("rmqha status", "rmqha verify"))
+        may_fail = command.startswith(("rmqha status", "rmqha verify", "rmqha diverge"))
         assert done.returncode in ((0, 1) if may_fail else (0,)), seen
         return seen
 
@@ -137,7 +155,7 @@ class RunbookTests(FaultTestCase):
     ) -> None:
         """Do what a page says, and see what it says."""
         for command, wanted in steps:
-            if command == "rmqha status":
+            if command == "rmqha status" and "serving" in "".join(wanted):
                 self.until_serving(machine.node, in_sync="in-sync" in "".join(wanted))
             seen = machine.run(command, names)
             self.tell(f"# {command}\n{seen}")
@@ -220,3 +238,134 @@ class RunbookTests(FaultTestCase):
         names = {"MASTER": address, "/tmp/clone.conf": str(self.folder / "clone.conf")}
         self.follow(slave, self.names(self.slave, **names), *again)
         self.assertEqual(end, self.slave.status()["maxOffset"])
+
+    def in_sync(self, machine: Machine) -> Machine:
+        """Start a slave as its machine does."""
+        machine.run("systemctl start rmqha@broker", {})
+        self.until_serving(machine.node, in_sync=True)
+        return machine
+
+    def both(self) -> tuple[Machine, Machine]:
+        """Both nodes, as their machines start them.
+
+        @return: The master's, and the slave's.
+        """
+        self.master.term()
+        master = self.machine(self.master)
+        master.run("systemctl start rmqha@broker", {})
+        return master, self.in_sync(self.machine(self.slave))
+
+    def test_add_slave(self) -> None:
+        """A second one is in sync beside the first."""
+        make, see = blocks("add-slave.rst")
+        self.master.keys["haReplicaIdentity"] = "connection"
+        self.master.write_conf()
+        master, _ = self.both()
+        new = Node(self.folder, "slave", "c")
+        names = self.names(new, MASTER=f"127.0.0.1:{self.master.port}")
+        self.follow(self.machine(new), names, *make)
+        self.follow(master, self.names(self.master), *see)
+
+    def test_wrong_offsets(self) -> None:
+        """A group goes on at a moment before."""
+        look, dry, do = blocks("wrong-offsets.rst")
+        self.in_sync(self.machine(self.slave))
+        self.passes(1.5)
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with Remote(self.master.port) as client:
+            client.ask_all([send("Orders", b"again") for _ in range(30)])
+            body = b'{"groupName":"billing"}'
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            self.assertEqual(0, client.ask(Command(code=code, body=body)).code)
+            self.assertEqual(0, client.ask(commit("Orders", "billing", 80)).code)
+        broker = {"billing Orders": f"billing Orders -b 127.0.0.1:{self.master.port}"}
+        names = {**broker, "MOMENT": moment}
+        self.follow(self.machine(self.master), names, *look, *dry, *do)
+
+    def test_change_retention(self) -> None:
+        """Both nodes take it while they run."""
+        (steps,) = blocks("change-retention.rst")
+        for machine in self.both():
+            self.follow(machine, self.names(machine.node), *steps)
+
+    def test_upgrade(self) -> None:
+        """Slave, then master, run from another folder."""
+        (steps,) = blocks("upgrade.rst")
+        for machine in reversed(self.both()):
+            new = machine.opt.with_name(f"{machine.opt.name}-new")
+            new.symlink_to(BIN.parent)
+            self.follow(
+                machine, self.names(machine.node, **{"/opt/rmqha": str(machine.opt)}), *steps
+            )
+            self.assertEqual(new, machine.opt.readlink())
+
+    def test_two_masters(self) -> None:
+        """The old one, which was only cut off, is the slave of the new one."""
+        look, stop, again = blocks("two-masters.rst")
+        names = NameServer(self.folder)
+        self._processes.append(names)
+        names.launch()
+        for node in (self.master, self.slave):
+            node.keys |= {"namesrvAddr": names.client_address, "registerNameServerPeriod": 10000}
+            node.write_conf()
+        master, slave = self.both()
+        pid = int(master.pid.read_text(encoding="ascii"))
+        units = "--stop 'systemctl stop' --start 'systemctl start'"
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            slave.run(f"rmqha failover {self.slave.conf} {units}", {})
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        with Remote(self.slave.port) as client:
+            client.ask_all([send("Orders", b"new") for _ in range(9)])
+        until(lambda: self.master.status()["state"] == "fenced", "it is fenced", 60)
+        new, (host, port) = f"127.0.0.1:{self.slave.port}", self.slave.address
+        other = {"NEW-MASTER:10912": f"{host}:{port} --client-port {self.slave.port}"}
+        here = self.names(self.master, **other, **{"NEW-MASTER": new})
+        self.follow(master, here, *look, *stop, *again)
+
+    def test_disk_nearly_full(self) -> None:
+        """It is well again when there is room."""
+        look, remove, slots = blocks("disk-nearly-full.rst")
+        disk = small_disk(self, 64 << 20)
+        self.master.term()
+        shutil.move(self.master.root, disk / "store")
+        self.master.root = disk / "store"
+        self.master.keys |= {"storePathRootDir": self.master.root, "cleanResourceInterval": 1000}
+        self.master.write_conf()
+        master, _ = self.both()
+        old = disk / "store.before-clone-1"
+        old.mkdir()
+        room = os.statvfs(disk)
+        left = int(room.f_blocks * 0.125)
+        with open(old / "log", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, (room.f_bavail - left) * room.f_frsize)
+        until(lambda: self.master.reasons() == {"disk-filling"}, "it is told", 30)
+        names = self.names(self.master)
+        self.follow(master, names, *look, *remove[:1])
+        until(lambda: not self.master.reasons(), "it is well", 30)
+        self.follow(master, names, *remove[1:], *slots)
+
+    def test_move_to_tls(self) -> None:
+        """Three rounds, each node after the other; then clear text is refused."""
+        make, first, second, look, third = blocks("move-to-tls.rst")
+        page = (PAGES / "move-to-tls.rst").read_text(encoding="utf-8")
+        (keys,) = re.findall(r"\.\. code-block:: properties\n\n((?:   .*\n)+)", page)
+        folder = self.folder / "etc"
+        folder.mkdir()
+        (folder / "tls.properties").write_text(
+            keys.replace("   ", "").replace("/etc/rmqha", str(folder)), encoding="ascii"
+        )
+        machines = self.both()
+        names = [self.names(machine.node, **{"/etc/rmqha": str(folder)}) for machine in machines]
+        master, here = machines[0], names[0]
+        self.follow(master, here, *make)
+        for steps in (first, second):
+            for machine, there in zip(machines, names, strict=True):
+                self.follow(machine, there, *steps)
+        self.follow(master, here, *look)
+        for machine, there in zip(machines, names, strict=True):
+            self.follow(machine, there, *third)
+        self.until_serving(self.slave, in_sync=True)
+        with Remote(self.master.port) as client, self.assertRaises(OSError):
+            client.ask(send("Orders", b"in clear text"))
