@@ -10,7 +10,8 @@ import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli import common
-from rmqha.ha.states import NodeState
+from rmqha.ha.states import NodeState, SyncState
+from rmqha.nodes.next_steps import NEXT_STEPS, next_step
 from rmqha.roles.host import exit_codes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +50,17 @@ class TableTests(SynchronousTestCase):
         missing = [one for one in patterns if not any(re.fullmatch(one, name) for name in told)]
         strange = [name for name in told if not any(re.fullmatch(one, name) for one in patterns)]
         self.assertEqual((missing, strange), ([], []))
+
+    def test_next_steps(self) -> None:
+        """C{rmqha doctor} knows what comes next after each of them, on a page that is there."""
+        told = re.findall(r"``([a-z-]+)``", first_column("operations.rst", "Reason"))
+        stops = [f"replication-{state}" for state in SyncState if state.is_stop]
+        names = [*(name for name in told if name != "replication-"), *stops]
+        self.assertEqual([name for name in names if next_step(name) is None], [])
+        for step in NEXT_STEPS.values():
+            page, _, title = step.page.partition(", ")
+            text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+            self.assertTrue(not title or f"\n{title}\n" in text, step.page)
 
     def test_exit_codes(self) -> None:
         """The same of exit codes."""

@@ -1,17 +1,28 @@
-"""C{rmqha doctor}: where the messages are that a client was told are stored."""
+"""C{rmqha doctor}: what is wrong with a node and what comes next; or where the messages are that a
+client was told are stored.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
+import treq
 from attrs import asdict
 
 from rmqha.archive.manifest import ArchiveManifest
-from rmqha.cli.common import FAILED, JSON, STORE, bar, complain, note
+from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, complain, in_reactor, note
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.nodes.any_port import AnyPortLook
+from rmqha.nodes.next_steps import UNREACHED, advice
+from rmqha.nodes.poll import Seen
+from rmqha.nodes.summary import name_of, state_of
 from rmqha.store.offline.client_ledger import ClientLedger
 from rmqha.store.offline.verify import running_notes
 from rmqha.store.offline.whereabouts import (
@@ -29,22 +40,71 @@ from rmqha.store.offline.whereabouts import (
 @click.option(
     "--ledger",
     "path",
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="What a client was told of each message, one JSON object a line.",
 )
-@click.argument("stores", nargs=-1, required=True, type=STORE, metavar="STORE...")
+@click.argument("named", nargs=-1, metavar="[HOST[:PORT] | STORE...]")
 @JSON
-def doctor(path: Path, stores: tuple[Path, ...], as_json: bool) -> int:
-    """Say where each message of a client's ledger is, in each STORE.
+@TLS
+@click.pass_context
+def doctor(
+    context: click.Context, path: Path | None, named: tuple[str, ...], as_json: bool, tls: ToolTls
+) -> int:
+    """Say what is wrong with a node, and the next command for each of it.
 
-    STORE is a store's root, its commitlog folder, or an archive: each has to have all messages
+    HOST:PORT is any port of it, HOST alone its client port 10911; the default is 127.0.0.1:10914.
+    Exit code 1 if anything is wrong, 3 if it gives no answer.
+
+    With --ledger say where each message of a client's ledger is, in each STORE.  STORE is a
+    store's root, its commitlog folder, or an archive: each has to have all messages
     at their bytes.  A quarantine file may be named besides, to be looked in.  For a message that
     a store lacks, all logs, their quarantine, what a rebootstrap put aside and what a repair
     fetched are searched.  Nothing is changed, so nodes may be running.  Exit code 1 if a store
     lacks a message, or something could not be read.
     """
+    if path is not None:
+        if not named:
+            raise click.UsageError("--ledger needs a STORE to look in")
+        return _searched(path, tuple(STORE.convert(each, None, context) for each in named), as_json)
+    if len(named) > 1:
+        raise click.UsageError("name one node, or --ledger FILE and its stores")
+    return _asked(named[0] if named else DEFAULT_ADDRESS, as_json, tls)
+
+
+def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
+    """Look at a node."""
+    address = checked(named)
+
+    async def run(reactor: Any) -> Seen:
+        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
+        try:
+            return await AnyPortLook(treq, address, reactor, remoting=client).once()
+        finally:
+            await client.close()
+
+    seen = in_reactor(run)
+    rows = list(advice(named, seen))
+    if seen.status is None:
+        rows = [(seen.problem, UNREACHED)]
+    if as_json:
+        told = [{"text": text, "next": step and asdict(step)} for text, step in rows]
+        click.echo(json.dumps({"status": seen.status, "wrong": told}, ensure_ascii=False))
+        return exit_code(seen)
+    if seen.status is not None:
+        who = name_of(seen.status) or address
+        click.echo(f"{who}, {seen.status.get('role')}: {state_of(seen.status)}")
+    for text, step in rows:
+        click.echo(text)
+        if step is not None:
+            click.echo(f"  next: {step.command}\n  page: docs/{step.page}")
+    if not rows:
+        click.echo("nothing is wrong")
+    return exit_code(seen)
+
+
+def _searched(path: Path, stores: tuple[Path, ...], as_json: bool) -> int:
+    """Look for what a client was told."""
     ledger = ClientLedger.read(path)
     if ledger.ignored:
         note(f"keys of {path} that are not compared: {', '.join(ledger.ignored)}")

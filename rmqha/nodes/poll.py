@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import treq
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet import defer, error
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -31,10 +31,12 @@ class Seen:
 
     @ivar problem: Why the node is unhealthy, or cannot be reached; empty if it is healthy.
     @ivar status: What C{/status} answered; C{None} without an answer.
+    @ivar reasons: Why it is unhealthy, each with C{name} and C{text}.
     """
 
     problem: str
     status: dict[str, Any] | None
+    reasons: list[dict[str, str]] = field(factory=list)
 
 
 @define
@@ -64,7 +66,8 @@ class Look:
         if code == 200:
             return Seen("", status)
         reason = health.get("reason") or f"/healthz answers {code}"
-        return Seen(f"{self.address} is unhealthy: {reason}", status)
+        reasons = [each for each in health.get("reasons") or () if isinstance(each, dict)]
+        return Seen(f"{self.address} is unhealthy: {reason}", status, reasons)
 
     async def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Ask for one page.

@@ -402,3 +402,19 @@ class LedgerFileTests(DoctorTestCase):
         strange = self.place / quarantine_name(5, 3).replace("log", "txt")
         strange.touch()
         self.fails(1, "doctor", "--ledger", self.ledger, strange)
+
+
+class NodeTests(CommandTestCase):
+    """A node that is asked how it is; L{tests.faults.test_runbooks} asks one that runs."""
+
+    def test_no_answer(self) -> None:
+        """Exit code 3, and where to look next."""
+        result = self.run_command("doctor", "127.0.0.1:1")
+        self.assertEqual(3, result.exit_code, result.output)
+        self.assertIn("127.0.0.1:1", result.stdout)
+        self.assertIn("next: systemctl status rmqha@broker", result.stdout)
+
+    def test_usage(self) -> None:
+        """One node, or a ledger and its stores."""
+        self.assertEqual(2, self.run_command("doctor", "a", "b").exit_code)
+        self.assertEqual(2, self.run_command("doctor", "a:b:c").exit_code)

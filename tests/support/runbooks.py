@@ -98,7 +98,8 @@ class Machine:
         for name, here in names.items():
             seen = seen.replace(here, name)
         # A node without a replica is unhealthy, and damage is what a check is for.
-        may_fail = command.startswith(("rmqha status", "rmqha verify", "rmqha diverge"))
+        checks = ("rmqha status", "rmqha verify", "rmqha diverge", "rmqha doctor")
+        may_fail = command.startswith(checks)
         assert done.returncode in ((0, 1) if may_fail else (0,)), seen
         return seen
 
@@ -128,6 +129,7 @@ class RunbookTestCase(SynchronousTestCase):
             "/etc/rmqha/broker.conf": str(node.conf),
             "/var/lib/rmqha": str(node.root),
             "rmqha status": f"rmqha status 127.0.0.1:{node.admin_port}",
+            "rmqha doctor": f"rmqha doctor 127.0.0.1:{node.admin_port}",
             "rmqha slots": f"rmqha slots 127.0.0.1:{node.admin_port}",
             **more,
         }
