@@ -4,10 +4,10 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
-LOCK := requirements.txt
+LOCK := lab/tools/requirements.txt
 # Spark and what stands around it: half a gigabyte that only the pipeline needs.
 SPARK := $(VENV)/.spark
-SPARK_LOCK := requirements-spark.txt
+SPARK_LOCK := lab/tools/requirements-spark.txt
 
 # The first of these that is new enough builds the environment; say PYTHON=... to choose.
 PYTHONS := python3.11 python3 python3.12 python3.13 python
@@ -130,7 +130,7 @@ format: $(READY) ### let ruff format and repair what it can
 
 docs: $(READY) ## build docs/_build/html: the guide and the API reference
 	@$(PY) -m sphinx --quiet -W --keep-going -b html docs docs/_build/html
-	@$(PY) tools/inventories.py docs/_build/inventories > docs/_build/links
+	@$(PY) lab/tools/inventories.py docs/_build/inventories > docs/_build/links
 	@$(PY) -m pydoctor --quiet --warnings-as-errors --project-name=rmqha --project-base-dir=. \
 	    --docformat=epytext --theme=readthedocs --html-output=docs/_build/html/api \
 	    $$(cat docs/_build/links) rmqha
@@ -186,7 +186,7 @@ LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-uns
 
 mutants: $(READY) ### change operators of what the promises rest on, and say which changes no test notices: hours, or ONLY="epoch ..."
 	@$(PY) -m pip install --quiet $(MUTATION)
-	@$(PY) tools/mutants.py $(ONLY)
+	@$(PY) lab/tools/mutants.py $(ONLY)
 
 lock: $(READY) ### pin the newest dependencies that setup.py allows
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,fast test docs demo dev) \

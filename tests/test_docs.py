@@ -99,7 +99,6 @@ class TreeTests(SynchronousTestCase):
 #: The pages that people read: all that is said about files and functions in them is checked.
 PAGES = [
     ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
     *(
         path
         for ending in HEADINGS
@@ -184,7 +183,7 @@ class PathTests(SynchronousTestCase):
         wrong, seen = [], 0
         for page in PAGES:
             for name in literals(page.read_text(encoding="utf-8")):
-                match = re.match(r"((?:[a-z_]+/)+[a-z_]*(?:\.(?:py|md))?)(?![\w<*])", name)
+                match = re.match(r"((?:[a-z_]+/)+[a-z_]*(?:\.(?:py|md|txt))?)(?![\w<*])", name)
                 if match is None or not (
                     name.endswith(".py") or name.startswith(("rmqha/", "lab/", "tests/"))
                 ):

@@ -61,7 +61,7 @@ class ContainerTests(SynchronousTestCase):
         for name in " ".join(copied).split():
             self.assertTrue((ROOT / name).exists(), name)
         expression = re.findall(r"sed -n '(.+?)' requirements.txt", text)[0]
-        locked = ROOT / "requirements.txt"
+        locked = ROOT / "lab" / "tools" / "requirements.txt"
         found = subprocess.run(
             ["sed", "-n", expression, locked], check=True, capture_output=True, text=True
         ).stdout.split()

@@ -5,7 +5,7 @@ fails on warnings must not depend on somebody else's server.  What C{rmqha}
 imports is installed here, so the names are read from the modules themselves and
 only the form of each project's addresses is written down.
 
-Usage: C{python tools/inventories.py FOLDER}; prints pydoctor's options, one a line.
+Usage: C{python lab/tools/inventories.py FOLDER}; prints pydoctor's options, one a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from zope.interface.interface import InterfaceClass
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 #: Builtins that Python documents as types, and not among its functions.
 BUILTIN_TYPES = (memoryview, bytes, bytearray, str, set, frozenset, dict, list, tuple, range)
