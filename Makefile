@@ -76,6 +76,7 @@ $(READY): $(LOCK) setup.py pyproject.toml $(LANE)
 	fi
 	@echo "installing what $(LOCK) pins"
 	@$(PY) -m pip install --quiet --require-hashes -r $(LOCK)
+	@echo "compiling $(words $(filter %.py,$(LANE))) modules, where there is a C compiler: one to three minutes"
 	@$(PY) -m pip install --quiet --no-deps --no-build-isolation -e .
 	@# Twisted keeps a list of plugins beside them; write it now, not at somebody's first start.
 	@$(PY) -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))' >/dev/null 2>&1 || true

@@ -7,6 +7,7 @@ it setuptools installs a finder hook, imports work and the plugin is invisible.
 Cython is needed to build, not to run.
 """
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -35,15 +36,20 @@ def version() -> str:
     return f"{VERSION}+g{done.stdout.strip()}"
 
 
+# Set to 1, it makes a wheel for every machine, in which nothing is compiled.
+PLAIN = os.environ.get("RMQHA_PLAIN_WHEEL") == "1"
+
 # What is compiled, if there is a compiler: without it everything works, and slower.
+COMPILED = (
+    ()
+    if PLAIN
+    else (
+        *sorted(Path("rmqha/wire/lane").glob("*_run.py")),
+        Path("rmqha/store/files/fsync_loop.py"),
+    )
+)
 LANE = cythonize(
-    [
-        Extension(".".join(module.with_suffix("").parts), [str(module)])
-        for module in (
-            *sorted(Path("rmqha/wire/lane").glob("*_run.py")),
-            Path("rmqha/store/files/fsync_loop.py"),
-        )
-    ],
+    [Extension(".".join(module.with_suffix("").parts), [str(module)]) for module in COMPILED],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
     quiet=True,

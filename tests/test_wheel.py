@@ -24,10 +24,11 @@ SOURCES = ("rmqha", "pyspark_rmqha", "twisted", "conf")
 
 
 @cache
-def wheel() -> tuple[Message, frozenset[str]]:
+def wheel(*, plain: bool = False) -> tuple[Message, frozenset[str], str]:
     """Build it, in a copy and with a compiler that can do nothing, once.
 
-    @return: Its metadata, and the names of its files.
+    @param plain: Whether nothing is to be compiled.
+    @return: Its metadata, the names of its files, and its own.
     """
     folder = Path(mkdtemp(prefix="wheel-"))
     try:
@@ -40,7 +41,7 @@ def wheel() -> tuple[Message, frozenset[str]]:
             [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
             check=True,
             cwd=folder,
-            env=dict(os.environ, CC="false"),
+            env=dict(os.environ, CC="false", RMQHA_PLAIN_WHEEL=str(int(plain))),
             capture_output=True,
             timeout=300,
         )
@@ -48,7 +49,7 @@ def wheel() -> tuple[Message, frozenset[str]]:
         with ZipFile(path) as archive:
             names = archive.namelist()
             (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
-            return message_from_bytes(archive.read(metadata)), frozenset(names)
+            return message_from_bytes(archive.read(metadata)), frozenset(names), path.name
     finally:
         shutil.rmtree(folder)
 
@@ -59,7 +60,7 @@ class WheelTests(SynchronousTestCase):
     @slow
     def test_files(self) -> None:
         """The package, what browsers get of it, its plugin, and each example of C{conf}."""
-        _, names = wheel()
+        _, names, _ = wheel()
         for name in ("rmqha/py.typed", "rmqha/cli/main.py", "twisted/plugins/rmqha_plugin.py"):
             self.assertIn(name, names)
         pages = {str(path.relative_to(ROOT)) for path in (ROOT / "rmqha/page/static").iterdir()}
@@ -72,9 +73,21 @@ class WheelTests(SynchronousTestCase):
         self.assertEqual({name for name in wanted if (ROOT / name).is_file()}, shared)
 
     @slow
+    def test_plain(self) -> None:
+        """The one for every machine has the same files, and is called so."""
+        _, names, name = wheel(plain=True)
+        self.assertTrue(name.endswith("-py3-none-any.whl"), name)
+        stripped = {each.partition(".dist-info/")[2] or each for each in names}
+        others = {each.partition(".dist-info/")[2] or each for each in wheel()[1]}
+        self.assertEqual(
+            {each.rpartition("/share/")[2] for each in stripped},
+            {each.rpartition("/share/")[2] for each in others},
+        )
+
+    @slow
     def test_metadata(self) -> None:
         """A package index has something to show."""
-        metadata, _ = wheel()
+        metadata, _, _ = wheel()
         self.assertEqual("rmqha", metadata["Name"])
         self.assertEqual("rmqha contributors", metadata["Author"])
         self.assertEqual("Apache-2.0", metadata["License"] or metadata["License-Expression"])
