@@ -67,7 +67,6 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End both."""
         self._socket.close()
         self.node.kill9()
 

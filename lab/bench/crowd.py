@@ -101,7 +101,6 @@ class Crowd(threading.Thread):
                 raise AssertionError(f"a heartbeat was answered {answers[0]}")
 
     def leave(self) -> None:
-        """Close the connections of all clients."""
         for client in self.clients:
             client.close()
 

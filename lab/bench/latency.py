@@ -111,7 +111,6 @@ def _rows(raw: list[list[float]], ours: list[list[float]], parts: dict[str, floa
 
 
 def _micros(work: Callable[[int], Any], times: int = 5000) -> float:
-    """Median microseconds of one call."""
     found = []
     for n in range(times):
         begun = time.perf_counter()

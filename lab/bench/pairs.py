@@ -107,7 +107,6 @@ class Field:
         return self.end / copy(self.log, self.folder / "raw", self.end, FILE_SIZE)
 
     def slave(self, pair: Pair) -> Node | Stock:
-        """An empty slave, not started."""
         master = self.java if pair.master == "Java" else self.ours
         if pair.slave == "Java":
             return Stock(
@@ -121,7 +120,6 @@ class Field:
         return Node(self.folder / "our-slave", "slave", master=master.address, **STOCK)
 
     def bootstrap(self, pair: Pair) -> Run:
-        """Let an empty slave catch up."""
         slave = self.slave(pair)
         try:
             return self.catch_up(slave, pair)

@@ -67,7 +67,6 @@ class TurnNode(Node):
     """A master whose reactor turns are measured."""
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         self.results.unlink(missing_ok=True)
         self.spawn(
             [sys.executable, "-m", "lab.bench.turn_child", str(self.results), *self.write_conf()]
@@ -79,7 +78,6 @@ class TurnNode(Node):
         return self.folder / "turns.json"
 
     def phases(self) -> dict[str, Any]:
-        """That, once it has ended."""
         found: dict[str, Any] = json.loads(self.results.read_text(encoding="utf-8"))
         return found
 
@@ -97,7 +95,6 @@ class Restarts:
     longest: list[tuple[float, float, str]] = field(factory=list)
 
     def add(self, phases: dict[str, Any]) -> None:
-        """Note one run."""
         self.start.append(phases["start"]["seconds"])
         self.stop.append(phases["stop"]["seconds"])
         turns = [tuple(turn) for phase in phases.values() for turn in phase["turns"]]

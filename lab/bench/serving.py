@@ -52,12 +52,10 @@ class Pair:
         self._until(self.target.answered, "sends are answered")
 
     def stop(self) -> None:
-        """Stop both nodes."""
         self.slave.kill9()
         self.master.kill9()
 
     def send(self, count: int, threads: int, each: int = 1) -> Sends:
-        """Send to the topic, as L{Target.send}."""
         return self.target.send(count, threads, each)
 
     def warm_up(self, quick: bool) -> None:

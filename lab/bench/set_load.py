@@ -58,14 +58,12 @@ class SetLoad:
     _over: threading.Event = field(init=False, factory=threading.Event)
 
     def start(self) -> None:
-        """Begin."""
         for queue in range(THREADS):
             thread = threading.Thread(target=self._write, args=(queue,), daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """Write no more."""
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -103,18 +103,15 @@ class RunningSet:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def state(self) -> SetState | None:
-        """What is decided."""
         return answered(self.asking.current())
 
     def master(self) -> Member:
-        """Who is master."""
         state = self.state()
         assert state is not None and state.master is not None, "there is one"
         port = int(state.master.address.rpartition(":")[2])
         return next(member for member in self.members if member.port == port)
 
     def until_answers(self) -> None:
-        """Wait until the controller leads."""
         until(
             lambda: answered(self.asking.find_leader()),
             "the controller leads",

@@ -86,13 +86,11 @@ class Turns:
         self.phase, self._since = phase, now
 
     def began(self) -> None:
-        """A turn begins."""
         self._where, self._collected = "", 0.0
         self._used = time.thread_time()
         self._began = time.perf_counter()
 
     def over(self) -> None:
-        """A turn ends."""
         if not self._began:
             return
         took, used = time.perf_counter() - self._began, time.thread_time() - self._used
@@ -138,7 +136,6 @@ class Turns:
 
 
 def _shown(frame: FrameType) -> str:
-    """A thread's innermost calls."""
     calls = traceback.extract_stack(frame)[-DEPTH:]
     return " > ".join(f"{Path(one.filename).stem}.{one.name}:{one.lineno}" for one in calls)
 

@@ -87,7 +87,6 @@ class Member:
 
     @property
     def ports(self) -> dict[str, int]:
-        """The ports on which it listens."""
         settings = self.settings
         if self.name == NAMES:
             found = {"clients": settings.namesrv.listen_port}

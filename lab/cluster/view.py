@@ -99,7 +99,6 @@ class View:
             self._live.stop()
 
     def show(self, rows: Sequence[tuple[str, ...]]) -> None:
-        """Show how it is now."""
         if self._live is not None:
             self._live.update(table_of(rows), refresh=True)
             return

@@ -41,7 +41,6 @@ class Mode:
 
     @property
     def acknowledged(self) -> set[str]:
-        """Keys of the messages that were."""
         return {sent.key for sent in self.sent if sent.ok}
 
     def count(self, status: dict[str, Any]) -> None:

@@ -67,7 +67,6 @@ class Story:
         ]
 
     def say(self, who: str, text: str) -> None:
-        """One line: when, who, what."""
         now = time.monotonic() - self.begun
         self.console.print(
             f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<7}[/]{text}", highlight=False
@@ -80,7 +79,6 @@ class Story:
             self.console.print(f"         [bold red]wrong: {what}[/]", highlight=False)
 
     def keys(self, count: int) -> list[str]:
-        """Keys for so many messages."""
         first, self._keys = self._keys, self._keys + count
         return [f"demo-{n:05}" for n in range(first, self._keys)]
 
@@ -122,7 +120,6 @@ class Story:
         return not self.wrong
 
     def start_names(self) -> NameServer:
-        """Start a name server."""
         names = NameServer(self.folder.path).start()
         self.say(
             "names", f"twistd rmqha --role namesrv, process {names.pid}, at {names.client_address}"
@@ -147,7 +144,6 @@ class Story:
         return node
 
     def start_master(self, names: NameServer) -> Node:
-        """Unpack a store and serve it."""
         root = golden.store(VERSION, "store", self.folder.path / "master")
         self.say("demo", f"a store written by a stock RocketMQ {VERSION} broker, unpacked")
         master = self.node(names, "master", root=root, brokerRole="SYNC_MASTER").start()
@@ -201,7 +197,6 @@ class Story:
         return slave
 
     def consume(self, client: Client) -> Consumer:
-        """A consumer of the demo's group."""
         consumer = client.consume(TOPIC, GROUP)
         self.say("client", f"a push consumer of group {GROUP} listens to topic {TOPIC}")
         return consumer
@@ -288,7 +283,6 @@ class Story:
         self.say("slave", "has reconnected, compared its log, and follows the master again")
 
     def write_async(self, client: Client, mode: Mode) -> None:
-        """Send through an ASYNC master."""
         for count in (1, ASYNC_WRITES - 1):
             mode.sent.extend(send_all(client, self.keys(count), 2 * RATE))
         bad = next((sent.error for sent in mode.sent if not sent.ok), "")

@@ -27,7 +27,6 @@ class AckTimes:
     _seen: int = field(default=0, init=False)
 
     def look(self) -> None:
-        """Look for new ones."""
         told = self.sent[self._seen :]
         self._seen += len(told)
         new = sum(one.status == "SEND_OK" for one in told)

@@ -56,7 +56,6 @@ class Story:
         self.sent: Sequence[Sent] = ()
 
     def say(self, who: str, text: str) -> None:
-        """One line: when, who, what."""
         now = time.monotonic() - self.begun
         self.console.print(
             f"[dim]{now:5.1f} s[/dim]  [{STYLES[who]}]{who:<13}[/]{text}", highlight=False
@@ -64,12 +63,10 @@ class Story:
 
     @property
     def processes(self) -> Collection[Process]:
-        """The members."""
         return self.members.values()
 
     @property
     def ledger(self) -> list[Acknowledged]:
-        """What was acknowledged."""
         acked = [sent for sent in self.sent if sent.status == "SEND_OK"]
         return [one for sent in acked for one in sent.acknowledged]
 
@@ -95,7 +92,6 @@ class Story:
     # --- the parts ----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start everybody."""
         self.tool = Tool(self.folder.path, VERSION).start()
         group = controllers(self.folder.path, 3)
         for each in group:
@@ -148,7 +144,6 @@ class Story:
         self.say("demo", "all members are stopped")
 
     def report(self, load: Sends) -> None:
-        """Compare, and show."""
         stores = {
             name: member.settings()
             if isinstance(member, Broker)
@@ -170,7 +165,6 @@ class Story:
         return answered(self.asking.find_leader()) or ""
 
     def seen(self) -> ReplicasInfo | None:
-        """The set."""
         overview = answered(look(self.asking, [NAME]))
         return None if overview is None else overview.sets.get(NAME)
 
@@ -184,7 +178,6 @@ class Story:
         return found[0] if found else ""
 
     def epoch(self) -> int:
-        """The master epoch."""
         seen = self.seen()
         return 0 if seen is None else seen.master_epoch
 

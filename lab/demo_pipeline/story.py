@@ -124,7 +124,6 @@ class PipelineStory(Story):
         return not self.wrong
 
     def end(self) -> None:
-        """Stop Spark; again is fine."""
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -195,12 +194,10 @@ class PipelineStory(Story):
     # --- what happens -------------------------------------------------------
 
     def keys_of(self, topic: str, count: int) -> list[str]:
-        """Keys for so many messages."""
         first, self._count[topic] = self._count[topic], self._count[topic] + count
         return [f"{topic.lower()}-{n:05}" for n in range(first, self._count[topic])]
 
     def begin(self, client: Client, seconds: float) -> list[Burst]:
-        """Send to all topics at once."""
         return [
             Burst(client, self.keys_of(topic, max(1, round(rate * seconds))), rate, topic)
             for topic, rate in TOPICS.items()

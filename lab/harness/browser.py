@@ -85,7 +85,6 @@ class Browser(ProcessProtocol):
         return browser
 
     async def tab(self) -> Tab:
-        """Open an empty page."""
         target = await self.ask("Target.createTarget", {"url": "about:blank"})
         found = await self.ask(
             "Target.attachToTarget", {"targetId": target["targetId"], "flatten": True}
@@ -183,7 +182,6 @@ class Tab:
         await self.ask("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     async def open(self, url: str) -> None:
-        """Go to a page."""
         found = await self.ask("Page.navigate", {"url": url})
         if found.get("errorText"):
             raise BrowserFailed(f"{url}: {found['errorText']}")
@@ -197,7 +195,6 @@ class Tab:
         return found["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """Wait until an expression is true."""
         await self.value(
             f"new Promise(done => {{ const look = () => ({expression}) ? done(true) : "
             "setTimeout(look, 50); look(); })"

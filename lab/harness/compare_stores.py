@@ -83,7 +83,6 @@ class FilePair:
 
     @property
     def same(self) -> bool:
-        """Whether those bytes are the same."""
         return self.master == self.slave
 
 

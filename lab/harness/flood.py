@@ -79,7 +79,6 @@ class Flood(Process):
 
     @contextlib.contextmanager
     def running_beside(self) -> Iterator[None]:
-        """Have it there for a while."""
         self.spawn(self._command)
         try:
             yield

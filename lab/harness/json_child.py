@@ -114,7 +114,6 @@ class Piped(Process):
         self._lock = threading.Lock()
 
     def open(self, command: Sequence[str]) -> None:
-        """Start it and listen to it."""
         self.news.clear()
         self.spawn(command, piped=True)
         self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)

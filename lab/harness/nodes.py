@@ -102,7 +102,6 @@ class Folder:
         sys.stdout.write(f"kept {self.path}\n")
 
     def remove(self) -> None:
-        """Delete it; again is fine."""
         if os.getpid() == self._owner:
             shutil.rmtree(self.path, ignore_errors=True)
             atexit.unregister(self.remove)
@@ -222,7 +221,6 @@ class Process:
         return self.wait(timeout)
 
     def log(self) -> str:
-        """Everything that the process has logged."""
         if not self.log_path.exists():
             return ""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
@@ -322,7 +320,6 @@ class Node(Process):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The HA port's address."""
         return "127.0.0.1", self.ha_port
 
     @property
@@ -343,7 +340,6 @@ class Node(Process):
         return ["--role", self.role, "--conf", str(self.conf), *self.arguments]
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         pidfile = self.folder / f"{self.name}.pid"
         pidfile.unlink(missing_ok=True)
         own = ["-n", "--pidfile", str(pidfile), *self.launch_options]
@@ -368,7 +364,6 @@ class Node(Process):
             return found
 
     def health(self, probe: str = "healthz") -> int:
-        """The response code of a probe."""
         return self._probed(probe)[0]
 
     def reasons(self, probe: str = "healthz") -> set[str]:
@@ -449,7 +444,6 @@ class NameServer(Node):
 
     @property
     def client_address(self) -> str:
-        """Where brokers and clients connect."""
         return f"127.0.0.1:{self.port}"
 
 

@@ -58,7 +58,6 @@ class Flow:
         self.ended: bool = False
 
     def came(self, data: bytes) -> None:
-        """Take bytes from the one side."""
         flip = self.faults.get("flip")
         if flip is not None and self.seen <= flip[0] < self.seen + len(data):
             spoiled = bytearray(data)
@@ -82,7 +81,6 @@ class Flow:
         self.run()
 
     def run(self) -> None:
-        """Pass on what is due."""
         if self.timer is not None and self.timer.active():
             self.timer.cancel()
         self.timer = None
@@ -172,7 +170,6 @@ class End(Protocol):
         return len(data)
 
     def pauseProducing(self) -> None:
-        """The other machine does not read."""
         self.paused = True
 
     def resumeProducing(self) -> None:
@@ -185,7 +182,6 @@ class End(Protocol):
         self.paused = True
 
     def dataReceived(self, data: bytes) -> None:
-        """Spoil it and pass it on."""
         self.into.came(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -246,7 +242,6 @@ class Outgoing(ClientFactory):
         self.bridge = bridge
 
     def buildProtocol(self, addr: Any) -> End:
-        """The bridge has it already."""
         return self.bridge.server
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:

@@ -194,7 +194,6 @@ class Follower:
         return broker
 
     def run(self, until: Callable[[], bool], timeout: float = SOON) -> None:
-        """Go on until something is so."""
         deadline = time.monotonic() + timeout
         while not until():
             if time.monotonic() > deadline:

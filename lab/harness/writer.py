@@ -158,7 +158,6 @@ class Driver(Piped, Node):
         self.synced: Path | None = None
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         command = [sys.executable, "-m", "lab.harness.writer_child"]
         if self.synced is not None:
             command[2:] = ["lab.harness.power_cut", str(self.root), str(self.synced)]
@@ -196,7 +195,6 @@ class Driver(Piped, Node):
         self.do("enough")
 
     def ask_status(self) -> dict[str, Any]:
-        """The status, through the pipe."""
         found: dict[str, Any] = self.do("status")
         return found
 

@@ -138,7 +138,6 @@ class Burst:
         return True
 
     def ended(self, result: PutResult | Failure, n: int, key: str, started: float) -> None:
-        """Note how one write ended."""
         micros = int((time.perf_counter() - started) * 1e6)
         self.under_way -= 1
         if isinstance(result, Failure):
@@ -207,7 +206,6 @@ class Driven:
         return "enough"
 
     def stop(self, number: int) -> str:
-        """Stop the node cleanly."""
         self.reactor.callLater(0, self.reactor.stop)
         return "stopping"
 

@@ -40,11 +40,9 @@ class Scene:
     _sent: dict[tuple[str, int], int] = field(factory=dict, init=False)
 
     def member(self, name: str) -> Member:
-        """A node by its name."""
         return next(each for each in self.cluster.members if each.name == name)
 
     def play(self) -> None:
-        """Let it happen."""
         for name in ("broker-a", "broker-b"):
             until(lambda name=name: self._in_sync(name), f"{name} has its slave")
         begun = time.monotonic()

@@ -112,7 +112,6 @@ class SparkCluster:
 
     @property
     def url(self) -> str:
-        """The cluster's address for C{--master}."""
         return f"spark://{LOOPBACK}:{self._ports['master']}"
 
     @property

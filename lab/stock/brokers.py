@@ -146,7 +146,6 @@ class Tool(Piped):
         return f"127.0.0.1:{self.names_port}"
 
     def start(self) -> Self:
-        """Start it, and its name server."""
         self.open(jars.java(self.version, "Tool", self.folder, jvm=self.jvm))
         self.until_news("ready", BOOT)
         self.do("namesrv", BOOT, port=self.names_port, folder=str(self.folder))
@@ -307,16 +306,13 @@ class Broker(Process):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The HA port's address."""
         return "127.0.0.1", self.port + 1
 
     @property
     def client_address(self) -> str:
-        """The client port's address."""
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         lines = [f"{key}={value}" for key, value in self.keys.items()]
         self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
         home = self.folder / f"{self.name}-home"

@@ -86,7 +86,6 @@ class Consumer:
 
     @property
     def bodies(self) -> list[str]:
-        """What it got, as bodies."""
         return [got.body for got in list(self.got)]
 
     def until_got(self, bodies: Sequence[str], timeout: float = SOON) -> list[Got]:
@@ -109,7 +108,6 @@ class Consumer:
         return [got for got in list(self.got) if got.body in wanted]
 
     def stop(self) -> None:
-        """Stop it; it leaves its group."""
         self.client.process.do("stop", SOON, name=self.name)
         if self.asked is not None:
             self.asked.wait(SOON)
@@ -174,7 +172,6 @@ class Client:
         )
 
     def consume(self, topic: str, group: str, tags: str = "*", **more: Any) -> Consumer:
-        """Start a consumer of a group."""
         consumer = Consumer(self, f"{group}-{next(_names)}")
         started = threading.Event()
 

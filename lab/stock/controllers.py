@@ -62,11 +62,9 @@ class StockController(Process):
 
     @property
     def address(self) -> str:
-        """C{host:port}."""
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         self.spawn(jars.java(VERSION, MAIN, self._home, "-c", str(self._conf)))
 
 
@@ -85,7 +83,6 @@ class BlockingClient:
     _open: dict[str, Remote] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """Ask."""
         try:
             return succeed(self._connected(address).ask(command, timeout))
         except OSError as error:
@@ -93,7 +90,6 @@ class BlockingClient:
             return fail(RemotingUnreachable(address, str(error)))
 
     def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """Tell."""
         try:
             return succeed(self._connected(address).send(command))
         except OSError as error:
@@ -101,7 +97,6 @@ class BlockingClient:
             return fail(RemotingUnreachable(address, str(error)))
 
     def close(self) -> None:
-        """Close all connections."""
         for remote in self._open.values():
             remote.close()
         self._open.clear()

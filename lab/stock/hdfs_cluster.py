@@ -79,15 +79,12 @@ class HdfsFile:
     _path: str
 
     def read_bytes(self) -> bytes:
-        """What is in it."""
         return self._ask("GET", "OPEN")
 
     def write_bytes(self, data: bytes) -> None:
-        """Put other bytes there."""
         self._ask("PUT", "CREATE", data, overwrite="true")
 
     def exists(self) -> bool:
-        """Whether it is there."""
         try:
             self._ask("GET", "GETFILESTATUS")
         except FileNotFoundError:

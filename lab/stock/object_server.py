@@ -105,7 +105,6 @@ class ObjectServer(ABC):
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it; what it has stays."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -50,7 +50,6 @@ class S3Server(ObjectServer):
 
     @property
     def address(self) -> str:
-        """C{host:port}."""
         return f"127.0.0.1:{self._port}"
 
     def url(self, folder: str) -> str:

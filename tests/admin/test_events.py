@@ -17,14 +17,12 @@ class EventsTests(SynchronousTestCase):
     """L{Events}."""
 
     def setUp(self) -> None:
-        """A node that is looked at."""
         self.clock = Clock()
         self.facts: dict[str, tuple[str, str]] = {"state": ("recovering", "reading")}
         self.events = self.made()
         self.path = Path(self.mktemp()) / "events.jsonl"
 
     def made(self, in_thread: Any = maybeDeferred) -> Events:
-        """Events of the node."""
         return Events(
             lambda: self.facts,
             self.clock,
@@ -33,7 +31,6 @@ class EventsTests(SynchronousTestCase):
         )
 
     def told(self) -> list[tuple[str, str]]:
-        """Their kinds and texts."""
         return [(row["kind"], row["text"]) for row in self.events.rows()]
 
     def test_edges(self) -> None:

@@ -24,7 +24,6 @@ class HealthLogTests(SynchronousTestCase):
         self.log.start()
 
     def note(self, event: LogEvent) -> None:
-        """Keep what is said of health."""
         line = formatEvent(event)
         if "ealthy" in line:
             self.lines.append((event["log_level"].name, line))

@@ -36,7 +36,6 @@ class Node:
     kept: set[str] = field(factory=lambda: {"10.0.0.5", "fe80::1"})
 
     def status(self) -> dict[str, Any]:
-        """What C{/status} shows."""
         return self.described
 
     def looked(self) -> Deferred[None]:
@@ -44,21 +43,17 @@ class Node:
         return self.looking
 
     def happened(self) -> list[dict[str, Any]]:
-        """What C{/events} shows."""
         return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
 
     def metrics(self) -> Deferred[bytes]:
-        """What C{/metrics} shows."""
         answer: Deferred[bytes] = Deferred()
         self.scraping.append(answer)
         return answer
 
     def health(self) -> Iterator[HealthReason]:
-        """What the probes complain of."""
         return iter(self.wrong)
 
     def drop_slot(self, address: str) -> bool:
-        """Keep nothing any more."""
         known = address in self.kept
         self.kept.discard(address)
         return known
@@ -229,7 +224,6 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
 
     def connected(self, port: AdminPort) -> tuple[Any, StringTransport]:
-        """One more connection to a port."""
         channel, transport = port.buildProtocol(None), StringTransport()
         channel.makeConnection(transport)
         return channel, transport

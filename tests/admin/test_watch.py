@@ -22,7 +22,6 @@ class Seen(Watch):
     every = 2.0
 
     def look(self) -> None:
-        """Look, and fail."""
         self.times.append(self.clock.seconds())
         raise ValueError("nothing to see")
 

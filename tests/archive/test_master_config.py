@@ -21,7 +21,6 @@ class FakeClient:
         self.headers: list[object] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Ask."""
         self.asked.append((address, command.code))
         self.headers.append(command.ext)
         return self.answer
@@ -42,7 +41,6 @@ class TellTests(SynchronousTestCase):
 
 class AskTests(SynchronousTestCase):
     def ask(self, body: bytes, code: int = ResponseCode.SUCCESS) -> Deferred[MasterConfig]:
-        """Ask a broker that answers so."""
         client = FakeClient(succeed(Command(code=code, body=body, remark="no permission")))
         asked = ensureDeferred(ask_config(client, "10.0.0.1:10911"))
         self.assertEqual(client.asked, [("10.0.0.1:10911", 26)])

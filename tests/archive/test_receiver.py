@@ -46,7 +46,6 @@ class ReceiverCase(Pair):
     """A master of some files, and an archive."""
 
     def setUp(self) -> None:
-        """Nothing was received yet."""
         super().setUp()
         self.patch(os, "fdatasync", lambda fd: None)
         self.root = self.folder() / "archive"
@@ -55,7 +54,6 @@ class ReceiverCase(Pair):
         self.addCleanup(self.end)
 
     def manifest(self, file_size: int = FILE_SIZE) -> ArchiveManifest:
-        """What a command would make."""
         return ArchiveManifest(
             source="10.0.0.1:10912",
             log=LogIdentity(broker="broker-a"),
@@ -67,7 +65,6 @@ class ReceiverCase(Pair):
         )
 
     def opened(self, trusted: str = "") -> Archive:
-        """The archive, open."""
         return Archive.open(self.root, self.manifest(), now, trusted)
 
     def receive(
@@ -95,7 +92,6 @@ class ReceiverCase(Pair):
         return self.receiver
 
     def end(self) -> None:
-        """Stop it, as a signal does."""
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
             stopped = receiver.stopService()
@@ -131,12 +127,10 @@ class ReceiverCase(Pair):
         self.assertEqual(log.findings, [])
 
     def stopped(self) -> ReceiveStopped:
-        """Why it has ended."""
         assert self.receiver is not None, "it was started"
         return self.failureResultOf(self.receiver.ended, ReceiveStopped).value
 
     def grow(self, size: int = 300) -> Deferred[PutStatus]:
-        """A SYNC write."""
         begin = self.theirs.put([encoded(size)], [0], STORED)
         return self.transfer.wait(begin, self.theirs.end)
 
@@ -463,7 +457,6 @@ class EndTests(ReceiverCase):
         return self.theirs
 
     def before(self) -> list[bytes]:
-        """What is in the archive."""
         return [path.read_bytes() for path in sorted((self.root / "commitlog").iterdir())]
 
     def test_gap(self) -> None:
@@ -503,7 +496,6 @@ class EndTests(ReceiverCase):
         self.assertIdle()
 
     def assertIdle(self) -> None:
-        """It does not connect again."""
         made = self.wire.made
         self.passes(30)
         self.assertEqual(self.wire.made, made)

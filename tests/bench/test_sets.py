@@ -30,7 +30,6 @@ class FakeRemote:
         """Nothing is kept."""
 
     def ask(self, command: Command) -> Command:
-        """Answer."""
         if self.known is None:
             return command.answer(ResponseCode.QUERY_NOT_FOUND, "no")
         answer = command.answer()
@@ -65,7 +64,6 @@ class RowTests(SynchronousTestCase):
     """The table."""
 
     def rows(self, **ours: Any) -> dict[str, bool | None]:
-        """Whether each goal is met."""
         values = {"killed": 0.5, "whole": 1.0, "repeated": 0.5, "parted": 15.0, "idle": 0.5}
         java = Switch(killed=0.6, whole=14.0, repeated=0.0, parted=14.0, idle=4.0)
         rows = _rows({"Java": [java], "ours": [Switch(**{**values, **ours})]})

@@ -126,7 +126,6 @@ class RowTests(SynchronousTestCase):
     """What a row says."""
 
     def rows(self, p99: float, failed: int = 0, master: float = 0.4) -> list[Row]:
-        """Rows of one round."""
         shares = {"master": master, "slave": 0.1, "clients": 0.2}
         seen = trickle.Seen(p50=1.0, p99=p99, most=50.0, late=0.5, failed=failed, shares=shares)
         return trickle.rows_of("SYNC_MASTER", 10_000, [seen])

@@ -47,7 +47,6 @@ class CommandTestCase(SynchronousTestCase):
         return lines[0]
 
     def answer(self, *args: str | Path, code: int = 0) -> Any:
-        """What a command with C{--json} says."""
         result = self.run_command(*args, "--json")
         self.assertEqual(result.exit_code, code, result.output)
         return json.loads(result.stdout)

@@ -10,7 +10,6 @@ from tests.cli.command import CommandTestCase
 
 class ConfigTests(CommandTestCase):
     def conf(self, text: str) -> Path:
-        """A file with settings."""
         path = Path(self.mktemp())
         path.write_text(text)
         return path

@@ -68,7 +68,6 @@ class StatusTests(ShownTestCase):
     """C{rmqha controller status}, of controllers that answer here."""
 
     def shown(self, *names: str, as_json: bool = False) -> tuple[int, str, str]:
-        """What the command prints."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         seen = self.result(look(self.group, names))
         return self.printed(lambda: status.show(seen, as_json=as_json))
@@ -135,7 +134,6 @@ class ExplainTests(ShownTestCase):
     LOST = LOST.replace(b"null", b"false")
 
     def shown(self, body: bytes, *, as_json: bool = False) -> tuple[int, str, str]:
-        """What the command prints."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, body)
         member = FakeControllers((MEMBER,), MEMBER)
         member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
@@ -184,7 +182,6 @@ class ElectTests(ShownTestCase):
     """C{rmqha controller elect}."""
 
     def elect(self, member: int, handler: Any, *, as_json: bool = False) -> tuple[int, str, str]:
-        """What the command prints."""
         self.controllers.handlers[Code.ELECT_MASTER] = handler
         state = self.result(elect.elected(self.group, member))
         return self.printed(lambda: elect.show(state, "a", member, as_json=as_json))
@@ -253,7 +250,6 @@ class ResetTests(CommandTestCase):
     """C{rmqha controller reset}."""
 
     def setUp(self) -> None:
-        """The store of a member."""
         self.store = golden.store(golden.VERSIONS[-1])
         files = IdentityFiles.of(self.store, "C", "a")
         files.given(files.apply(2, "code"))

@@ -35,7 +35,6 @@ class FolderTests(CommandTestCase):
         self.error: Exception | None = None
 
     def nothing(self, run: Any) -> None:
-        """Stand in for all of it."""
         if self.error is not None:
             raise self.error
 

@@ -175,7 +175,6 @@ class RunningMasterTests(SynchronousTestCase):
         self.end = status["maxOffset"]
 
     def node(self, role: str, root: Path, **more: Any) -> Node:
-        """A node on a store."""
         node = Node(
             self.folder.path,
             role,

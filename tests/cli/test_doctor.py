@@ -65,7 +65,6 @@ class DoctorTestCase(CommandTestCase):
         self.write([row_of(record) for record in self.records])
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Make the ledger of these."""
         text = "".join(json.dumps(row) + "\n" for row in rows)
         self.ledger.write_text(text, encoding="utf-8")
 

@@ -38,7 +38,6 @@ class DumpTests(CommandTestCase):
     maxDiff = 2000
 
     def lines(self, *args: str | Path, code: int = 0) -> list[dict[str, Any]]:
-        """What a dump in JSON says."""
         result = self.run_command("dump", *args, "--json")
         self.assertEqual(result.exit_code, code, result.stderr)
         return [json.loads(line) for line in result.stdout.splitlines()]

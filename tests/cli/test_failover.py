@@ -12,7 +12,6 @@ class FailoverTests(CommandTestCase):
     """With files of other nodes."""
 
     def conf(self, *lines: str) -> Path:
-        """A node's file."""
         path = Path(self.mktemp())
         text = "\n".join([f"storePathRootDir={path.absolute()}-store", *lines, ""])
         path.write_text(text, encoding="utf-8")

@@ -21,7 +21,6 @@ VERSION = golden.VERSIONS[-1]
 
 class PromoteTests(CommandTestCase):
     def setUp(self) -> None:
-        """The store of a stock slave."""
         self.store = golden.store(VERSION)
         path = self.store / "config" / "consumerOffset.json"
         before = json_table.read(path) or {"offsetTable": {}}
@@ -203,5 +202,4 @@ class PromoteTests(CommandTestCase):
         )
 
     def write(self, conf: Path, keys: dict[str, object]) -> None:
-        """A configuration file."""
         conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))

@@ -21,7 +21,6 @@ from tests.support.effort import slow
 
 class RunTests(CommandTestCase):
     def words(self, *given: str) -> list[str]:
-        """What twistd is told."""
         told: list[list[str]] = []
         self.patch(sys, "argv", ["rmqha"])
         self.patch(twistd, "run", lambda: told.append(sys.argv))
@@ -66,7 +65,6 @@ class ProcessTests(SynchronousTestCase):
         )
 
     def folder(self) -> Path:
-        """A folder that goes away."""
         path = Path(tempfile.mkdtemp(prefix="run-"))
         self.addCleanup(shutil.rmtree, path)
         return path

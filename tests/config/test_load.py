@@ -30,17 +30,14 @@ class LoadTestCase(SynchronousTestCase):
     """Loading text, and the problems of it."""
 
     def file(self, text: str | bytes) -> Path:
-        """A file with this content."""
         path = Path(self.mktemp())
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
     def load(self, text: str, *overrides: str, role: str | None = None) -> Settings:
-        """The settings of this text."""
         return load(self.file(text), overrides, role)
 
     def problems(self, text: str, *overrides: str, role: str | None = None) -> list[ConfigError]:
-        """What is wrong with this text."""
         error = self.assertRaises(ConfigProblems, self.load, text, *overrides, role=role)
         return list(error.problems)
 

@@ -14,7 +14,6 @@ class NamesrvTests(SynchronousTestCase):
     """C{--role namesrv}."""
 
     def refused(self, *overrides: str) -> str:
-        """What keys are refused with."""
         return str(self.assertRaises(ConfigProblems, load, None, overrides, "namesrv"))
 
     def test_defaults(self) -> None:

@@ -100,7 +100,6 @@ class FaultTestCase(SynchronousTestCase):
     # --- nodes --------------------------------------------------------------
 
     def master(self, name: str = "master", **keys: Any) -> Driver:
-        """A SYNC master, not started."""
         given = {**BRISK, "brokerRole": "SYNC_MASTER", **keys}
         master = Driver(self.folder, "master", name, **given)
         self._processes.append(master)
@@ -119,7 +118,6 @@ class FaultTestCase(SynchronousTestCase):
         return slave
 
     def proxy(self, address: tuple[str, int]) -> Proxy:
-        """A network to a master, started."""
         proxy = Proxy(self.folder, address, self.seed)
         self._processes.append(proxy)
         return proxy.start()

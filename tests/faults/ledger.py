@@ -86,7 +86,6 @@ class Ledger:
     numbers: count[int] = field(factory=count)
 
     def of(self, kind: str) -> list[Entry]:
-        """The entries of one kind."""
         return [entry for entry in self.entries if entry.kind == kind]
 
     def save(self, path: Path, **told: object) -> None:

@@ -29,7 +29,6 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
     """Tests with C{rmqha receive} as its own process."""
 
     def setUp(self) -> None:
-        """One that is not started."""
         super().setUp()
         self.archive = self.folder / "archive"
         self.receiver = Process("receive", self.folder / "receive.log")
@@ -60,7 +59,6 @@ class ArchiveTestCase(FaultTestCase, CommandTestCase):
         )
 
     def pause(self) -> None:
-        """Go on at a random moment."""
         self.passes(self.random.uniform(0.1, 0.8))
 
     def assertSame(self, master: Node) -> None:
@@ -162,7 +160,6 @@ class RestoreTests(ArchiveTestCase):
     """Back to a moment."""
 
     def sent(self, master: Node, first: int, count: int) -> None:
-        """Messages with numbers, to one queue."""
         with Remote(master.port) as client:
             for number in range(first, first + count):
                 answer = client.ask(send(TOPIC, f"{number:06}".encode() + b"x" * 500))

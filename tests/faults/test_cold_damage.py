@@ -65,7 +65,6 @@ class ColdCase(FaultTestCase):
         return master, slave
 
     def body(self, number: int) -> bytes:
-        """What a message says."""
         return random.Random(number).randbytes(BODY)
 
     def starts(self, node: Node) -> list[int]:
@@ -77,11 +76,9 @@ class ColdCase(FaultTestCase):
         return found[-MESSAGES:]
 
     def file_of(self, node: Node, offset: int) -> Path:
-        """The log file of a byte."""
         return node.root / "commitlog" / f"{offset - offset % SIZE:020d}"
 
     def overwrite(self, node: Node, offset: int, data: bytes) -> None:
-        """What a disk does."""
         damage.overwrite(self.file_of(node, offset), offset % SIZE, data)
         self.tell(f"{len(data)} bytes at {offset} of the {node.name}")
 
@@ -124,7 +121,6 @@ class ColdCase(FaultTestCase):
         return list(status["scrub"]["faults"])
 
     def rmqha(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """A command."""
         program = [sys.executable, str(Path(sys.executable).parent / "rmqha")]
         return subprocess.run(
             [*program, *map(str, arguments)],
@@ -298,7 +294,6 @@ class VersionTests(ColdCase):
         return master, slave, start, status["upstream"]["reason"]
 
     def kept(self, node: Node, start: int) -> dict[str, bytes]:
-        """Both versions, by whose they are."""
         folder = node.root / "rmqha" / "quarantine"
         found = sorted(folder.glob(f"{start:020d}-*"))
         self.assertEqual(2, len(found), found)
@@ -345,5 +340,4 @@ class VersionTests(ColdCase):
             self.assertIn("diverged", answer.remark or "")
 
     def kept_names(self, node: Node) -> list[str]:
-        """The names in quarantine."""
         return [path.name for path in (node.root / "rmqha" / "quarantine").iterdir()]

@@ -30,7 +30,6 @@ class DelayTests(FaultTestCase):
     """Brokers under C{twistd} with messages of all levels."""
 
     def node(self, role: str, name: str, **keys: object) -> Node:
-        """A broker, not started."""
         given = {
             **BRISK,
             "brokerIP1": "127.0.0.1",
@@ -60,7 +59,6 @@ class DelayTests(FaultTestCase):
         return set(sent)
 
     def copies(self, node: Node) -> Copies:
-        """All that was delivered, by body."""
         found: Copies = {}
         offset = 0
         with Remote(node.port) as reader:
@@ -72,7 +70,6 @@ class DelayTests(FaultTestCase):
         return found
 
     def until_delivered(self, node: Node) -> None:
-        """Wait until nothing is pending."""
         node.until(
             lambda status: (
                 not any(
@@ -90,7 +87,6 @@ class DelayTests(FaultTestCase):
         return sum(level["offset"] for level in levels)
 
     def pause(self) -> None:
-        """Go on at a random moment."""
         self.passes(self.random.uniform(0.3, 2.0))
 
     def test_restarted(self) -> None:

@@ -28,7 +28,6 @@ class DemoTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.folder)
 
     def begun(self, *words: str) -> subprocess.Popen[str]:
-        """Start it."""
         process = subprocess.Popen(
             # Who runs tests in the background has them ignore Ctrl-C.
             ["env", "--default-signal=INT", RMQHA, "demo", *words],
@@ -55,7 +54,6 @@ class DemoTests(SynchronousTestCase):
         self.fail(f"no line of the {who}: {process.stderr and process.stderr.read()}")
 
     def assert_gone(self, *numbers: int) -> None:
-        """Wait until processes have ended."""
         places = [Path(f"/proc/{number}") for number in numbers]
         until(lambda: not any(place.exists() for place in places), f"the end of {numbers}", LIMIT)
 

@@ -231,7 +231,6 @@ class BrokenDiskTests(FaultTestCase):
         self.settle(master, broken, good)
 
     def rate(self, master: Driver) -> float:
-        """SYNC writes a second."""
         begun = time.monotonic()
         self.write(master, 500)
         return 500 / (time.monotonic() - begun)

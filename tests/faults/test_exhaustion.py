@@ -48,7 +48,6 @@ class Strangers:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have them there for a while."""
         thread = threading.Thread(target=self._run, daemon=True)
         thread.start()
         try:
@@ -310,7 +309,6 @@ class SlotTests(FaultTestCase):
         self.assertEqual([], master.complaints())
 
     def connected(self, master: Driver) -> bool:
-        """Whether a known replica is."""
         return any(row["connected"] for row in master.status()["retentionSlots"])
 
     def drop(self, master: Driver, address: str) -> int:

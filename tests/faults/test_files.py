@@ -37,7 +37,6 @@ def flip(path: Path, place: int, bit: int) -> None:
 
 class FileTestCase(FaultTestCase):
     def log_file(self, node: Node, row: int = 0) -> Path:
-        """One of its log files."""
         return sorted((node.root / "commitlog").iterdir())[row]
 
     def stopped(self, count: int, **keys: object) -> tuple[Driver, Node, list[Write]]:
@@ -50,7 +49,6 @@ class FileTestCase(FaultTestCase):
         return master, slave, writes
 
     def body(self, write: Write) -> int:
-        """A place in a write's body."""
         return write.begin + 88 + self.random.randrange(1000)
 
     def refused(self, node: Node, pattern: str) -> None:

@@ -40,13 +40,11 @@ class Fuzz:
         self.chance = chance
 
     def value(self) -> object:
-        """What may stand in a header."""
         return self.chance.choice(
             [0, -1, 2**31, 2**63, 1e308, "", "x" * 300, "-7", "\0\1\2", None, True, [], {}, [[[]]]]
         )
 
     def header(self) -> bytes:
-        """A JSON header, more or less."""
         codes = [code for code in RequestCode if code not in NOT_SENT]
         told: dict[str, object] = {
             "code": self.chance.choice([int(self.chance.choice(codes)), self.value()]),

@@ -21,7 +21,6 @@ class KillTests(FaultTestCase):
         until(lambda: len(master.history.acked) > before, "a write", tell=master.tail)
 
     def pause(self) -> None:
-        """Go on at a random moment."""
         moment = time.monotonic() + self.random.uniform(0.0, 0.3)
         until(lambda: time.monotonic() >= moment, "a moment", pause=0.001)
 
@@ -59,7 +58,6 @@ class KillTests(FaultTestCase):
         self.settle(master, slave)
 
     def wait_until_fed(self, master: Driver) -> None:
-        """Wait until a slave has reported."""
         master.until(
             lambda status: any(row["acked"] is not None for row in status["replicas"]), "a replica"
         )

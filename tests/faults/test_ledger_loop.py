@@ -66,7 +66,6 @@ class LedgerTests(PromotionTestCase):
     """A pair, of which a fault is tried in each round, under load."""
 
     def setUp(self) -> None:
-        """Nothing was sent yet."""
         super().setUp()
         self.ledger = Ledger()
         self.senders: list[Sender] = []
@@ -85,7 +84,6 @@ class LedgerTests(PromotionTestCase):
             raise
 
     def run_rounds(self) -> None:
-        """All of it."""
         self.begin()
         bag: list[str] = []
         done: Counter[str] = Counter()
@@ -126,7 +124,6 @@ class LedgerTests(PromotionTestCase):
         return node
 
     def start_master(self, root: Path) -> None:
-        """Start a store as the master."""
         self.master_ = self.node_of(root, "master", brokerRole="SYNC_MASTER").start()
         self.clients = f"127.0.0.1:{self.master_.port}"
 
@@ -158,7 +155,6 @@ class LedgerTests(PromotionTestCase):
             until(lambda: sender.plain(broker), "a write is replicated", pause=0.1)
 
     def sender(self) -> Sender:
-        """A client, not started."""
         return Sender(self.master_.port, self.ledger, self.random.random())
 
     def load(self) -> None:
@@ -204,7 +200,6 @@ class LedgerTests(PromotionTestCase):
         self.kill(node)
 
     def end(self, node: Node) -> None:
-        """Kill or stop a node."""
         self.random.choice([node.kill9, node.term])()
 
     def swap(self, old: Node, slave: Node) -> None:

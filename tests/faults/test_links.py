@@ -29,7 +29,6 @@ class PartitionTests(NetworkTestCase):
     """F19, F20: nothing goes through, or nothing in one direction."""
 
     def statuses(self, burst: Burst) -> set[str]:
-        """How writes ended."""
         return {write.status for write in burst.wait()}
 
     def test_moment(self) -> None:

@@ -87,7 +87,6 @@ class LostTailTestCase(FaultTestCase):
             file.write(bytes([byte ^ 1 << self.random.randrange(8)]))
 
     def deleted(self, master: Driver, end: int) -> None:
-        """The last file is gone."""
         for path in (master.root / "commitlog").iterdir():
             if int(path.name) >= self.last_file(end):
                 path.unlink()

@@ -296,7 +296,6 @@ class NameServerTests(MetadataTestCase):
         return {row["brokerId"] for row in names.status()["brokers"]}
 
     def until_registered(self, names: NameServer) -> None:
-        """Wait until it knows both brokers."""
         until(
             lambda: self.registered(names) == {0, 1},
             f"{names.name} knows both",

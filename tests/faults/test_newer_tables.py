@@ -95,7 +95,6 @@ class NewerTablesTests(FaultTestCase):
     """A pair whose slave was away while messages came due and half messages were committed."""
 
     def node(self, role: str, name: str, root: Path | None = None, **keys: object) -> Node:
-        """A node, not started."""
         node = Node(self.folder, role, name, **KEYS, **keys)
         if root is not None:
             node.root = node.keys["storePathRootDir"] = root

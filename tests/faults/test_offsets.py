@@ -47,7 +47,6 @@ class Commits:
     done: dict[int, list[tuple[float, int]]] = field(factory=dict)
 
     def consume(self, node: Node, seconds: float) -> None:
-        """Go on for a while."""
         with Remote(node.port) as broker:
             positions = {queue: self.done.get(queue, [(0.0, 0)])[-1][1] for queue in range(QUEUES)}
             end = time.monotonic() + seconds
@@ -83,7 +82,6 @@ class OffsetTestCase(PromotionTestCase):
     """Tests with a group that consumes."""
 
     def clients(self, node: Node) -> str:
-        """Where a node's clients connect."""
         return f"127.0.0.1:{node.port}"
 
     def couple(self, **keys: Any) -> tuple[Any, Node]:
@@ -118,7 +116,6 @@ class OffsetTestCase(PromotionTestCase):
         )
 
     def promoted(self, slave: Node, **keys: Any) -> Node:
-        """Start a promoted store."""
         new = Node(
             self.folder,
             "master",
@@ -287,7 +284,6 @@ class RoleTests(OffsetTestCase):
         self.assertEqual((len(seen), again), (400, 0))
 
     def consumer(self, nodes: dict[int, Node], queue: int, offset: int = 0) -> Follower:
-        """A consumer of one queue."""
         ports = {number: node.port for number, node in nodes.items()}
         found = Follower(ports, TOPIC, GROUP, queue)
         found.offset = offset

@@ -40,7 +40,6 @@ HOSTILE_REPORTS: dict[str, Callable[[int, int], list[int]]] = {
 
 class PeerTestCase(FaultTestCase):
     def connect(self, master: Driver) -> socket.socket:
-        """A connection to the HA port."""
         peer = socket.create_connection(master.address, timeout=10)
         self.addCleanup(peer.close)
         return peer
@@ -217,7 +216,6 @@ class FakeMaster:
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
-        """Take connections."""
         while True:
             try:
                 peer, _ = self.listener.accept()
@@ -227,7 +225,6 @@ class FakeMaster:
             threading.Thread(target=self.talk, args=(peer,), daemon=True).start()
 
     def talk(self, peer: socket.socket) -> None:
-        """One connection."""
         try:
             report = peer.recv(8, socket.MSG_WAITALL)
             if len(report) < 8:
@@ -245,7 +242,6 @@ class FakeMaster:
             peer.close()
 
     def stop(self) -> None:
-        """End everything."""
         self.listener.close()
         for peer in self.open:
             peer.close()

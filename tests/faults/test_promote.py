@@ -416,6 +416,5 @@ class Producer:
             return  # the broker is stopped
 
     def stop(self) -> None:
-        """Send no more."""
         self._ending.set()
         self._thread.join(30)

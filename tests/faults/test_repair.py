@@ -61,7 +61,6 @@ class RepairTestCase(FaultTestCase):
         return master, slave, self.files(master)
 
     def files(self, node: Node) -> dict[str, bytes]:
-        """The files of a node's log."""
         return {path.name: path.read_bytes() for path in (node.root / "commitlog").iterdir()}
 
     def harm(self, node: Node) -> None:

@@ -17,7 +17,6 @@ class RoundTests(PromotionTestCase):
     """
 
     def setUp(self) -> None:
-        """No store yet, and no message."""
         super().setUp()
         self.roots = {name: self.folder / "stores" / name for name in NAMES}
         self.history = History()
@@ -38,7 +37,6 @@ class RoundTests(PromotionTestCase):
         return master.start()
 
     def start_slaves(self, master: Driver, names: set[str]) -> dict[str, Node]:
-        """Start the other stores behind it."""
         slaves = {}
         for at, name in enumerate(sorted(names)):
             # A replica is an address; what the old master alone has is for the quarantine.

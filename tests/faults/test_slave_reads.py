@@ -36,7 +36,6 @@ class ReadingCase(FaultTestCase):
     """A name server, a master and a slave under C{twistd}."""
 
     def serve(self, **keys: object) -> None:
-        """Start all."""
         self.names = NameServer(self.folder)
         self._processes.append(self.names)
         self.names.start()
@@ -71,7 +70,6 @@ class ReadingCase(FaultTestCase):
         self.sent += new
 
     def consumer(self) -> Follower:
-        """A consumer of the only queue."""
         found = Follower({0: self.primary.port, 1: self.copy.port}, TOPIC, GROUP)
         self.addCleanup(found.close)
         return found

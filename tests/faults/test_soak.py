@@ -71,7 +71,6 @@ class SoakTests(NetworkTestCase):
         self.passes(self.random.uniform(0.0, 1.0))
 
     def memory(self) -> dict[str, int]:
-        """Bytes of each node."""
         return {node.name: node.memory() for node in (self.master_, self.slave_)}
 
     def check_memory(self, first: dict[str, int], lasted: float) -> None:

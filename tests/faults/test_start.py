@@ -33,7 +33,6 @@ class StartTests(SynchronousTestCase):
         self.addCleanup(self.folder.remove)
 
     def node(self, name: str = "first", **keys: object) -> Node:
-        """A master that was not started."""
         keys = {"mappedFileSizeCommitLog": golden.LOG_FILE_SIZE, **keys}
         node = Node(self.folder.path, "master", name, **keys)
         self.addCleanup(node.kill9)
@@ -160,7 +159,6 @@ class AgainTests(FaultTestCase):
     """What a start knows of the one before it."""
 
     def alone(self, **keys: object) -> Node:
-        """A master that was not started."""
         node = Node(self.folder, "master", "alone", **keys)
         self._processes.append(node)
         return node

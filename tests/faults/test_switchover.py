@@ -108,7 +108,6 @@ class RoamingProducer:
         return answer.code == 0
 
     def stop(self) -> None:
-        """Send no more."""
         self._ending.set()
         self._thread.join(30)
 
@@ -117,7 +116,6 @@ class SwitchoverTests(FaultTestCase):
     """Two nodes that are started and stopped by scripts."""
 
     def setUp(self) -> None:
-        """Start a pair."""
         super().setUp()
         self.nodes = {name: self.made(name) for name in "ab"}
         for name, other in ("ab", "ba"):
@@ -136,13 +134,11 @@ class SwitchoverTests(FaultTestCase):
         self.committed = 0
 
     def made(self, name: str) -> Node:
-        """A node's ports and folder."""
         node = Node(self.folder, "master", name, **{**BRISK, "brokerIP1": "127.0.0.1"})
         node.keys["brokerIP2"] = "127.0.0.1"
         return node
 
     def configure(self, node: Node, other: Node) -> None:
-        """Write its files for both roles."""
         roles = {
             "master": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
             "slave": {
@@ -158,7 +154,6 @@ class SwitchoverTests(FaultTestCase):
             path.write_text("".join(lines), encoding="utf-8")
 
     def end_daemons(self) -> None:
-        """Kill what the scripts have started."""
         for path in self.folder.glob("*-*.pid"):
             try:
                 os.kill(int(path.read_text(encoding="ascii")), signal.SIGKILL)
@@ -166,7 +161,6 @@ class SwitchoverTests(FaultTestCase):
                 continue
 
     def site(self, *arguments: str) -> None:
-        """Run the operator's script."""
         subprocess.run(["sh", self.script, *arguments], check=True, timeout=60)
 
     def status(self, name: str) -> dict[str, Any]:

@@ -27,7 +27,6 @@ class TableBurstTests(FaultTestCase):
     """A broker without a slave, and clients that make many topics and groups."""
 
     def broker(self) -> Node:
-        """A started broker."""
         node = Node(self.folder, "master", "broker")
         self._processes.append(node)
         node.start()
@@ -47,7 +46,6 @@ class TableBurstTests(FaultTestCase):
         self.assertEqual({client.ask(send(name, b"x")).code for name in names}, {0})
 
     def make(self, node: Node, name: str, queues: int) -> None:
-        """An administrator makes a topic."""
         self.assertEqual(Remote(node.port).ask(make_topic(name, queues)).code, 0)
 
     def test_topics_then_kill(self) -> None:

@@ -186,7 +186,6 @@ class TlsClusterTests(FaultTestCase):
         return int(pages) * 4096
 
     def _half(self) -> None:
-        """A hello, and its answer."""
         said, says = ssl.MemoryBIO(), ssl.MemoryBIO()
         client = self._client.wrap_bio(said, says)
         with contextlib.suppress(ssl.SSLWantReadError):
@@ -196,6 +195,5 @@ class TlsClusterTests(FaultTestCase):
             connection.recv(1)
 
     def _whole(self) -> None:
-        """A handshake, and no farewell."""
         connection = socket.create_connection((LOCAL, self.names.port))
         self._client.wrap_socket(connection).close()

@@ -24,7 +24,6 @@ class TopicsTestCase(MetadataTestCase, PromotionTestCase):
         return first, end
 
     def sent(self, node: Node, topic: str, *bodies: bytes, delay: int = 0) -> None:
-        """Send to a queue."""
         with Remote(node.port) as broker:
             for body in bodies:
                 answer = broker.ask(send(topic, body, delay=delay))

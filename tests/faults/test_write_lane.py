@@ -79,7 +79,6 @@ class RunTests(FaultTestCase):
                 self.acked.update(bodies[answer.opaque])
 
     def body(self) -> bytes:
-        """The next message's."""
         self.sent += 1
         return f"message {self.sent} ".encode().ljust(self.random.randint(20, 1500), b".")
 
@@ -101,6 +100,5 @@ class RunTests(FaultTestCase):
             self.assertEqual([], [body for body in self.acked if body not in log], node.name)
 
     def answered(self, client: Remote) -> bool:
-        """Whether the slave acknowledges writes."""
         body = b"is the slave there? "
         return client.ask(send(TOPIC, body)).code == ResponseCode.SUCCESS

@@ -116,7 +116,6 @@ class Run:
         self.command += [f"--temp-directory={folder / f'trial-{name}'}", *tests]
 
     def start(self) -> Run:
-        """Let it begin."""
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -148,7 +147,6 @@ class Run:
         return code
 
     def failed(self) -> list[str]:
-        """The tests that failed."""
         told = "".join(FAILED.findall(self._said()))
         return sorted(set(re.findall(r"(?m)^tests\.interop\.[\w.]+$", told)))
 

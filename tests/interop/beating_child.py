@@ -39,7 +39,6 @@ class CountingClient(RemotingClient):
     asked = 0
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """Ask."""
         CountingClient.asked += 1
         return super().request(address, command, timeout)
 
@@ -84,12 +83,10 @@ class Beating:
         )
 
     async def decided(self, state: SetState) -> str:
-        """Take what is decided."""
         self.epoch = state.master_epoch
         return ""
 
     async def join(self) -> None:
-        """Become master of the set."""
         while True:
             try:
                 await self.membership.join()

@@ -111,7 +111,6 @@ class InteropTestCase(SynchronousTestCase):
 
     @contextmanager
     def scenario(self, what: str, roles: str = "") -> Iterator[None]:
-        """One row of the table."""
         begun = time.monotonic()
         result = matrix.FAILED
         try:

@@ -184,11 +184,9 @@ class Leading:
         )
 
     def ask(self) -> Deferred[None]:
-        """Ask what is decided."""
         return self.group.current().addCallbacks(self.told, lambda failure: None)
 
     def told(self, state: SetState) -> None:
-        """That is it."""
         assert self.master is not None, "it leads"
         self.master.told(state)
 
@@ -208,8 +206,6 @@ class Leading:
     # --- what the parent asks for ---------------------------------------------------------
 
     def handlers(self, driven: Driven) -> dict[str, Any]:
-        """More commands."""
-
         def lapse(number: int) -> None:
             Deferred.fromCoroutine(self._lapse()).addCallbacks(
                 lambda _: driven.commands.say(number, done=True, answer=self.told_set()),
@@ -226,7 +222,6 @@ class Leading:
         return {"set": lambda number: self.told_set(), "lapse": lapse, "cut": cut}
 
     def told_set(self) -> dict[str, Any]:
-        """What is known of the set."""
         assert self.master is not None, "it leads"
         return {**self.master.status(), "closed": dict(self.master.factory.closed)}
 

@@ -27,7 +27,6 @@ class MemberTestCase(InteropTestCase):
     roles = "members of a set"
 
     def controller(self) -> StockController:
-        """Start one."""
         (one,) = controllers(self.folder, 1)
         self._processes.append(one)
         one.launch()
@@ -35,7 +34,6 @@ class MemberTestCase(InteropTestCase):
         return one
 
     def java(self, name: str, controller: StockController) -> Broker:
-        """A Java member, not started."""
         member = java_member(self.folder, self.tool, name, [controller])
         self._processes.append(member)
         return member
@@ -43,24 +41,20 @@ class MemberTestCase(InteropTestCase):
     def ours(
         self, name: str, controller: StockController, kind: type[OurNode] = Node, **keys: Any
     ) -> OurNode:
-        """One of ours, not started."""
         given = {**cases.BRISK, **keys}
         node = our_member(self.folder, self.tool, name, [controller], kind, **given)
         self._processes.append(node)
         return node
 
     def state(self, node: Node) -> str:
-        """What a member of ours does."""
         return str(node.status()["controller"]["state"])
 
     def until_state(self, node: Node, *states: str) -> None:
-        """Wait until it does that."""
         node.until(
             lambda status: status["controller"]["state"] in states, " or ".join(states), BOOT
         )
 
     def leader(self, nodes: list[Node]) -> Node | None:
-        """Which one leads."""
         for node in nodes:
             with contextlib.suppress(OSError):
                 if self.state(node) == "leading":
@@ -68,14 +62,11 @@ class MemberTestCase(InteropTestCase):
         return None
 
     def led(self, nodes: list[Node]) -> Node:
-        """Who surely leads."""
         found = self.leader(nodes)
         assert found is not None, "one leads"
         return found
 
     def until_led(self, nodes: list[Node]) -> None:
-        """Wait until one leads."""
-
         def led() -> bool:
             return self.leader(nodes) is not None
 

@@ -44,7 +44,6 @@ class MixedTestCase(ScenarioTestCase):
     last: Member
 
     def setUp(self) -> None:
-        """There is no network."""
         super().setUp()
         self.announced: dict[str, int] = {}
 
@@ -100,16 +99,13 @@ class MixedTestCase(ScenarioTestCase):
             )
 
     def deciders(self) -> list[StockController]:
-        """All controllers."""
         return [self.decider]
 
     @property
     def members(self) -> list[Member]:
-        """All."""
         return [*self.nodes, *self.javas]
 
     def stop(self, member: Member) -> None:
-        """End one cleanly."""
         if isinstance(member, Broker):
             member.stop()
         else:

@@ -136,7 +136,6 @@ class Pair:
         )
 
     def leave(self) -> None:
-        """Stop the consumer."""
         self.tool.do("stop", BOOT, name=f"reader of {self.title}")
 
     def mqadmin(self, line: str, seconds: int = 0) -> Said:
@@ -188,7 +187,6 @@ class PairsTestCase(InteropTestCase):
     """
 
     def setUp(self) -> None:
-        """Start both sites."""
         super().setUp()
         self.faults: list[str] = []
         self.count = itertools.count()
@@ -202,7 +200,6 @@ class PairsTestCase(InteropTestCase):
                 self.until_known(pair, address)
 
     def our_pair(self) -> Pair:
-        """Launch our brokers."""
         names = self.server.client_address
         given = {**KEYS, "namesrvAddr": names}
         master = Node(self.folder, "master", "our-master", **given)
@@ -216,7 +213,6 @@ class PairsTestCase(InteropTestCase):
         return Pair(self.tool, "ours", names, *addresses)
 
     def java_pair(self) -> Pair:
-        """Launch stock brokers."""
         given = KEYS if self.version < "5" else {**KEYS, **TIMER}
         master = self.broker("java-master", **given)
         slave = self.broker("java-slave", role="SLAVE", **given)
@@ -286,7 +282,6 @@ class PairsTestCase(InteropTestCase):
             self.faults.append(f"{line} {when}\n{diff or wrong}\n{complaints}")
 
     def tell(self, line: str, when: str, how: str, well: bool, begun: float) -> None:
-        """One row of the table."""
         name, *words = line.split()
         title = " ".join([name, *(word for word in words if re.match(r"-[a-z]", word))])
         seconds = round(time.monotonic() - begun, 1)

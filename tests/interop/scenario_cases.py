@@ -94,7 +94,6 @@ class ScenarioTestCase(MemberTestCase):
         until(dead, f"{number} is dead", BOOT, pause=0.2)
 
     def id_of(self, node: Node) -> int:
-        """A member's controller id."""
         return int(node.status()["controller"]["id"])
 
     # --- load --------------------------------------------------------------------------
@@ -115,7 +114,6 @@ class ScenarioTestCase(MemberTestCase):
             self.seen.update(self.tool.pull(self.topic))
 
     def until_again(self, load: Sends) -> None:
-        """Wait until writes are acknowledged."""
         wanted = len(load.acked) + AGAIN
         until(
             lambda: len(load.acked) > wanted,
@@ -142,7 +140,6 @@ class ScenarioTestCase(MemberTestCase):
                 self.assertEqual(len(load.acked), acked, "acknowledged by the master alone")
 
     def end_of(self, member: Member) -> int:
-        """Where a member's log ends."""
         if isinstance(member, Broker):
             return member.max_offset()
         return int(member.status()["maxOffset"])
@@ -153,7 +150,6 @@ class ScenarioTestCase(MemberTestCase):
         return max((place for each in sent for place in each.places), default=-1)
 
     def enough(self, load: Sends) -> None:
-        """End it."""
         self.tool.enough()
         load.wait()
         self.acked += load.acked

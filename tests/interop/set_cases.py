@@ -27,7 +27,6 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
     """A set with a network around each member."""
 
     def setUp(self) -> None:
-        """No network yet."""
         super().setUp()
         self.links: dict[str, Links] = {}
 

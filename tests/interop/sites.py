@@ -45,7 +45,6 @@ class SiteTestCase(InteropTestCase):
     certificate: tuple[Path, Path] | None = None
 
     def setUp(self) -> None:
-        """Start name server and broker."""
         super().setUp()
         self.names = self.tool.names
         if self.names_of == "our":
@@ -69,7 +68,6 @@ class SiteTestCase(InteropTestCase):
         self.start_broker()
 
     def our_broker(self, **keys: object) -> Node:
-        """A broker of ours, not started."""
         given = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "maxMessageSize": 500_000}
         node = Node(self.folder, "master", "broker", **{**given, **self.certified(), **keys})
         node.keys["brokerClusterName"] = "interop"
@@ -111,7 +109,6 @@ class SiteTestCase(InteropTestCase):
     # --- the clients ----------------------------------------------------------
 
     def java(self, header: str = "JSON") -> Client:
-        """The Java client of this version."""
         return java_client(self.tool, self.names, header)
 
     def others(self, kinds: Iterable[type[Other]] = OTHERS) -> list[Client]:
@@ -130,7 +127,6 @@ class SiteTestCase(InteropTestCase):
 
     @contextmanager
     def row(self, client: Client, what: str) -> Iterator[None]:
-        """One cell of the clients' table."""
         begun = time.monotonic()
         result = matrix.FAILED
         try:
@@ -140,7 +136,6 @@ class SiteTestCase(InteropTestCase):
             self.fill(client, what, result, time.monotonic() - begun)
 
     def fill(self, client: Client, what: str, result: str, seconds: float = 0.0) -> None:
-        """Write into such a cell."""
         sys.stdout.write(f"{seconds:6.1f} s  {self.roles} {client.title}: {what}: {result}\n")
         sys.stdout.flush()
         matrix.record(

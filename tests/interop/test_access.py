@@ -104,7 +104,6 @@ class OursAccessClientsTests(SiteTestCase):
     }
 
     def our_broker(self, **keys: object) -> Node:
-        """One with access control."""
         accounts = yaml.safe_load(PLAIN_ACL.read_bytes())
         accounts["accounts"].append(self.ACCOUNT)
         path = self.folder / "plain_acl.yml"
@@ -113,7 +112,6 @@ class OursAccessClientsTests(SiteTestCase):
         return super().our_broker(aclEnable="true", aclPlainFile=path, **keys)
 
     def make_topic(self, topic: str, queues: int = 4) -> None:
-        """Make a topic as an administrator."""
         command = make_topic(topic, queues)
         credentials("operator").sign(command)
         self.assertEqual(ask(self.address, command).code, 0)
@@ -161,7 +159,6 @@ class OursAccessClientsTests(SiteTestCase):
         return done.stdout + done.stderr
 
     def signs(self, client: Client) -> None:
-        """What one client meets."""
         account: dict[str, Any] = {name: self.ACCOUNT[name] for name in ("accessKey", "secretKey")}
         with self.row(client, "signs: what is permitted is allowed"):
             bodies = [f"{client.slug} {n} \N{GREEK SMALL LETTER MU}" for n in range(5)]
@@ -194,7 +191,6 @@ class OursAccessClientsTests(SiteTestCase):
             self.assert_refused(client.send("Allowed", ["x"], group=group))
 
     def assert_refused(self, answers: list[Any]) -> None:
-        """Nothing was sent."""
         self.assertNotIn("SEND_OK", [answer.status for answer in answers], answers)
 
 
@@ -249,7 +245,6 @@ class OursTlsClientsTests(SiteTestCase):
         self.assert_well()
 
     def enters(self, client: Client) -> None:
-        """What one client meets."""
         topic = f"Strict-{client.slug}"
         with self.row(client, "clear text where TLS alone is taken: refused"):
             try:

@@ -59,7 +59,6 @@ class ControllerTests(InteropTestCase):
         return False
 
     def result(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> T:
-        """What was answered."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         found: list[Any] = []
@@ -71,7 +70,6 @@ class ControllerTests(InteropTestCase):
         return result
 
     def refused(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> int:
-        """With which code it was refused."""
         with self.assertRaises(ControllerRefused) as raised:
             self.result(asked)
         return raised.exception.code

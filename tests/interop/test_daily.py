@@ -30,7 +30,6 @@ class DailyTests(SiteTestCase):
     """All commands, in an order in which each finds something."""
 
     def setUp(self) -> None:
-        """A site, and mqadmin at it."""
         super().setUp()
         self.roles = f"{self.roles}, rmqha and mqadmin"
         self.pair = Pair(self.tool, "the", self.names, self.address, self.address, "-")
@@ -44,7 +43,6 @@ class DailyTests(SiteTestCase):
     # --- the two tools ----------------------------------------------------------
 
     def run_ours(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run C{rmqha}."""
         return rmqha(*words)
 
     def ours(self, *words: str) -> Any:
@@ -62,7 +60,6 @@ class DailyTests(SiteTestCase):
         return done.stderr
 
     def stock(self, line: str) -> str:
-        """What mqadmin says."""
         said = self.pair.mqadmin(line)
         self.assertEqual("", said.error, said)
         return said.printed
@@ -134,7 +131,6 @@ class DailyTests(SiteTestCase):
         return self.rows(f"consumerProgress -g {group}", "Daily", 2, 3, 4)
 
     def lag(self, group: str = "Readers") -> list[tuple[str, ...]]:
-        """The same as ours says."""
         rows = self.ours("offset", "show", group, "Daily", *self.at_broker)
         return sorted(tuple(str(row[k]) for k in ("queue", "end", "offset")) for row in rows)
 
@@ -192,7 +188,6 @@ class DailyTests(SiteTestCase):
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def online(self) -> bool:
-        """Whether mqadmin finds a consumer."""
         return "127.0.0.1" in self.pair.mqadmin("consumerConnection -g Readers").printed
 
     def deleted(self) -> None:
@@ -311,7 +306,6 @@ class DailyTests(SiteTestCase):
         return self.pair.mqadmin(f"queryMsgByUniqueKey -t Daily -i {unique}").printed
 
     def ours_of(self, *words: str) -> dict[str, Any]:
-        """What C{rmqha message show} says."""
         done = self.run_ours("message", "show", *words, "--json")
         self.assertEqual(0, done.returncode, done.stderr)
         return dict(json.loads(done.stdout))
@@ -418,7 +412,6 @@ class DailyPairTests(PairsTestCase):
             self.assertIn(f"{told}: write to its master, -b {pair.master}", done.stderr)
 
     def of(self, pair: Pair) -> tuple[str, str]:
-        """Its two brokers."""
         return pair.master, pair.slave
 
     def well(self, *words: str) -> Any:

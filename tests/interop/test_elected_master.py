@@ -29,12 +29,10 @@ class ElectedDriver(Driver):
     controllers = ""
 
     def launch(self) -> None:
-        """Start it, and do not wait."""
         module = "tests.interop.elected_child"
         self.open([sys.executable, "-m", module, self.controllers, *self.write_conf()])
 
     def set(self) -> dict[str, Any]:
-        """What it knows of the set."""
         found: dict[str, Any] = self.do("set")
         return found
 
@@ -51,7 +49,6 @@ class JavaMemberTests(InteropTestCase):
         return {each.label: each.start for each in found}
 
     def in_sync(self, master: ElectedDriver, ids: list[int], timeout: float = STALE) -> None:
-        """Wait until the set is so."""
         until(
             lambda: master.set()["syncStateSet"] == ids,
             f"the SyncStateSet is {ids}",
@@ -85,7 +82,6 @@ class JavaMemberTests(InteropTestCase):
         return controller, master
 
     def member(self, controller: StockController) -> Broker:
-        """A stock one, not started."""
         return self.broker(
             "java-member",
             enableControllerMode="true",

@@ -247,7 +247,6 @@ class SlaveLinkTests(InteropTestCase):
         return {write.status for write in master.put(count, **how).wait()}
 
     def until_fed(self, master: Driver) -> None:
-        """Wait until a write is acknowledged."""
         until(
             lambda: self.statuses(master, 1) == {"PUT_OK"},
             "the stock slave acknowledges",

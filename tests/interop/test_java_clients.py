@@ -51,7 +51,6 @@ class JavaClientTests(SiteTestCase):
         self.assert_well()
 
     def own_topic(self, client: Client, word: str, queues: int = 4) -> str:
-        """A topic of this scenario's own."""
         name = f"{word}-{client.slug}"
         self.make_topic(name, queues)
         return name
@@ -181,7 +180,6 @@ class JavaClientTests(SiteTestCase):
             self.assertEqual(sorted(sent), sorted(one["body"] for one in polled))
 
     def pull_all(self, client: Client, topic: str) -> list[Any]:
-        """All rows of a topic."""
         return self.tool.pull(topic, client.names)
 
     def ask(self, client: Client, what: str, **content: Any) -> Any:
@@ -349,7 +347,6 @@ class JavaClientTests(SiteTestCase):
             self.assertIn("CODE: 23", self.failed(client, topic))
 
     def failed(self, client: Client, topic: str) -> str:
-        """Why a consumer did not start."""
         try:
             client.consume(topic, f"G-{topic}", sql="a >")
         except AssertionError as error:

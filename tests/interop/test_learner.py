@@ -23,14 +23,12 @@ class LearnerTests(InteropTestCase):
     roles = "Java members, our learner"
 
     def controller(self) -> StockController:
-        """Start one."""
         (one,) = controllers(self.folder, 1)
         self._processes.append(one)
         one.launch()
         return one
 
     def member(self, name: str, controller: StockController) -> Broker:
-        """A Java member, not started."""
         return self.broker(
             name,
             role="SYNC_MASTER",
@@ -43,7 +41,6 @@ class LearnerTests(InteropTestCase):
         )
 
     def learner(self, controller: StockController, name: str = "learner", **keys: Any) -> Node:
-        """Ours, not started."""
         learner = Node(
             self.folder,
             "slave",

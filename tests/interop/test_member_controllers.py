@@ -209,7 +209,6 @@ class LostLeaderTests(MixedTestCase):
         return self.group_of_three[0]
 
     def deciders(self) -> list[StockController]:
-        """All three."""
         return self.group_of_three
 
     def ours(self, *given: Any, **keys: Any) -> Any:

@@ -47,7 +47,6 @@ class FaultPointTests(set_cases.LinkedSetTestCase):
         node.launch()
 
     def died(self, node: Driver) -> None:
-        """It has."""
         self.assertEqual(node.wait(BOOT), KILLED, node.tail())
 
     def promotion(self, letters: str) -> None:
@@ -150,7 +149,6 @@ class PowerCutTests(DrivenTestCase):
     full_only = ("test_slave", "test_slaves")
 
     def ours(self, name: str, *given: Any, **keys: Any) -> Any:
-        """One of them."""
         node = super().ours(name, *given, **keys)
         node.synced = self.folder / f"{name}-synced"
         return node

@@ -81,7 +81,6 @@ class LedgerTests(set_cases.LinkedSetTestCase):
     timeout = 14400  # type: ignore[assignment]
 
     def setUp(self) -> None:
-        """Nothing was sent yet."""
         super().setUp()
         self.seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         self.chance = random.Random(f"{self.seed} {self.id()}")
@@ -103,7 +102,6 @@ class LedgerTests(set_cases.LinkedSetTestCase):
             raise
 
     def run_rounds(self) -> None:
-        """All of it."""
         self.begin_as("OOO", **KEYS)
         leader = self.leader_of_all()
         for topic in (ORDERS, LATER, PAID):
@@ -150,14 +148,12 @@ class LedgerTests(set_cases.LinkedSetTestCase):
     # --- the set ------------------------------------------------------------
 
     def leader_of_all(self) -> Node:
-        """Who leads all three."""
         self.until_whole()
         leader = self.until_master(lambda master: True)
         assert isinstance(leader, Node), "all are ours"
         return leader
 
     def knows(self, node: Node) -> bool:
-        """Whether a member has all topics."""
         return {ORDERS, LATER, PAID} <= client.topic_names(f"127.0.0.1:{node.port}")
 
     def send_everywhere(self) -> None:
@@ -206,7 +202,6 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         node.start()
 
     def freeze(self, node: Node) -> None:
-        """It stands still."""
         node.freeze()
         self.lasts(node)
         node.thaw()
@@ -245,7 +240,6 @@ class LedgerTests(set_cases.LinkedSetTestCase):
         self.parting(node, members=True)
 
     def part_from_all(self, node: Node) -> None:
-        """Only clients reach it."""
         self.parting(node, controllers=True, members=True)
 
     def parting(self, node: Node, **whom: bool) -> None:

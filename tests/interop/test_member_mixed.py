@@ -190,11 +190,9 @@ class ForgottenLabelTests(MixedTestCase):
     full_only = ("test_two_slaves", "test_first_record_in_part")
 
     def labels(self, member: Member) -> tuple[EpochLabel, ...]:
-        """Those of a store."""
         return tuple(epoch_file.read(member.root / EPOCH_FILE_CHECKPOINT).labels or ())
 
     def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
-        """One of ours, behind a network."""
         node = super().ours(name, controller, **keys)
         self.link = self.proxy(node.address)
         self.announce(node, self.link)

@@ -45,7 +45,6 @@ class ClassicPairTests(ScenarioTestCase):
         node.keys["controllerAddr"] = self.decider.address
 
     def write(self, count: int = 50) -> None:
-        """All of it is acknowledged."""
         sends = self.tool.put(count, self.topic)
         self.assertEqual({"SEND_OK": count}, sends.wait())
         self.acked += sends.acked
@@ -187,7 +186,6 @@ class RetentionTests(MixedTestCase):
                 self.expire(self.first, end)
 
     def end_of(self, member: Member) -> int:
-        """Where its log ends."""
         if isinstance(member, Broker):
             return member.max_offset()
         return int(member.status()["maxOffset"])

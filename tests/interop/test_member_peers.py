@@ -135,5 +135,4 @@ class PeerTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def decided(self, group: Any) -> Any:
-        """What the controllers have."""
         return self.successResultOf(group.current())

@@ -45,7 +45,6 @@ class MetadataTestCase(InteropTestCase):
         )
 
     def table(self, address: str, code: int, member: str) -> dict[str, Any]:
-        """One of a broker's tables."""
         body = client.must(address, code).body
         found: dict[str, Any] = fastjson.loads(bytes(body))[member]
         return found
@@ -88,7 +87,6 @@ class BehindJavaTests(MetadataTestCase):
     roles = "Java master, our slave"
 
     def setUp(self) -> None:
-        """Start both."""
         super().setUp()
         # Without its timer 5.3.3 cannot delete a topic.
         self.master = self.broker("java", timerWheelEnable="true").start()
@@ -97,7 +95,6 @@ class BehindJavaTests(MetadataTestCase):
         self.ours = f"127.0.0.1:{self.slave.port}"
 
     def part(self, name: str) -> dict[str, Any]:
-        """How it stands with a table."""
         found: dict[str, Any] = self.slave.status()["metadata"][name]
         return found
 

@@ -115,7 +115,6 @@ class MqadminTests(PairsTestCase):
             )
 
     def listings(self) -> None:
-        """What there is."""
         how = "the same, in any order"
         self.same("topicList", read=Pair.rows, wait=20, has="%RETRY%Readers", how=how)
         self.same("topicList -c", read=Pair.rows, wait=20, has="Readers", how=how)
@@ -124,7 +123,6 @@ class MqadminTests(PairsTestCase):
         self.same("allocateMQ -t Orders -i 10.0.0.1,10.0.0.2")
 
     def messages(self) -> None:
-        """Messages are found and shown."""
         topic = "" if self.version < "5" else "-t Orders "
         how = "the same but for ids, times and sizes"
         shown = (
@@ -153,7 +151,6 @@ class MqadminTests(PairsTestCase):
         )
 
     def consumers(self) -> None:
-        """Who is there, and how far."""
         how = "the same but for rates"
         self.same("consumerProgress -g Readers -s true", TPS, how=how)
         self.same("consumerProgress", r"(?<=CLUSTERING) +\d+", how=how)
@@ -179,8 +176,6 @@ class MqadminTests(PairsTestCase):
         self.same("consumerProgress -g Readers", TPS, wait=20, has="Diff Total: 0", when=when)
 
     def settings_of_brokers(self) -> None:
-        """Settings are shown and changed."""
-
         def table(pair: Pair, line: str) -> dict[str, str]:
             return pair.mqadmin(line).table
 
@@ -199,7 +194,6 @@ class MqadminTests(PairsTestCase):
         self.same("getBrokerConfig -c interop", read=shared, how=how)
 
     def name_servers(self) -> None:
-        """What name servers keep."""
         how = "the same but for the number of stock's own topics"
         self.same("wipeWritePerm -b broker-a", r"\d+$|(?<=, )\d+", how=how)
         self.same("topicRoute -t Orders", when="wiped")
@@ -222,8 +216,6 @@ class MqadminTests(PairsTestCase):
         self.same("updateOrderConf -t Sorted -m get", fails=True, when="get what is not there")
 
     def figures(self) -> None:
-        """How much there was."""
-
         def totals(pair: Pair, said: Said) -> list[str]:
             # A slave of 5.3.3 does not count what it is sent, all others do.
             found = pair.lines(said, r"(?m)(?<= )\d+ *$")
@@ -276,13 +268,11 @@ class MqadminTests(PairsTestCase):
         self.same(line, read=rows, wait=10, how=how)
 
     def cleaning(self) -> None:
-        """What deletes what nobody needs."""
         for command in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
             self.same(f"{command} -b {{master}}")
             self.same(f"{command} -c interop")
 
     def exports(self) -> None:
-        """Exports are files."""
         for pair in self.both:
             folder = self.folder / f"exports-{pair.title}"
             folder.mkdir()
@@ -304,7 +294,6 @@ class MqadminTests(PairsTestCase):
             self.same(f"export{name} -c interop -f {{folder}}", read=written, how=how)
 
     def refusals(self) -> None:
-        """What is not there says so."""
         no_epochs = "request type 1007 not supported"
         refused = {"getBrokerEpoch -b broker-a": no_epochs, "getBrokerEpoch -c interop": no_epochs}
         if self.version < "5":
@@ -341,7 +330,6 @@ class MqadminTests(PairsTestCase):
         self.same(progress, TPS, has="Diff Total: 0", when="offline, skipped")
 
     def deleted(self) -> None:
-        """All is deleted."""
         self.same("deleteSubGroup -c interop -g Readers -r true")
         self.same("getConsumerConfig -g Readers", when="deleted")
         self.same("deleteTopic -c interop -t Orders")

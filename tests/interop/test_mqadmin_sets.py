@@ -52,7 +52,6 @@ class SetsTests(PairsTestCase):
         )
 
     def java_pair(self) -> Pair:
-        """Two of Java's."""
         controller = self.controller("java")
         both = [
             java_member(self.folder, self.tool, f"java-{number}", [controller]) for number in (1, 2)
@@ -65,7 +64,6 @@ class SetsTests(PairsTestCase):
         return self.pair("Java", self.tool.names, controller, first, second, both[0].address[1])
 
     def controller(self, name: str) -> StockController:
-        """Start one."""
         folder = self.folder / f"{name}-control"
         folder.mkdir()
         (one,) = controllers(folder, 1)
@@ -76,7 +74,6 @@ class SetsTests(PairsTestCase):
     def pair(
         self, title: str, names: str, one: StockController, master: str, slave: str, ha: int
     ) -> Pair:
-        """A site, whose controller is C{{controller}}."""
         pair = Pair(self.tool, title, names, master, slave, f"127.0.0.1:{ha}")
         pair.words["controller"] = one.address
         pair.known[one.address] = "<controller>"
@@ -143,7 +140,6 @@ class SetsTests(PairsTestCase):
             until(sent, f"{pair.title}: all sent", BOOT, tell=self.tool.tail, pause=0.5)
 
     def looks(self, when: str) -> None:
-        """What only reads."""
         how = "the same but for how often the set was changed"
         self.same(SET, CHANGES, has="SyncStateSet", how=how, when=when)
         how = "the same but for sizes, in any order"

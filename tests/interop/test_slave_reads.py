@@ -38,11 +38,9 @@ class SlaveReadsTests(SiteTestCase):
     """A push consumer before a name server, a master and a slave."""
 
     def our_broker(self, **keys: object) -> Node:
-        """The master."""
         return super().our_broker(**{**keys, **KEYS, "brokerRole": "SYNC_MASTER"})
 
     def setUp(self) -> None:
-        """Add the slave."""
         super().setUp()
         self.roles = "our name server, our master and slave"
         assert isinstance(self.serving, Node)

@@ -91,7 +91,6 @@ class HandoverTests(InteropTestCase):
             self.assert_has(ours, ours.history.acked)
 
     def leave(self, master: Driver, kill: bool) -> None:
-        """End our master."""
         if kill:
             master.kill9()
         else:

@@ -26,7 +26,6 @@ class ReplacedPairTests(InteropTestCase):
     roles = "Java pair, then ours, and back"
 
     def setUp(self) -> None:
-        """Start a stock pair."""
         super().setUp()
         self.sent: list[Sent] = []
         self.committed = 0
@@ -70,7 +69,6 @@ class ReplacedPairTests(InteropTestCase):
             self.assertEqual(0, answer.code, answer)
 
     def assert_progress(self, port: int) -> None:
-        """The group is where it was."""
         with Remote(port) as client:
             found = client.ask(progress(self.topic, "billing")).ext.get("offset")
         self.assertEqual(str(self.committed), found)
@@ -137,7 +135,6 @@ class ReplacedPairTests(InteropTestCase):
         self.java.launch()
 
     def java_leads(self) -> None:
-        """The same, back."""
         self.java.stop()
         self.java.keys |= {"brokerRole": "SYNC_MASTER", "brokerId": 0}
         self.java.keys.pop("haMasterAddress", None)

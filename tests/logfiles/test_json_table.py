@@ -98,7 +98,6 @@ class FileTests(SynchronousTestCase):
         self.bak = self.path.with_name(self.path.name + ".bak")
 
     def names(self) -> list[str]:
-        """The files there are."""
         return sorted(path.name for path in self.path.parent.iterdir())
 
     def test_nothing(self) -> None:

@@ -192,7 +192,6 @@ class Quarantined(SynchronousTestCase):
         )[self.start : self.end]
 
     def held(self, log: OfflineLog) -> bytes:
-        """All bytes of a log."""
         data = b""
         while log.min_offset + len(data) < log.end:
             data += log.read(log.min_offset + len(data), 1 << 20)

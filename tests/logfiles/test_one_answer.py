@@ -215,11 +215,9 @@ class OfflineTests(AnswerTestCase):
     """The commands that look at a stopped store."""
 
     def offline_log(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """What tools take for the log."""
         self.assertEqual(OfflineLog(root, FILE_SIZE).end, wanted)
 
     def verify(self, root: Path, log: Log, writer: Writer, wanted: int) -> None:
-        """C{rmqha verify}."""
         check = LogCheck(RawLog.open(root, FILE_SIZE))
         list(check.findings())
         self.assertEqual(check.log().end, wanted)

@@ -94,7 +94,6 @@ class BrokerFamiliesTests(BrokerTestCase):
         return found
 
     def assert_told(self, wanted: dict[str, float]) -> None:
-        """These are among them."""
         found = self.told()
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 

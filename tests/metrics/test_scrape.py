@@ -31,11 +31,9 @@ class Node:
         return self.looking
 
     def metric_labels(self) -> dict[str, str]:
-        """Whose they are."""
         return {"node_id": "broker-a"}
 
     def samples(self) -> Iterator[Sample | None]:
-        """Ten, and what is none."""
         self.asked += 1
         for n in range(10):
             self.clock.rightNow += self.takes
@@ -51,7 +49,6 @@ class CountingClock(Clock):
     turns = 0
 
     def callLater(self, *args: Any, **kwargs: Any) -> Any:
-        """Count."""
         self.turns += 1
         return super().callLater(*args, **kwargs)
 
@@ -60,13 +57,11 @@ class ScrapeTests(SynchronousTestCase):
     """L{Scrape}."""
 
     def setUp(self) -> None:
-        """A node."""
         self.clock = CountingClock()
         self.node = Node(self.clock)
         self.scrape = Scrape(self.node, self.clock, maybeDeferred)
 
     def told(self, text: Any) -> list[str]:
-        """The samples in an answer."""
         lines = self.successResultOf(text).decode().splitlines()
         return [line for line in lines if line.startswith("a_number")]
 

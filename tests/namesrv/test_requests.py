@@ -77,7 +77,6 @@ class Peer:
         return self._decoder.receive(data)
 
     def ask(self, code: int, body: bytes = b"", *, version: int = 407, **ext: object) -> Command:
-        """Ask."""
         command = Command(
             code=code,
             opaque=7,
@@ -93,11 +92,9 @@ class NamesrvCase(SynchronousTestCase):
     """A name server without a port."""
 
     def setUp(self) -> None:
-        """Start one."""
         self.start()
 
     def start(self, **values: Any) -> None:
-        """Start one with these settings."""
         self.clock = Clock()
         self.saved: list[dict[str | int, Any]] = []
         self.server = NameServer(NamesrvSettings(**values), self.clock, KvConfig(self.save))
@@ -105,12 +102,10 @@ class NamesrvCase(SynchronousTestCase):
         self.addCleanup(self.server.stop)
 
     def save(self, table: dict[str | int, Any]) -> Deferred[None]:
-        """What the texts are kept with."""
         self.saved.append(table)
         return succeed(None)
 
     def peer(self, host: str = "10.0.0.1") -> Peer:
-        """Somebody connects."""
         address = IPv4Address("TCP", host, 5000)
         protocol = self.server.factory.buildProtocol(address)
         assert protocol is not None
@@ -119,7 +114,6 @@ class NamesrvCase(SynchronousTestCase):
         return Peer(protocol, transport)
 
     def register(self, peer: Peer, number: int = 0, body: bytes = TOPICS, **ext: Any) -> Command:
-        """A broker registers."""
         given = {
             "brokerName": "broker-a",
             "brokerAddr": f"10.0.0.{number}:10911",
@@ -172,7 +166,6 @@ class ReplayTests(NamesrvCase):
         return sum(expected is not None for _, _, _, expected in asked)
 
     def compare(self, what: str, answer: Command, expected: CapturedFrame) -> None:
-        """Our answer is Java's."""
         code = expected.request_code
         if code in (Code.UPDATE_NAMESRV_CONFIG, Code.GET_NAMESRV_CONFIG):
             return  # other keys
@@ -488,11 +481,9 @@ class EndTests(NamesrvCase):
     """Brokers that are gone."""
 
     def names(self) -> list[str]:
-        """The brokers' names."""
         return list(self.server.table.cluster_info().broker_addr_table)
 
     def lose(self, peer: Peer) -> None:
-        """A connection breaks."""
         peer.protocol.connectionLost(Failure(ConnectionLost()))
 
     def test_connection_lost(self) -> None:

@@ -38,7 +38,6 @@ class RouteTests(SynchronousTestCase):
     """L{RouteTable}, step by step."""
 
     def setUp(self) -> None:
-        """An empty table."""
         self.table = RouteTable()
 
     def addresses(self, topic: str = "t") -> dict[int, str]:
@@ -47,7 +46,6 @@ class RouteTests(SynchronousTestCase):
         return {} if route is None else route.broker_datas[0].broker_addrs
 
     def perm(self, topic: str = "t") -> int:
-        """A topic's permission."""
         route = self.table.route(topic)
         assert route is not None
         return route.queue_datas[0].perm
@@ -313,7 +311,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(name=NAMES, number=IDS, address=ADDRESSES)
     def unregister(self, name: str, number: int, address: str) -> None:
-        """One says it leaves."""
         known = self.live.get(address, ("", -1))[:2] == (name, number)
         assert self.table.unregister(name, number, address) == known
         if known:
@@ -321,7 +318,6 @@ class Histories(RuleBasedStateMachine):
 
     @rule(channel=CHANNELS)
     def close(self, channel: int) -> None:
-        """A connection ends."""
         gone = {one for one, place in self.live.items() if place[3] == channel}
         assert {one.address for one in self.table.closed(channel)} == gone
         for one in gone:

@@ -46,7 +46,6 @@ class UnlistedTests(NamesrvCase):
         self.assertEqual(answered, {101, 105, 106, 206, 219, 224, 304, 311, 312, 313, 319, 901})
 
     def state(self) -> object:
-        """All that a name server has."""
         table = self.server.table
         topics = table.topics(lambda flags: True)
         return (

@@ -22,11 +22,9 @@ class Watched(Clock):
         self.reading: set[Any] = set()
 
     def addReader(self, reader: Any) -> None:
-        """Read from it."""
         self.reading.add(reader)
 
     def removeReader(self, reader: Any) -> None:
-        """Read from it no more."""
         self.reading.discard(reader)
 
     def removeWriter(self, writer: Any) -> None:
@@ -41,7 +39,6 @@ class Refusing:
         self.errors: list[int] = []
 
     def accept(self) -> Any:
-        """Fail, or do it."""
         if self.errors:
             raise OSError(self.errors[0], "as told")
         return self.real.accept()
@@ -57,11 +54,9 @@ class Counting(Factory):
     came = 0
 
     def logPrefix(self) -> str:
-        """What is listening."""
         return "test port"
 
     def buildProtocol(self, addr: object) -> Protocol | None:
-        """Count it, and refuse it."""
         self.came += 1
         return None
 
@@ -86,12 +81,10 @@ class PatientPortTests(SynchronousTestCase):
         self.port.socket._real = self.socket
 
     def close(self) -> None:
-        """Close the port."""
         self.port.stopListening()
         self.reactor.advance(0)
 
     def come(self) -> None:
-        """Connect."""
         client = socket.create_connection(self.socket.getsockname(), 5)
         self.addCleanup(client.close)
 

@@ -64,12 +64,10 @@ class End(Protocol):
         self.made(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Collect."""
         self.data += data
         self._tell()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell."""
         self.reason = reason
         self.lost.callback(None)
 
@@ -93,7 +91,6 @@ class Once(Factory):
         self.end = end
 
     def buildProtocol(self, addr: object) -> IProtocol:
-        """The only one."""
         return self.end
 
 
@@ -160,7 +157,6 @@ class Supply:
         self.stopped = False
 
     def resumeProducing(self) -> None:
-        """Write up to L{TURN}."""
         self.resumed += 1
         self.full = max(self.full, self.transport.queued)
         batch: list[bytes | memoryview] = []
@@ -174,11 +170,9 @@ class Supply:
             self.transport.unregisterProducer()
 
     def pauseProducing(self) -> None:
-        """Count."""
         self.paused += 1
 
     def stopProducing(self) -> None:
-        """Remember."""
         self.stopped = True
 
 
@@ -594,7 +588,6 @@ class SelfSigned:
         self.context.use_certificate(certificate)
 
     def getContext(self) -> SSL.Context:
-        """The one context."""
         return self.context
 
 

@@ -36,7 +36,6 @@ class Played:
         door.entered(self, expected=expected)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
-        """Note it."""
         self.closed.append((reason, gently))
         if self.leaves:
             self.door.left(self)

@@ -12,7 +12,6 @@ class GroupCommitTests(SynchronousTestCase):
     """Writes that are played by hand."""
 
     def setUp(self) -> None:
-        """Nothing was written yet."""
         self.writes: list[Deferred[None]] = []
         self.group = GroupCommit(self.begin)
 

@@ -119,11 +119,9 @@ class QuietTests(SynchronousTestCase):
         self.quiet = RateLimitedLog(Logger("test", observer=self.events.append), self.clock)
 
     def complain(self, cause: str = "garbage", peer: str = "10.0.0.1") -> bool:
-        """One complaint."""
         return self.quiet.warn(cause, peer, "Dropped {peer}: {error}", error="bad")
 
     def lines(self) -> list[str]:
-        """What was logged."""
         return [formatEvent(event) for event in self.events]
 
     def test_once_a_second(self) -> None:

@@ -39,7 +39,6 @@ class _End(FileDescriptor):
         return None if data else ConnectionDone()
 
     def connectionLost(self, reason: Failure) -> None:
-        """It ended."""
         super().connectionLost(reason)
         self.lost = reason
 
@@ -111,7 +110,6 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertEqual(len(self.reactor.getReaders()), 1 + self._wakers())
 
     def _wakers(self) -> int:
-        """What a reactor reads for itself."""
         return len(LeanReactor().getReaders())
 
 

@@ -72,11 +72,9 @@ class Recorder(Protocol):
         self.lost: Failure | None = None
 
     def dataReceived(self, data: bytes) -> None:
-        """Collect."""
         self.data += data
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Remember why."""
         self.lost = reason
 
 

@@ -48,7 +48,6 @@ class StockBroker:
                     self.answers[code] = answer
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Answer."""
         self.asked.append(command)
         return succeed(self.answers[command.code])
 
@@ -57,7 +56,6 @@ class BrokerAdminTests(SynchronousTestCase):
     """What it makes of answers."""
 
     def done(self, what: Coroutine[Any, Any, Any]) -> Any:
-        """What a question has brought."""
         return self.successResultOf(ensureDeferred(what))
 
     def test_stock_answers(self) -> None:

@@ -25,7 +25,6 @@ class Piecemeal(Resource):
         self.body = body
 
     def render(self, request: Request) -> int:
-        """Begin to answer."""
         request.write(self.body)
         return NOT_DONE_YET
 

@@ -81,7 +81,6 @@ class LinesTests(SynchronousTestCase):
     """L{lines}."""
 
     def told(self, status: dict[str, Any], problem: str = "") -> dict[str, str]:
-        """Six lines, by name."""
         found = lines(Seen(problem, status))
         self.assertEqual(len(found), 6)
         return dict(found)

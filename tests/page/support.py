@@ -39,27 +39,21 @@ class ToldNode:
     looked_up: int = 0
 
     def status(self) -> dict[str, Any]:
-        """Everything."""
         return self.described
 
     def looked(self) -> Deferred[None]:
-        """There is nothing to wait for."""
         return succeed(None)
 
     def metrics(self) -> Deferred[bytes]:
-        """None."""
         return succeed(b"")
 
     def happened(self) -> list[dict[str, Any]]:
-        """The latest events."""
         return self.events
 
     def health(self) -> Iterator[HealthReason]:
-        """What is wrong."""
         return iter(self.wrong)
 
     def drop_slot(self, address: str) -> bool:
-        """Nothing is kept."""
         return False
 
     def groups_behind(self) -> Iterator[GroupRow | None]:

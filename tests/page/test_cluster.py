@@ -54,7 +54,6 @@ class Others:
     closed: int = 0
 
     def get(self, url: str, **more: Any) -> Deferred[Any]:
-        """Ask an admin port."""
         address, _, _ = url.removeprefix("http://").partition("/")
         self.asked.append(url)
         site = self.http.get(address)
@@ -76,7 +75,6 @@ class Others:
         return succeed(command.answer(body=json_body.write(body)))
 
     def close(self) -> Deferred[None]:
-        """Ask no more."""
         self.closed += 1
         return succeed(None)
 
@@ -101,14 +99,12 @@ class ClusterTests(SynchronousTestCase):
         return page_site(ToldNode(), self.clock, http=others, connect=lambda: others, **more)
 
     def asks(self) -> tuple[StubTreq, Deferred[Any]]:
-        """Begin to look."""
         treq = StubTreq(self.site)
         asked: Deferred[Any] = treq.get("http://127.0.0.1/page/cluster")
         treq.flush()
         return treq, asked
 
     def told(self) -> dict[str, Any]:
-        """What is told at once."""
         treq, asked = self.asks()
         self.clock.pump([0.0] * 3)
         treq.flush()
@@ -118,11 +114,9 @@ class ClusterTests(SynchronousTestCase):
         return found
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """The nodes by name."""
         return {node["name"]: node for node in self.told()["nodes"]}
 
     def facts(self, node: dict[str, Any]) -> dict[str, str]:
-        """The facts of one."""
         return {fact["name"]: fact["text"] for fact in node["facts"]}
 
     def test_all(self) -> None:

@@ -27,14 +27,12 @@ class HistoryTests(SynchronousTestCase):
     """L{History}."""
 
     def setUp(self) -> None:
-        """It begins."""
         self.clock = Clock()
         self.now: dict[str, Any] = MASTER
         self.history = History(lambda: self.now, self.clock, lambda: int(self.clock.rightNow * 1e3))
         self.history.start()
 
     def seen(self) -> dict[tuple[str, str], list[Any]]:
-        """The values of each measure."""
         found = self.history.series()
         return {(series.name, series.unit): list(series.values) for series in found}
 

@@ -20,12 +20,10 @@ class OwnPageTests(SynchronousTestCase):
     """L{OwnPage<rmqha.page.own.OwnPage>}."""
 
     def setUp(self) -> None:
-        """A master."""
         self.node, self.clock = ToldNode(), Clock()
         self.own = own_page(self.node, self.clock)
 
     def told(self) -> NodePage:
-        """Its page."""
         asked = ensureDeferred(self.own.told())
         self.clock.pump([0.0] * 10)
         return self.successResultOf(asked)

@@ -112,7 +112,6 @@ class RecipeTests(SynchronousTestCase):
         return self.run_text(*blocks()[name])
 
     def run_text(self, kind: str, text: str) -> str:
-        """The same of any text."""
         for there, here in self.paths().items():
             text = text.replace(there, here)
         printed = io.StringIO()

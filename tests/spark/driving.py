@@ -42,7 +42,6 @@ class Commands:
         return {"version": self.spark.version}
 
     def read(self, path: str, **options: str) -> DataFrame:
-        """A store's rows."""
         reader = self.spark.read.format("rmqha").option("columns", COLUMNS)
         frame: DataFrame = reader.options(path=path, visibility="log", **options).load()
         return frame
@@ -55,13 +54,11 @@ class Commands:
         return list(row)
 
     def arrow(self, path: str) -> list[int]:
-        """The same by Arrow."""
         offsets = self.read(path).select("physical_offset").toArrow()["physical_offset"]
         found = offsets.to_pylist()
         return [len(found), len(set(found)), sum(found)]
 
     def sql(self, path: str) -> int:
-        """Count rows of a table."""
         self.spark.sql("DROP TABLE IF EXISTS log")
         self.spark.sql(f"CREATE TABLE log USING rmqha OPTIONS (path '{path}', columns 'topic')")
         found: int = self.spark.sql("SELECT count(*) FROM log").collect()[0][0]
@@ -136,7 +133,6 @@ class Commands:
         return ""
 
     def stop(self) -> None:
-        """End the session."""
         self.spark.stop()
 
 

@@ -92,7 +92,6 @@ class Log:
             (self.root / COMMITLOG / file_name(start)).unlink()
 
     def publish(self) -> None:
-        """Say how far it is."""
         point = Point(
             confirm=self.end,
             durable=self.end,

@@ -41,12 +41,10 @@ class Tallied:
 
     @classmethod
     def of(cls, path: str, marks: str, pause: float) -> Self:
-        """For one store."""
         options = ReadOptions.parse({"path": path, "visibility": "log"})
         return cls(MessageReader(options, ("physical_offset", "body")), marks, pause)
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Read one range."""
         count = total = 0
         for number, batch in enumerate(self.reader.read(wanted)):
             Path(self.marks, f"{wanted.start}-{number}").touch()

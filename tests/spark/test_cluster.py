@@ -134,7 +134,6 @@ class CommandTests(SynchronousTestCase):
         return [int(pid) for pid in re.findall(r"(?m)^(?:master|worker-\d) +(\d+) ", said())]
 
     def check_ended(self, pids: list[int]) -> None:
-        """Nothing of it runs any more."""
         self.assertEqual(3, len(pids))
         for pid in pids:
             self.assertEqual([], in_session(pid))

@@ -43,7 +43,6 @@ class ConnectTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
 
     def driver(self, environment: dict[str, str] | None = None) -> Driver:
-        """A process for a session."""
         driver = Driver("client", environment).start()
         self.addCleanup(driver.stop)
         return driver

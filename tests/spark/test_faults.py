@@ -45,7 +45,6 @@ class StreamFaultTestCase(FaultTestCase):
     """A pair of nodes, and a stream of what the slave has."""
 
     def gather(self, slave: Node, name: str = "stream", **options: object) -> Gathered:
-        """Start a stream."""
         place = self.folder / name
         place.mkdir()
         gathered = Gathered(slave.root, place, **options)

@@ -112,7 +112,6 @@ class Job:
 
     @property
     def target(self) -> Target:
-        """The table, wherever it is."""
         more: dict[str, object] = {"iceberg": self.iceberg} if self.iceberg else {}
         out = self.url or self.place / "table"
         return Target.at(out, format=Format(self.format), **more)
@@ -137,12 +136,10 @@ class Job:
 
     @property
     def done(self) -> bool:
-        """Whether it was killed often enough."""
         return self.kills >= self.wanted
 
     @property
     def log(self) -> Path:
-        """What the process said."""
         return self.place / "log"
 
     def start(self, *, last: bool = False) -> None:
@@ -157,7 +154,6 @@ class Job:
             )
 
     def end(self) -> int:
-        """How far its table is."""
         if self.format == "parquet":  # which only one may have open
             held = Commits.of(self.target.shape).last()[1].get("held", {})
             return max((each["store"]["offset"] for each in held.values()), default=0)
@@ -252,7 +248,6 @@ class Job:
         self._process.wait()
 
     def wait(self) -> int:
-        """Its exit code."""
         assert self._process is not None, "it was started"
         return self._process.wait(LONG + EACH * MORE)
 
@@ -343,7 +338,6 @@ class KillTests(SynchronousTestCase):
         self.exactly_once(self.in_s3(Appender))
 
     def job(self, kind: type[_Job], format: str) -> _Job:
-        """A job that writes a table."""
         place = self.place / format
         place.mkdir()
         return kind(format, self.store, place, random.Random(f"{self.seed} {format}"))

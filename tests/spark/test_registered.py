@@ -46,7 +46,6 @@ class RegisteredTests(SynchronousTestCase):
         release()
 
     def show(self, host: Path, store: Path) -> None:
-        """Let a host see a store."""
         (host / "seen").mkdir(parents=True, exist_ok=True)
         (host / "seen" / store.name).symlink_to(store)
 

@@ -86,14 +86,12 @@ class ReplayTests(FaultTestCase):
         return found
 
     def published(self) -> int:
-        """How far readers may read."""
         from rmqha.logfiles.published import read_point
 
         point = read_point(self.node.root)
         return point.confirm if point is not None else -1
 
     def replay(self, **options: Any) -> Any:
-        """Do it."""
         return replay(session(), str(self.node.root), self.sending, topic="Orders", **options)
 
     def test_there_and_back(self) -> None:

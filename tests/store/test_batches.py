@@ -41,7 +41,6 @@ class BothWaysTests(LogTestCase):
     """Two stores get the same batches: one writes them in the short way, one in the usual way."""
 
     def pair(self) -> tuple[Store, Store]:
-        """Both."""
         short, usual = (
             self.opened(self.folder() / "store", settings=SIZES, now_ms=lambda: STORED)
             for _ in range(2)
@@ -50,7 +49,6 @@ class BothWaysTests(LogTestCase):
         return short, usual
 
     def put(self, store: Store, message: Message) -> Any:
-        """What becomes of a batch."""
         try:
             return store.put(message, batch=True)
         except MessageIllegal as error:

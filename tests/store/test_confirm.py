@@ -31,7 +31,6 @@ class ConfirmTests(StoreTestCase):
         self.store = self.small(self.crash(store), follows_confirm=True, clock=self.clock)
 
     def took_over(self) -> Store:
-        """The node leads."""
         ended = Deferred.fromCoroutine(self.store.took_over())
         self.clock.advance(0)
         self.successResultOf(ended)

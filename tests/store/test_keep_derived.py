@@ -39,7 +39,6 @@ class KeepTests(LogTestCase, DerivedTestCase):
         mark_path(self.root).unlink(missing_ok=True)
 
     def store(self, root: Path) -> Store:
-        """Open one."""
         return self.opened(root, clock=self.clock, settings=SIZES, now_ms=lambda: self.now)
 
     def test_soon_after_a_start(self) -> None:

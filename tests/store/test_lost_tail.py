@@ -53,7 +53,6 @@ class MarkTests(LogTestCase):
         json_table.replace(self.root / "rmqha" / name, table)
 
     def epoch(self, start: int, end: int, *, closed: bool = False, master: bool = True) -> None:
-        """Leave an epoch."""
         self.write(
             "epoch.json",
             {
@@ -195,17 +194,14 @@ class LossTests(LogTestCase):
         return self.crash(store), end, content(store.log)
 
     def files(self, root: Path) -> dict[Path, bytes]:
-        """All files of a store."""
         return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     def copied(self, root: Path) -> Path:
-        """A copy of a store."""
         copy = self.folder() / "store"
         shutil.copytree(root, copy)
         return copy
 
     def refused(self, root: Path) -> LogShortened:
-        """A master that must not start."""
         service = self.service(root, settings=SIZES)
         service.startService()
         error: LogShortened = self.failureResultOf(service.ready, LogShortened).value
@@ -390,7 +386,6 @@ class TornTests(LogTestCase):
         return root, end
 
     def kept(self, root: Path) -> dict[str, bytes]:
-        """What is in quarantine."""
         folder = root / "rmqha" / "quarantine"
         return {p.name: p.read_bytes() for p in folder.iterdir()} if folder.exists() else {}
 

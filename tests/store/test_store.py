@@ -48,7 +48,6 @@ class StoreTestCase(LogTestCase, DerivedTestCase):
     """Tests with stores of small files."""
 
     def small(self, root: Path | None = None, **more: Any) -> Store:
-        """An open store of small files."""
         more.setdefault("settings", SIZES)
         return self.opened(root if root is not None else self.folder() / "store", **more)
 
@@ -315,7 +314,6 @@ class LifeTests(StoreTestCase):
                 self.assertEqual(self.small(store.settings.root).log.end, 500)
 
     def trace(self, order: list[str], owner: type, method: str, name: str = "") -> None:
-        """Note when a method is called."""
         real = getattr(owner, method)
 
         def traced(part: Any) -> Any:

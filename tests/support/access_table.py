@@ -46,7 +46,6 @@ class AccessRow:
         return self.verdict
 
     def request(self) -> Command:
-        """The request, signed."""
         body = self.body if isinstance(self.body, str) else json.dumps(self.body)
         command = Command(
             code=self.code,

@@ -135,14 +135,12 @@ class Complaints:
 
     @classmethod
     def of(cls, case: SynchronousTestCase) -> Complaints:
-        """Those of a test."""
         complaints = cls()
         globalLogPublisher.addObserver(complaints)
         case.addCleanup(globalLogPublisher.removeObserver, complaints)
         return complaints
 
     def __call__(self, event: LogEvent) -> None:
-        """Look at a line."""
         if "log_failure" in event or event["log_level"] >= LogLevel.error:
             self.events.append(event)
 

@@ -49,7 +49,6 @@ class Gathered:
         self.starts += 1
 
     def stop(self) -> None:
-        """Stop it; again is fine."""
         if self._query is not None:
             self._query.stop()
 
@@ -64,7 +63,6 @@ class Gathered:
 
     @property
     def query(self) -> StreamingQuery:
-        """The query."""
         assert self._query is not None, "it was started"
         return self._query
 

@@ -86,11 +86,9 @@ class BadInputTestCase(SynchronousTestCase):
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def ranges(self, **given: object) -> tuple[ReadOptions, list[Range]]:
-        """The golden store, planned."""
         options = ReadOptions.parse({"path": self.store, "visibility": "log", **given})
         return options, plan(open_stores(options), options)
 
     def read(self, options: ReadOptions, wanted: Range) -> list[int]:
-        """What a task reads."""
         batches = MessageReader(options, ("physical_offset",)).read(wanted)
         return [offset for batch in batches for offset in batch.column(0).to_pylist()]

@@ -61,7 +61,6 @@ class DerivedTestCase(SynchronousTestCase):
         self._folders: set[Path] = set()
 
     def folder(self) -> Path:
-        """A new empty folder."""
         made = Path(tempfile.mkdtemp(prefix="derived-"))
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
         if not self._folders:

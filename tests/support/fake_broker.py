@@ -47,7 +47,6 @@ class Answering:
 
     @property
     def address(self) -> str:
-        """C{host:port}."""
         return f"127.0.0.1:{self.port}"
 
     def close(self) -> None:
@@ -56,7 +55,6 @@ class Answering:
         self.cut()
 
     def cut(self) -> None:
-        """Cut all connections."""
         for connection in list(self._open):
             _end(connection)
 
@@ -141,15 +139,12 @@ class StandIn:
 
     @property
     def address(self) -> str:
-        """C{host:port}."""
         return self.server.address
 
     def bodies(self, topic: str, queue_id: int) -> list[bytes]:
-        """What is in a queue."""
         return [m.body for m in self.stored if (m.topic, m.queue_id) == (topic, queue_id)]
 
     def answer(self, request: Command) -> bytes | None:
-        """Answer a request."""
         self.requests.append(request.code)
         time.sleep(self.pause)
         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:

@@ -27,7 +27,6 @@ class FollowerCase(LogTestCase):
     """
 
     def setUp(self) -> None:
-        """Everything but the log."""
         self.clock = Clock()
         self.endpoint = PuppetEndpoint(self.clock)
         self.repairs: list[tuple[DivergencePolicy, Divergence | None, Deferred[str]]] = []
@@ -78,7 +77,6 @@ class FollowerCase(LogTestCase):
         return self.follower
 
     def ended(self) -> None:
-        """Stop it; nothing may be left."""
         if self.follower.running:
             self.stop()
 
@@ -111,16 +109,13 @@ class FollowerCase(LogTestCase):
         return self.endpoint.accept()
 
     def assertIdleFor(self, seconds: float) -> None:
-        """No connection is asked for."""
         self.clock.pump([0.25] * int(seconds * 4))
         self.assertEqual(self.endpoint.waiting, [])
 
     def passes(self, seconds: float, step: float = 0.25) -> None:
-        """Time passes in small steps."""
         self.clock.pump([step] * round(seconds / step))
 
     def assertState(self, state: str) -> None:
-        """Whatever it is called."""
         self.assertEqual(self.follower.sync.state.value, state, self.follower.sync.reason)
 
 
@@ -133,7 +128,6 @@ class ThreeFilesCase(FollowerCase):
     """A master's log of three files and a bit."""
 
     def setUp(self) -> None:
-        """Make it."""
         super().setUp()
         self.theirs = self.filled(*SIZES)
         self.assertGreater(self.theirs.end, 3 * SIZE)
@@ -149,7 +143,6 @@ class ThreeFilesCase(FollowerCase):
         return self.accept()
 
     def in_sync(self, mine: CommitLog, **more: object) -> Connection:
-        """The same, compared to the end."""
         connection = self.begun(mine, **more)
         connection.feed(self.theirs, connection.reports()[0])
         connection.heartbeat(self.theirs.end)

@@ -39,7 +39,6 @@ class CapturedFrame:
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request."""
         return bool(self.note["kind"] == "response")
 
     @property
@@ -50,7 +49,6 @@ class CapturedFrame:
 
     @property
     def ext(self) -> dict[str, str]:
-        """Its fields, as texts."""
         found = {}
         for name, value in (self.note["extFields"] or {}).items():
             if value is not None:

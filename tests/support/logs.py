@@ -53,7 +53,6 @@ class Held:
         return done
 
     def work(self) -> None:
-        """Do the oldest call."""
         self.calls.pop(0)()
 
 
@@ -127,7 +126,6 @@ class LogTestCase(SynchronousTestCase):
         self._services: dict[Store, StoreService] = {}
 
     def folder(self) -> Path:
-        """A new empty folder."""
         # No test survives a power cut; on a busy disk an fsync takes 10 ms.
         self.patch(os, "fsync", lambda fd: None)
         made = Path(tempfile.mkdtemp(prefix="log-"))
@@ -183,7 +181,6 @@ class LogTestCase(SynchronousTestCase):
         )
 
     def opened(self, root: Path, **more: Any) -> Store:
-        """A store that is open."""
         service = self.service(root, **more)
         service.startService()
         self.addCleanup(service.stopService)
@@ -196,11 +193,9 @@ class LogTestCase(SynchronousTestCase):
         return store
 
     def service_of(self, store: Store) -> StoreService:
-        """Who opened a store."""
         return self._services[store]
 
     def close_store(self, store: Store) -> None:
-        """Stop it, as a node does."""
         self.successResultOf(self.service_of(store).stopService())
 
     def reopened(self, store: Store, **more: Any) -> Store:

@@ -69,7 +69,6 @@ class ServerCase(TierCase):
         objects._file_system.cache_clear()
 
     def as_before(self) -> None:
-        """Be the owner again."""
         for name, value in self.server.environment.items():
             self.patch_environment(name, value)
         objects._file_system.cache_clear()

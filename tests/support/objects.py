@@ -55,7 +55,6 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
         test.patch(commits, "begin_log", self.begin_log)
 
     def begin_log(self, url: str, text: str) -> None:
-        """The conditional write of a commit."""
         name = f"{url.removeprefix(SCHEME)}/_delta_log/{0:020d}.json"
         self.change()
         if name in self.kept:

@@ -36,17 +36,14 @@ class OwnNameServer:
 
     @property
     def address(self) -> str:
-        """C{host:port}."""
         return self.server.address
 
     def close(self) -> None:
-        """Listen no more."""
         self.server.close()
 
     def register(
         self, name: str, number: int = 0, host: str = "10.0.0.1", cluster: str = "c"
     ) -> None:
-        """A broker comes."""
         self._tell(
             RequestCode.REGISTER_BROKER,
             brokerName=name,
@@ -57,7 +54,6 @@ class OwnNameServer:
         )
 
     def unregister(self, name: str, number: int = 0, host: str = "10.0.0.1") -> None:
-        """A broker goes."""
         self._tell(
             RequestCode.UNREGISTER_BROKER,
             brokerName=name,

@@ -35,11 +35,9 @@ class PuppetTransport(StringTransport):
         """Nothing of it can be seen here."""
 
     def loseConnection(self) -> None:
-        """Close."""
         self._close_later(ConnectionDone())
 
     def abortConnection(self) -> None:
-        """Close at once."""
         self._close_later(ConnectionAborted())
 
     def _close_later(self, error: Exception) -> None:
@@ -48,7 +46,6 @@ class PuppetTransport(StringTransport):
             self.clock.callLater(0, self.lost, error)
 
     def lost(self, error: Exception) -> None:
-        """The connection is over."""
         if not self.gone:
             self.gone = self.disconnecting = True
             assert self.protocol is not None, "it was connected"
@@ -66,11 +63,9 @@ class Connection:
 
     @property
     def open(self) -> bool:
-        """Whether the slave has not left."""
         return not self.transport.disconnecting
 
     def reports(self) -> list[int]:
-        """What the slave reported so far."""
         data = self.transport.value()
         return [int.from_bytes(data[i : i + 8], "big") for i in range(0, len(data), 8)]
 
@@ -80,11 +75,9 @@ class Connection:
             self.protocol.dataReceived(data)
 
     def frame(self, offset: int, body: bytes) -> None:
-        """Send one frame."""
         self.send(frame(offset, body))
 
     def heartbeat(self, offset: int) -> None:
-        """Send an empty frame."""
         self.send(encode_header(offset, 0))
 
     def feed(self, log: LogReader, start: int, end: int | None = None, batch: int = 1000) -> None:
@@ -107,8 +100,6 @@ class PuppetEndpoint:
         self.cancelled = 0
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Somebody wants to connect."""
-
         def cancel(done: Deferred[IProtocol]) -> None:
             self.cancelled += 1
             self.waiting = [pair for pair in self.waiting if pair[1] is not done]

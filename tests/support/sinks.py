@@ -44,12 +44,10 @@ class MemorySink:
         self.log = bytearray(self.size)
 
     def frame_starts(self, offset: int, size: int) -> None:
-        """Note it."""
         self.events.append(("frame", offset, size))
         self._do("frame_starts")
 
     def heartbeat(self, offset: int) -> None:
-        """Note it."""
         self.events.append(("heartbeat", offset))
         self._do("heartbeat")
 
@@ -61,12 +59,10 @@ class MemorySink:
         return memoryview(self.log)[offset : min(offset + left, file_end)]
 
     def body_received(self, count: int) -> None:
-        """Count it."""
         self.received += count
         self._do("body_received")
 
     def frame_ends(self) -> None:
-        """Note it."""
         self.events.append(("end",))
         self._do("frame_ends")
 
@@ -76,7 +72,6 @@ class MemorySink:
         self._do("turn_ends")
 
     def violation(self, error: ProtocolViolation) -> None:
-        """Note it."""
         self.events.append(("violation", repr(error)))
         self.violations.append(error)
         self._do("violation")

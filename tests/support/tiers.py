@@ -44,11 +44,9 @@ class TierCase(LogTestCase):
         tiered_file.forget_manifests()
 
     def upload(self) -> TierUpload:
-        """Put there what is full."""
         return Uploader(root=self.store, url=self.url).run()
 
     def file(self, number: int) -> Path:
-        """A log file of the store."""
         return self.store / "commitlog" / file_name(number * SIZE)
 
     def object(self, number: int) -> Path:
@@ -56,7 +54,6 @@ class TierCase(LogTestCase):
         return self.place / manifest.object_name(number * SIZE)
 
     def manifest(self, number: int) -> Path:
-        """Its manifest."""
         return self.place / manifest.manifest_name(number * SIZE, (number + 1) * SIZE)
 
     def retention(self, count: int) -> None:

@@ -55,6 +55,5 @@ class TopicStore:
             assert made.advance(view, stop)
 
     def of(self, *topics: str) -> list[int]:
-        """Where records of topics begin."""
         pairs = zip(self.starts, self.topics, strict=True)
         return [start for start, topic in pairs if topic in topics]

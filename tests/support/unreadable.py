@@ -18,7 +18,6 @@ class Unreadable:
     patched: tuple[MonkeyPatcher, ...]
 
     def restore(self) -> None:
-        """The file can be read again."""
         for patch in self.patched:
             patch.restore()
 

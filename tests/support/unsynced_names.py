@@ -33,7 +33,6 @@ class UnsyncedNames:
     _busy: bool = False
 
     def install(self, case: SynchronousTestCase) -> UnsyncedNames:
-        """Follow what a test does."""
         case.addCleanup(lambda: [os.close(fd) for fd in self._open])
         for folder, _, files in os.walk(self.root):
             self._synced(Path(folder))
@@ -92,7 +91,6 @@ class UnsyncedNames:
 
 
 def _torn(synced: bytes, now: bytes, choice: random.Random) -> bytes:
-    """What a file may hold."""
     if not now.startswith(synced):
         return choice.choice([synced, now])
     rest = now[len(synced) :]

@@ -125,7 +125,6 @@ class SwitchoverTests(SynchronousTestCase):
     """L{Switchover}."""
 
     def setUp(self) -> None:
-        """A pair, in sync."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.journal = SwitchoverJournal(Path(folder.name) / "switchover.json")
@@ -165,7 +164,6 @@ class SwitchoverTests(SynchronousTestCase):
         )
 
     def done(self, what: Coroutine[Any, Any, None], seconds: float = 10.0) -> None:
-        """Run it to its end."""
         running = Deferred.fromCoroutine(what)
         for _ in range(int(seconds * 10)):
             self.clock.advance(0.1)
@@ -557,7 +555,6 @@ class JournalTests(SynchronousTestCase):
     """L{SwitchoverJournal}."""
 
     def setUp(self) -> None:
-        """Make a folder."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "switchover.json"
@@ -608,7 +605,6 @@ class HandsTests(SynchronousTestCase):
     """L{Hands}, and L{lower_offsets}."""
 
     def setUp(self) -> None:
-        """Make a folder."""
         folder = TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.pid_file = Path(folder.name) / "switchover.pid"

@@ -66,7 +66,6 @@ class Ways:
 
     @property
     def kept(self) -> list[bytes]:
-        """The full files of the store."""
         return [self.file(number).read_bytes() for number in range(FULL)]
 
     def test_upload_and_join(self) -> None:

@@ -53,7 +53,6 @@ class JavaPeer:
         return 1e9 * size / nanos
 
     def end(self) -> None:
-        """Stop the Java process."""
         assert self.process.stdin is not None, "it is a pipe"
         self.process.stdin.close()
         self.process.wait()

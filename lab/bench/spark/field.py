@@ -39,7 +39,6 @@ class Field:
 
     @cached_property
     def store(self) -> Made:
-        """The store, with a split index."""
         # Files are full, so that C{cat} reads nothing that is no log.
         size = (self.total // FILES // PAGE + 1) * PAGE
         made = make(self.folder / "store", self.total, file_size=size)
@@ -80,7 +79,6 @@ class Field:
         *settings: str,
         environment: Mapping[str, str] | None = None,
     ) -> Iterator[Peer]:
-        """A session for a part."""
         found = self.session(name, cpus, *settings, environment=environment)
         try:
             yield found
@@ -88,7 +86,6 @@ class Field:
             found.end()
 
     def rate(self, peer: Peer, what: str, **more: object) -> float:
-        """Bytes of the store a second."""
         asked = peer.ask(what, store=str(self.store.root), **more)
         return float(self.store.end / asked["seconds"])
 

@@ -56,7 +56,6 @@ class Made:
 
     @property
     def files(self) -> list[Path]:
-        """The log's files, in order."""
         return sorted((self.root / "commitlog").iterdir())
 
     def copied(self, root: Path) -> Made:
@@ -137,7 +136,6 @@ class Maker:
 
 @cache
 def _text() -> bytes:
-    """What bodies are cut out of."""
     rng = np.random.default_rng(SEED)
     lines = bytearray()
     ids, cents = rng.integers(0, 1 << 40, (2, _POOL // 128)).tolist()

@@ -53,7 +53,6 @@ class LoadedPair:
         self.slave.until(lambda now: now["dispatchedOffset"] >= least, "built", PATIENCE)
 
     def stop(self) -> None:
-        """Stop both."""
         self.slave.term()
         self.master.term()
 

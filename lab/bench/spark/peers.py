@@ -57,7 +57,6 @@ class Peer:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
         return self._process.pid
 
     def ask(self, what: str, **more: Any) -> Any:
@@ -79,7 +78,6 @@ class Peer:
         raise AssertionError(f"{what}: the process has ended\n{tail}")
 
     def end(self) -> None:
-        """Stop the process."""
         assert self._process.stdin is not None, "it is a pipe"
         try:
             self._process.stdin.close()

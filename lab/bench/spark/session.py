@@ -70,11 +70,9 @@ class Actions:
         return reader.load(store)
 
     def index(self, store: str) -> dict[str, Any]:
-        """Make a store's split index."""
         return {"spans": index(self._spark, store).spans}
 
     def count(self, store: str) -> dict[str, Any]:
-        """Count rows of six columns."""
         frame = self._read(store, NUMBERS, "log")
         rows: list[int] = []
         took = seconds(lambda: rows.append(frame.count()))
@@ -92,7 +90,6 @@ class Actions:
         return {"seconds": seconds(lambda: run(ranges, count_rows, COUNTED))}
 
     def export(self, store: str, compression: str) -> dict[str, Any]:
-        """Export a store to Parquet files."""
         out = self._fresh()
         level = 1 if compression == "zstd" else None
         took = seconds(

@@ -201,7 +201,6 @@ class Writer(threading.Thread):
         self.published.append(Published(end, time.time()))
 
     def run(self) -> None:
-        """Write until the time is over."""
         begun = time.monotonic()
         for number in range(int(self._length / CADENCE)):
             time.sleep(max(0.0, begun + number * CADENCE - time.monotonic()))

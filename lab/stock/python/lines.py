@@ -54,7 +54,6 @@ class Consumers:
         return "stopped"
 
     def stop(self, number, name, **_):
-        """Stop the consumer of a name."""
         consumer, stopped = self._running.pop(name)
         consumer.shutdown()
         stopped.set()

@@ -23,7 +23,6 @@ class Signing:
     account: str = ""
 
     def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """One request and its answer."""
         command = Command(code=code, ext=ext, body=body)
         if self.account:
             credentials(self.account).sign(command)
@@ -44,17 +43,14 @@ class AccessTestCase(BrokerTestCase):
         self.broker(slave=slave, accounts=self.accounts, more=more)
 
     def by(self, account: str = "") -> Signing:
-        """A client of an account."""
         return Signing(self.client(), account)
 
     def client_of(self, host: str) -> Client:
-        """A client at an address."""
         client = self.client()
         client.connection.host = host
         client.connection.peer = (host, PEER.port)
         return client
 
     def assert_denied(self, answer: Command) -> None:
-        """It was access control that refused."""
         self.assertEqual(answer.code, 1)
         self.assertIn("AclException", str(answer.remark))

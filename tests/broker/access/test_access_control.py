@@ -37,7 +37,6 @@ class AccessControlTests(BrokerTestCase):
         self.access = AccessControl(table=lambda: accounts)
 
     def verdict(self, command: Command, host: str = OTHER) -> str:
-        """What is said of a request."""
         try:
             self.access.check(host, command, self.needs[command.code])
         except AccessDenied as error:

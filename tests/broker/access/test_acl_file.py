@@ -20,7 +20,6 @@ class AclFileTests(LogTestCase):
     """L{AclFile}."""
 
     def setUp(self) -> None:
-        """A file of accounts."""
         self.clock = Clock()
         self.path = self.folder() / "plain_acl.yml"
         self.path.write_bytes(PLAIN_ACL.read_bytes())
@@ -28,17 +27,14 @@ class AclFileTests(LogTestCase):
         self.file = AclFile(path=self.path, clock=self.clock, in_thread=now)
 
     def write(self, text: str) -> None:
-        """Somebody edits the file."""
         self.path.write_text(text, encoding="utf-8")
 
     def edit(self, old: str, new: str) -> None:
-        """The same, in one place."""
         text = self.path.read_text(encoding="utf-8")
         self.assertIn(old, text)
         self.write(text.replace(old, new))
 
     def wait(self) -> None:
-        """Let it look."""
         self.clock.advance(LOOK_EVERY)
 
     def faults(self) -> list[str]:

@@ -168,7 +168,6 @@ class AclRequestsTests(AccessTestCase):
             self.assertNotIn(secret, "\n".join(said))
 
     def audited(self) -> list[str]:
-        """The audit lines from now on."""
         lines: list[str] = []
 
         def hear(event: LogEvent) -> None:

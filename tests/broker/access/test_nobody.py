@@ -181,7 +181,6 @@ class NobodyTests(AccessTestCase):
         )
 
     def state(self) -> object:
-        """What nobody may change."""
         serving = self.serving
         return (
             serving.store.log.end,
@@ -197,13 +196,11 @@ class NobodyTests(AccessTestCase):
         )
 
     def nobodies(self) -> Iterator[tuple[str, Credentials | None]]:
-        """Who sends them, in words."""
         yield "unsigned", None
         yield "wrongly signed", Credentials("operator", "not-its-secret")
         yield "an account that may do nothing", credentials("nothing")
 
     def each(self) -> None:
-        """Send all, each in all ways."""
         before = self.state()
         needs = self.serving.needs
         ways = [

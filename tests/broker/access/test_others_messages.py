@@ -37,11 +37,9 @@ class RepliesTests(AccessTestCase):
     """324, 325 and 326."""
 
     def fields(self, topic: str, client_id: str) -> dict[str, str]:
-        """The fields of a reply."""
         return sending(topic, properties={"REPLY_TO_CLIENT": client_id, "CORRELATION_ID": "1"})
 
     def reply(self, by: Signing, topic: str, client_id: str, *, old: bool = False) -> Command:
-        """Send one that no client takes."""
         ext = self.fields(topic, client_id)
         if old:
             return by.ask(Code.SEND_REPLY_MESSAGE, b"re", **long_names(ext))
@@ -160,7 +158,6 @@ class TransactionsTests(AccessTestCase):
         return lines
 
     def end(self, by: Signing) -> Command:
-        """Commit it."""
         header = EndTransactionRequest(
             producer_group="pg",
             tran_state_table_offset=int(self.half.ext["queueOffset"]),

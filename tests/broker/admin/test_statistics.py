@@ -47,7 +47,6 @@ class StatisticsTestCase(BrokerTestCase):
     """
 
     def begin(self, **settings: Any) -> Client:
-        """Serve."""
         broker = self.broker(**settings)
         broker.counts.start()
         broker.counts.watch(broker.store.dispatcher, broker.store.queues)
@@ -61,13 +60,11 @@ class StatisticsTestCase(BrokerTestCase):
         return client
 
     def ask(self, code: int, **ext: str) -> Command:
-        """One request and its answer."""
         answer = self.client().ask(code, ext)
         assert answer is not None
         return answer
 
     def online(self, *topics: str) -> Client:
-        """A client in both groups."""
         client = self.client()
         wishes = tuple(SubscriptionData(topic=topic, sub_string="*") for topic in topics)
         body = HeartbeatData(

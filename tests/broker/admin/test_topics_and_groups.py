@@ -35,12 +35,10 @@ class AdministrationTestCase(BrokerTestCase):
     """A broker and an administrator."""
 
     def begin(self, **settings: Any) -> None:
-        """Serve."""
         self.broker(**settings)
         self.admin = self.client()
 
     def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """One request and its answer."""
         answer = self.admin.ask(code, ext, body)
         assert answer is not None, f"{code} is not answered"
         return answer
@@ -59,7 +57,6 @@ class AdministrationTestCase(BrokerTestCase):
         )
 
     def json(self, answer: Command) -> Any:
-        """An answer's body."""
         self.assertEqual(answer.code, 0, answer.remark)
         return json.loads(bytes(answer.body))
 

@@ -65,7 +65,6 @@ class BetweenTestCase(BrokerTestCase):
         return client
 
     def answer(self, client: Client) -> Command:
-        """The one answer that has come."""
         self.clock.advance(0)
         (answer,) = client.heard()
         self.assertEqual(answer.opaque, 77)
@@ -86,7 +85,6 @@ class ReplyTests(BetweenTestCase):
     """Codes 324, 325 and 326."""
 
     def send_reply(self, **more: str) -> Client:
-        """A client replies."""
         ext = sending("C_REPLY_TOPIC", properties=properties(**(REPLY | more)))
         client = self.client()
         client.send(Command(code=325, opaque=77, ext=ext, body=b"the reply"))

@@ -57,7 +57,6 @@ class HeartbeatTests(ConsumingTestCase):
         return len(notices)
 
     def ids(self, peer: Peer) -> tuple[str, ...]:
-        """The members of the group."""
         header = ConsumerGroupRequest(consumer_group=GROUP)
         command = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
         return read(ConsumerIds, self.ask(peer, command).body).consumer_id_list
@@ -229,7 +228,6 @@ class LockTests(ConsumingTestCase):
     def wish(
         self, code: RequestCode, client: str, numbers: tuple[int, ...], group: str = GROUP
     ) -> Command:
-        """A request about locks."""
         queues = tuple(MessageQueue("broker-a", number, TOPIC) for number in numbers)
         body = QueueLocks(client_id=client, consumer_group=group, mq_set=queues)
         return Command.request(code, body=write(body))

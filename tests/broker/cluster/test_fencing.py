@@ -31,7 +31,6 @@ class FencingTests(BrokerTestCase):
     """A master with epoch 2."""
 
     def setUp(self) -> None:
-        """Nothing is wrong yet."""
         super().setUp()
         broker = self.broker()
         broker.epochs.become(broker.epochs.journal.raised(0, 2))
@@ -41,13 +40,11 @@ class FencingTests(BrokerTestCase):
         self.fencing.ask = self.ask
 
     def ask(self, address: str) -> Deferred[MasterBounds]:
-        """The other master is asked."""
         self.asked.append(address)
         answer: Deferred[MasterBounds] = self.answer
         return answer
 
     def code(self) -> int:
-        """What a write is answered."""
         answer = self.client().ask(SEND_V2, sending("T"), b"body")
         assert answer is not None
         return answer.code

@@ -35,7 +35,6 @@ class Cluster:
         self.asked: list[str] = []
 
     def ask(self, server: str, timeout: float) -> Deferred[Any]:
-        """A name server is asked."""
         if server in self.frozen:
             return Deferred()
         if server not in self.listed:
@@ -43,14 +42,12 @@ class Cluster:
         return succeed(self.listed[server])
 
     def who(self, address: str) -> Deferred[MasterBounds]:
-        """An address is asked."""
         self.asked.append(address)
         if address not in self.living:
             return fail(RemotingUnreachable(address, "refused"))
         return succeed(MasterBounds(0, 9, 1, self.living[address]))
 
     def lists(self, *masters: str) -> None:
-        """Each name server knows a master."""
         self.listed = {
             server: {0: master, 1: "10.0.0.8:10911"}
             for server, master in zip(SERVERS, masters, strict=False)
@@ -66,7 +63,6 @@ class TwinCase(SynchronousTestCase):
     """Tests with a master of epoch 2."""
 
     def setUp(self) -> None:
-        """It is alone."""
         self.cluster = Cluster()
         self.clock = Clock()
         self.epochs = MasterEpochs(self.mktemp(), now, EpochJournal(number=2))  # type: ignore[arg-type]
@@ -83,7 +79,6 @@ class SearchTests(TwinCase):
     """Who is another master."""
 
     def found(self, *known: str) -> list[LiveMaster]:
-        """Look once."""
         return self.successResultOf(Deferred.fromCoroutine(self.search.look(SERVERS, known)))
 
     def test_alone(self) -> None:
@@ -147,7 +142,6 @@ class CheckTests(TwinCase):
     """What a running master makes of it."""
 
     def setUp(self) -> None:
-        """It looks."""
         super().setUp()
         self.met: list[HigherMaster] = []
         self.errors: list[str] = []

@@ -32,12 +32,10 @@ class OffsetTestCase(LogTestCase):
     """A slave's table."""
 
     def setUp(self) -> None:
-        """It is empty."""
         self.clock = Clock()
         self.begin()
 
     def begin(self) -> None:
-        """An empty one again."""
         self.offsets = ConsumerOffsetTable(CheckedTables(self.folder()), self.clock, now)
         self.sync = OffsetSync(
             self.offsets,
@@ -48,7 +46,6 @@ class OffsetTestCase(LogTestCase):
         )
 
     def ours(self) -> dict[str, dict[int, int]]:
-        """The slave's offsets."""
         return {key: queues for key, queues in self.offsets.table().offset_table.items() if queues}
 
     def done(self, awaitable: Any) -> Any:

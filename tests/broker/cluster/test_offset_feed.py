@@ -44,7 +44,6 @@ class VersionedMaster(PlayedMaster):
         return self.waiting
 
     def change(self, version: str, table: dict[str, dict[int, int]], **more: str) -> None:
-        """Answer who waits."""
         for key, queues in table.items():
             self.offsets.setdefault(key, {}).update(queues)
         self.version = version
@@ -65,7 +64,6 @@ class FeedTests(MetadataTestCase):
     """A slave of a master of ours."""
 
     def setUp(self) -> None:
-        """It follows."""
         super().setUp()
         self.master: Any = VersionedMaster(self.clock)
         self.master.topics["Orders"] = topic("Orders")
@@ -76,7 +74,6 @@ class FeedTests(MetadataTestCase):
         self.assertEqual(["adopted"] * 4, self.states())
 
     def live(self) -> bool:
-        """Whether it follows."""
         found: bool = self.broker_of.metadata.status()["offsetFeed"]["live"]
         return found
 

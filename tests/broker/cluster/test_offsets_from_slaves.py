@@ -45,7 +45,6 @@ class Others:
     asked: list[tuple[str, int]] = field(factory=list)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Ask one."""
         self.asked.append((address, command.code))
         body = self.bodies.get(address)
         if body is None:
@@ -57,7 +56,6 @@ class Others:
         return succeed(command.answer(body=body))
 
     def close(self) -> Deferred[None]:
-        """The end."""
         return succeed(None)
 
 
@@ -97,7 +95,6 @@ class ReturnTests(ReturnTestCase):
         self.others.bodies[ONE] = cluster({0: "10.0.0.9:10911", 1: SLAVE})
 
     def gather(self) -> Deferred[None]:
-        """Let it ask."""
         gathering = self.serving.prepare()
         self.turns()
         return gathering

@@ -46,7 +46,6 @@ class NameServers:
     answers: dict[str, Any] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Ask one."""
         self.asked.append((address, command))
         answer = self.answers.get(address)
         if isinstance(answer, Deferred):
@@ -68,7 +67,6 @@ class RegistrationTests(BrokerTestCase):
     """A broker with two name servers."""
 
     def begin(self, **settings: Any) -> Registration:
-        """Begin to register."""
         more = {"namesrv": f"{ONE};{TWO}"} | settings
         broker = self.broker(**more)
         self.servers = NameServers()
@@ -463,7 +461,6 @@ class RegistrationTests(BrokerTestCase):
             self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
 
     def again(self) -> None:
-        """The next round."""
         self.clock.advance(30)
         self.clock.advance(0)
 

@@ -46,7 +46,6 @@ class MetadataTestCase(BrokerTestCase):
         self.master.groups["g"] = group("g")
 
     def slave(self, address: str = ADDRESS, **settings: Any) -> Broker:
-        """A slave that begins."""
         slave = self.broker(slave=True, id=1, **settings)
         slave.metadata.connect = cast(Any, lambda: self.master)
         slave.metadata.start()
@@ -65,18 +64,15 @@ class MetadataTestCase(BrokerTestCase):
         self.turns(10.0)
 
     def orders(self) -> TopicConfig:
-        """The slave's copy of the topic."""
         found = self.serving.topics.get("Orders")
         assert found is not None
         return found
 
     def part(self, name: str) -> dict[str, Any]:
-        """How it stands with a table."""
         part: dict[str, Any] = self.serving.metadata.status()[name]
         return part
 
     def states(self) -> list[str]:
-        """How it stands with each table."""
         return [
             self.part(name)["state"]
             for name in ("topics", "groups", "consumerOffsets", "delayOffsets")
@@ -394,7 +390,6 @@ class QueuesTests(MetadataTestCase):
         self.full = False
 
     async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
-        """Note it."""
         self.deleted += [(name, topic.end) for name, topic in topics.items()]
         if topics and self.full:
             raise DiskFull("deleted.json", 100)
@@ -570,7 +565,6 @@ class OffsetsTests(MetadataTestCase):
     """Offsets of consumers."""
 
     def setUp(self) -> None:
-        """The master has some."""
         super().setUp()
         self.master.offsets["Orders@g"] = {0: 100, 1: 50}
 
@@ -579,7 +573,6 @@ class OffsetsTests(MetadataTestCase):
         self.serving.metadata.copies.owed.queue_end = lambda topic, queue_id: offset
 
     def offsets(self) -> dict[int, int]:
-        """Those of the slave."""
         return self.serving.offsets.queues("g", "Orders")
 
     def test_higher(self) -> None:

@@ -87,7 +87,6 @@ class Replay:
 
     @staticmethod
     def place(frame: CapturedFrame) -> tuple[str, int]:
-        """The queue a request is about."""
         return frame.ext["topic"], int(frame.ext["queueId"])
 
     @staticmethod

@@ -42,16 +42,13 @@ class FilterTestCase(ConsumingTestCase):
     """A broker whose consumers may filter, and one of them."""
 
     def setUp(self) -> None:
-        """The broker."""
         self.serve()
 
     def serve(self, **more: Any) -> None:
-        """Serve, with other ways."""
         self.broker: Consuming = self.consuming(**({"settings": FILTERS} | more))
         self.peer = self.broker.peer()
 
     def put(self, *prices: int) -> None:
-        """Messages of prices, dispatched."""
         for price in prices:
             self.broker.put(b"%d" % price, price=str(price))
         self.broker.dispatch()
@@ -62,7 +59,6 @@ class FilterTestCase(ConsumingTestCase):
         return bodies(answer), answer.ext["nextBeginOffset"]
 
     def said(self, command: Command) -> tuple[int, str]:
-        """A refusal."""
         answer = self.ask(self.peer, command)
         return answer.code, str(answer.remark)
 
@@ -197,7 +193,6 @@ class HoldTests(FilterTestCase):
         self.assertEqual(self.peer.sent(), [])
 
     def answer(self) -> Command:
-        """Its answer, which must be there."""
         self.broker.flush()
         (answer,) = self.peer.sent()
         return answer

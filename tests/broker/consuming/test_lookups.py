@@ -109,7 +109,6 @@ class MessageTests(ConsumingTestCase):
         return self.ask(self.peer, Command.request(RequestCode.VIEW_MESSAGE_BY_ID, header))
 
     def query(self, key: str, **more: Any) -> Command:
-        """Ask for messages with a key."""
         given: dict[str, Any] = {
             "topic": TOPIC,
             "key": key,

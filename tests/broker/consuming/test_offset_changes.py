@@ -19,7 +19,6 @@ class ChangesTests(BrokerTestCase):
     """A master with a group, and a slave that asks for offsets."""
 
     def setUp(self) -> None:
-        """One offset, which is durable."""
         super().setUp()
         self.master: Broker = self.broker()
         self.slave = self.client()
@@ -27,7 +26,6 @@ class ChangesTests(BrokerTestCase):
         self.clock.advance(PAUSE)
 
     def commit(self, offset: int, queue_id: int = 0, group: str = "g") -> None:
-        """A client commits."""
         self.master.offsets.commit(group, "T", queue_id, offset, "10.0.0.1:1")
 
     def asked(self, client: Client | None = None, **ext: Any) -> Command | None:
@@ -36,7 +34,6 @@ class ChangesTests(BrokerTestCase):
         return (client or self.slave).ask(RequestCode.GET_ALL_CONSUMER_OFFSET, fields)
 
     def table(self, answer: Command | None) -> dict[str, dict[int, int]]:
-        """The offsets of an answer."""
         assert answer is not None
         self.assertEqual(answer.code, 0, answer.remark)
         found: dict[str, dict[int, int]] = fastjson.loads(bytes(answer.body))["offsetTable"]
@@ -46,14 +43,12 @@ class ChangesTests(BrokerTestCase):
         }
 
     def version(self) -> str:
-        """The version of the whole table."""
         answer = self.asked(offsetsSince="")
         assert answer is not None
         self.assertNotIn("changesOnly", answer.ext)
         return answer.ext["offsetsVersion"]
 
     def heard(self) -> Command | None:
-        """The answer that came since."""
         answers = self.slave.heard()
         return answers[0] if answers else None
 

@@ -42,7 +42,6 @@ class ReadingTests(ConsumingTestCase):
         self.peer = self.broker.peer()
 
     def put(self, *all_bodies: bytes, **more: str) -> None:
-        """Store messages and have them dispatched."""
         for body in all_bodies:
             self.broker.put(body, **more)
         self.broker.dispatch()
@@ -391,7 +390,6 @@ class HoldTests(ConsumingTestCase):
         self.broker.dispatch()
 
     def held(self, offset: int = 1, **more: object) -> None:
-        """A pull waits."""
         before = self.broker.holds.count
         self.peer.send(pull(offset, **{"sys_flag": SUSPEND, **more}))
         self.assertEqual(self.peer.sent(), [])

@@ -79,7 +79,6 @@ class ServedTestCase(ConsumingTestCase):
     broker: Consuming
 
     def setUp(self) -> None:
-        """Store them."""
         self.broker = self.consuming(store={"settings": {"file_size": 1 << 16}})
         self.peer = self.broker.peer()
         self.begins = []
@@ -103,7 +102,6 @@ class ServedTestCase(ConsumingTestCase):
         file.view[offset - file.start : offset - file.start + len(data)] = data
 
     def numbers(self, answer: Command) -> list[int]:
-        """Which messages came."""
         return [int(body[:2]) for body in bodies(answer)]
 
     def assert_refused(self, answer: Command, offset: int, *words: str) -> None:
@@ -269,7 +267,6 @@ class LookupTests(ServedTestCase):
         )
 
     def query(self) -> Command:
-        """Ask for messages by their key."""
         request = QueryMessageRequest(
             topic=TOPIC, key="key", max_num=64, begin_timestamp=0, end_timestamp=STORED * 2
         )

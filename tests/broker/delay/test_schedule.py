@@ -38,7 +38,6 @@ class ScheduleTestCase(BrokerTestCase):
     """A master with delays of a second, two, and a minute."""
 
     def begin(self, *, sizes: dict[str, Any] | None = None, **settings: Any) -> Broker:
-        """Open the store, and deliver."""
         broker = self.broker(sizes={"delay_levels": LEVELS} | (sizes or {}), **settings)
         self.jump = 0
         broker.store.now_ms = lambda: NOW + round(self.clock.seconds() * 1000) + self.jump
@@ -47,7 +46,6 @@ class ScheduleTestCase(BrokerTestCase):
         return broker
 
     def again(self, **settings: Any) -> Broker:
-        """Stop it cleanly, and begin anew."""
         self.successResultOf(self.serving.schedule.stop())
         self.close_store(self.serving.store)
         return self.begin(**settings)
@@ -69,7 +67,6 @@ class ScheduleTestCase(BrokerTestCase):
         self.passes(0.01)
 
     def got(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """All that a queue has."""
         lookup = self.serving.lookup
         first, end = lookup.bounds(topic, queue_id) or (0, 0)
         records = [lookup.by_queue_offset(topic, queue_id, n) for n in range(first, end)]
@@ -82,7 +79,6 @@ class ScheduleTestCase(BrokerTestCase):
         return read(DelayOffsets, answer.body).offset_table
 
     def written(self) -> dict[int, int]:
-        """What is on the disk."""
         found = json_table.read(self.table("delayOffset.json"))
         return {} if found is None else found["offsetTable"]
 
@@ -112,7 +108,6 @@ class DeliveryTests(ScheduleTestCase):
         self.assertGreater(timer.getTime() - self.clock.seconds(), 0.8)
 
     def timers(self) -> list[DelayedCall]:
-        """What the schedule waits for."""
         calls = self.clock.getDelayedCalls()
         return [call for call in calls if "Schedule." in getattr(call.func, "__qualname__", "")]
 

@@ -28,7 +28,6 @@ class TimedPutsTests(SynchronousTestCase):
         self.puts = TimedPuts(self, self.clock.seconds, PutTimes())
 
     def put(self, message: Any, *, batch: bool = False, wait: bool = True) -> Deferred[PutResult]:
-        """The writer's side."""
         self.asked.append((message, batch, wait))
         if isinstance(self.outcome, Exception):
             raise self.outcome

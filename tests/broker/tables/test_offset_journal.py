@@ -53,7 +53,6 @@ class JournalTestCase(LogTestCase):
     """A table of offsets with a journal."""
 
     def setUp(self) -> None:
-        """An empty store."""
         self.clock = Clock()
         self.root = self.folder()
         self.offsets = self.made()
@@ -73,17 +72,14 @@ class JournalTestCase(LogTestCase):
         return self.made(root=root)
 
     def commit(self, offset: int, queue_id: int = 0, topic: str = "T", group: str = "g") -> None:
-        """A client commits."""
         self.offsets.commit(group, topic, queue_id, offset, WHO)
 
     def held(self, table: ConsumerOffsetTable) -> Offsets:
-        """All offsets of a table."""
         found = table.table().offset_table
         return {key: queues for key, queues in found.items() if queues}
 
     @property
     def segments(self) -> list[int]:
-        """The files there are."""
         return offset_segments.numbers_in(self.root / "rmqha" / "offsets")
 
 

@@ -87,7 +87,6 @@ class JournalDamageTests(JournalTestCase):
 
     @property
     def journal(self) -> Path:
-        """The file that is written to."""
         return offset_segments.path_of(self.root / "rmqha" / "offsets", self.segments[-1])
 
     def test_any_byte(self) -> None:
@@ -150,7 +149,6 @@ class TableDamageTests(JournalTestCase):
 
 
 def _damaged(whole: bytes) -> Iterator[bytes]:
-    """What may become of a file."""
     yield from (b"", b"{}", b"[]", b"null", b'{"offsetTable":null}', b'{"offsetTable":{"T@g":{}}}')
     for place in range(0, len(whole), 7 * tries(5)):
         end = len(whole) - place

@@ -18,13 +18,11 @@ class PersistedTests(LogTestCase):
     """L{Persisted}, with threads and time played by hand."""
 
     def setUp(self) -> None:
-        """A table of one number."""
         self.clock = Clock()
         self.path = self.folder() / "config" / "numbers.json"
         self.number = 0
 
     def made(self, in_thread: Any = now, interval: float = 0.0) -> Persisted:
-        """The table's file."""
         return Persisted(
             self.path,
             lambda: {"n": self.number},
@@ -35,7 +33,6 @@ class PersistedTests(LogTestCase):
         )
 
     def on_disk(self) -> object:
-        """What is written."""
         table = json_table.read(self.path)
         return None if table is None else table["n"]
 

@@ -41,7 +41,6 @@ class TableTestCase(LogTestCase):
     """Tests with a folder of tables."""
 
     def setUp(self) -> None:
-        """The folder."""
         self.clock = Clock()
         self.config = self.folder() / "config"
         self.config.mkdir()
@@ -49,7 +48,6 @@ class TableTestCase(LogTestCase):
         self.now = NOW
 
     def made(self, cls: Any, **settings: Any) -> Any:
-        """A table that is loaded."""
         table = cls(self.files, evolve(SETTINGS, **settings), self.clock, now, lambda: self.now)
         table.load()
         return table

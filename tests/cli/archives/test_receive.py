@@ -49,7 +49,6 @@ class ReceiveTests(CommandTestCase):
         self.addCleanup(self.process.kill9)
 
     def run_receive(self, *args: str) -> None:
-        """Start the command."""
         self.process.spawn([sys.executable, RMQHA, "receive", str(self.archive), *args])
 
     @slow

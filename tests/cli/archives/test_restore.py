@@ -63,13 +63,11 @@ class RestoreCase(CommandTestCase, LogTestCase):
         return said
 
     def table(self, root: Path, name: str) -> json_table.Table:
-        """A table of a store."""
         found = json_table.read(root / "config" / name)
         assert found is not None, f"{root} has it"
         return found
 
     def bytes_of(self, root: Path, end: int | None = None) -> bytes:
-        """A log's bytes."""
         log = OfflineLog(root)
         self.addCleanup(log.close)
         return content(log, end=end)
@@ -224,7 +222,6 @@ class UntilTests(RestoreCase):
     """Up to a place in it."""
 
     def assertEnds(self, said: Any, count: int) -> None:
-        """So many records were restored."""
         begin, end, stored = places()[count - 1]
         self.assertEqual((said["records"], said["end"], said["lastStored"]), (count, end, stored))
         self.assertEqual(self.bytes_of(self.dest), self.bytes_of(self.store, end))

@@ -38,7 +38,6 @@ class Wire:
     asked: list[tuple[str, int]] = field(factory=list)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Ask."""
         self.asked.append((address, command.code))
         peer = self.peers.get(address)
         if peer is None:
@@ -54,7 +53,6 @@ class Wire:
         raise AssertionError(f"no answer to {command}")
 
     def close(self) -> Deferred[None]:
-        """Nothing to do."""
         return succeed(None)
 
 
@@ -68,7 +66,6 @@ class SiteTestCase(BrokerTestCase, CommandTestCase):
     routed: tuple[str, ...] = ()
 
     def setUp(self) -> None:
-        """Have a master serve at L{MASTER}."""
         super().setUp()
         self.wire = Wire(self.clock)
         self.master = self.broker(namesrv=NAMES)
@@ -104,5 +101,4 @@ class SiteTestCase(BrokerTestCase, CommandTestCase):
         self.wire.peers[NAMES] = answer
 
     def codes_at(self, address: str) -> list[int]:
-        """What was asked there."""
         return [code for where, code in self.wire.asked if where == address]

@@ -13,7 +13,6 @@ class GroupTests(SiteTestCase):
     """Groups of a master of ours."""
 
     def groups(self) -> list[str]:
-        """The names that are listed."""
         return [row["group"] for row in self.answer("group", "list", *AT)["groups"]]
 
     def test_life(self) -> None:

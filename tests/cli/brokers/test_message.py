@@ -30,7 +30,6 @@ class MessageTests(SiteTestCase):
         return dict(row)
 
     def shown(self, *words: str) -> dict[str, Any]:
-        """What is said of one."""
         return dict(self.answer("message", "show", *words, *AT))
 
     def found(self, *words: str) -> list[str]:

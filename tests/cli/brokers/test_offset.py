@@ -29,7 +29,6 @@ class OffsetTests(SiteTestCase):
             self.clock.advance(1.0)
 
     def places(self, *words: str) -> list[tuple[Any, Any]]:
-        """Before and after, by queue."""
         (rows,) = self.answer("offset", *words, *AT).values()
         return [(row["before"], row["after"]) for row in rows]
 

@@ -20,7 +20,6 @@ class TopicTests(SiteTestCase):
     """Topics of a master of ours."""
 
     def topics(self) -> list[str]:
-        """The names that are listed."""
         return [row["topic"] for row in self.answer("topic", "list", *AT)["topics"]]
 
     def test_life(self) -> None:

@@ -31,7 +31,6 @@ class EventsTests(CommandTestCase):
     """What is shown, and of what."""
 
     def told(self, hours: float = 24.0, *, as_json: bool = False) -> str:
-        """What is printed."""
         out = io.StringIO()
         with redirect_stdout(out):
             tell(EVENTS, hours, as_json=as_json, now=NOW)

@@ -35,11 +35,9 @@ class Keeping(Node):
         self.rows: list[dict[str, Any]] = [AWAY]
 
     def status(self) -> dict[str, Any]:
-        """With the slots."""
         return {"role": "master", "retentionSlots": self.rows}
 
     def drop_slot(self, address: str) -> bool:
-        """Keep them no more."""
         before, self.rows = self.rows, [row for row in self.rows if row["address"] != address]
         return before != self.rows
 
@@ -49,7 +47,6 @@ class SlotRequestsTests(CommandTestCase):
         self.node: Node = Keeping()
 
     def requests(self) -> SlotRequests:
-        """Asks the node."""
         return SlotRequests(StubTreq(AdminSite(self.node)), "127.0.0.1:10914", Clock())
 
     def test_rows(self) -> None:

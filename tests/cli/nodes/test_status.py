@@ -36,7 +36,6 @@ class Node:
     jobs: tuple[str, ...] = ("flushing the log",)
 
     def status(self) -> dict[str, Any]:
-        """Something of everything."""
         return {
             "role": "master",
             "maxOffset": 12345,
@@ -61,19 +60,15 @@ class Node:
         return False
 
     def happened(self) -> list[dict[str, Any]]:
-        """What C{/events} shows."""
         return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
 
     def metrics(self) -> Deferred[bytes]:
-        """None."""
         return succeed(b"")
 
     def looked(self) -> Deferred[None]:
-        """There is nothing to wait for."""
         return succeed(None)
 
     def health(self) -> Iterator[HealthReason]:
-        """What the test says."""
         if self.reason:
             name, _, text = self.reason.partition(": ")
             yield HealthReason(name, text)
@@ -90,7 +85,6 @@ class Page(Resource):
         self.code = code
 
     def render(self, request: Request) -> bytes:
-        """Give it."""
         request.setResponseCode(self.code)
         return self.content
 
@@ -102,7 +96,6 @@ class Broken:
         self.error = error
 
     async def get(self, url: str, **more: object) -> None:
-        """Fail."""
         raise self.error
 
 
@@ -116,11 +109,9 @@ class LookTests(CommandTestCase):
         return Look(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
 
     async def found(self) -> list[Look]:
-        """The nodes to look at."""
         return [self.look()]
 
     def once(self, client: Any = None) -> Seen:
-        """What one look brings."""
         seen: Seen = self.successResultOf(ensureDeferred(self.look(client).once()))
         return seen
 

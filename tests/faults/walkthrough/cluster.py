@@ -111,7 +111,6 @@ class WalkthroughCase(FaultTestCase):
         return {data.broker_name for data in queues} == set(self.masters)
 
     def make_topic(self, broker: str) -> None:
-        """C{mqadmin updateTopic -b}."""
         self.until_served(self.masters[broker])
         with Remote(self.masters[broker].port) as client:
             answer = client.ask(make_topic(TOPIC, QUEUES), SOON)
@@ -138,7 +137,6 @@ class WalkthroughCase(FaultTestCase):
         return Client(process.start(), Cpp.title, self.names.client_address)
 
     def bodies(self, count: int) -> list[str]:
-        """Bodies that nobody has sent yet."""
         return [f"order {next(self._bodies):05}" for _ in range(count)]
 
     def produce(self, client: Client, count: int) -> list[str]:
@@ -156,7 +154,6 @@ class WalkthroughCase(FaultTestCase):
         return new
 
     def problems(self, answers: list[Answer]) -> str:
-        """What was answered otherwise."""
         return str([answer for answer in answers if answer.status != "SEND_OK"][:3])
 
     def direct(self, node: Node, count: int) -> Counter[int]:

@@ -26,7 +26,6 @@ class LedgerCase(SynchronousTestCase):
     """A ledger over a log of 1000 bytes in files of 400, epoch begun at its end."""
 
     def setUp(self) -> None:
-        """One ledger."""
         self.log = MemoryLog(end=1000, file_size=400)
         self.ledger = Ledger(log=self.log, start=1000)
 
@@ -239,7 +238,6 @@ class OnlookerTests(LedgerCase):
     """Who only compares is shown the log, and is no replica."""
 
     def setUp(self) -> None:
-        """The log's beginning was deleted."""
         super().setUp()
         self.log.min_offset = 400
 
@@ -530,7 +528,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4))
     def write(self, sizes: list[int]) -> None:
-        """The master appends."""
         self.writes += [self.log.put(bytes(size)) for size in sizes]
 
     def connected(self, slave: Slave) -> Claim | None:
@@ -610,7 +607,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.floats(0.1, 1.0))
     def breathe(self, seconds: float) -> None:
-        """Time passes."""
         self.ledger.breathe(seconds)
         for host in {slave.host for slave in self.all}:
             self.quiet[host] = self.quiet.get(host, 0.0) + seconds

@@ -48,7 +48,6 @@ class NarrowTransport(StringTransport):
             self.producer.pauseProducing()
 
     def writeSequence(self, data: Any) -> None:
-        """The same."""
         self.write(b"".join(data))
 
     def drain(self) -> bytes:
@@ -78,13 +77,11 @@ class MasterCase(SynchronousTestCase):
     """A master with a log of 250 000 bytes in files of 100 000, and no connection yet."""
 
     def setUp(self) -> None:
-        """Build it with the stock settings."""
         self.build()
 
     def build(
         self, end: int = 250_000, needed: int = 1, start: bool = True, **settings: Any
     ) -> None:
-        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(file_size=FILE)
         self.log.put(random.Random(end).randbytes(end))
@@ -111,7 +108,6 @@ class MasterCase(SynchronousTestCase):
     def connect(
         self, host: str = "10.0.0.1", transport: StringTransport | None = None
     ) -> tuple[MasterProtocol, Any]:
-        """A peer connects."""
         self.port += 1
         address = IPv4Address("TCP", host, self.port)
         protocol = self.factory.buildProtocol(address)
@@ -128,11 +124,9 @@ class MasterCase(SynchronousTestCase):
         return protocol, transport
 
     def lose(self, protocol: MasterProtocol) -> None:
-        """The socket closes."""
         protocol.connectionLost(Failure(ConnectionDone()))
 
     def put(self, size: int = 300) -> Deferred[PutStatus]:
-        """A SYNC write."""
         return self.transfer.wait(*self.log.put(random.Random(size).randbytes(size)))
 
 
@@ -767,7 +761,6 @@ class StatusTests(MasterCase):
     """What C{/status} says of replicas."""
 
     def states(self) -> list[tuple[str, str]]:
-        """Hosts and states."""
         rows = self.factory.replicas()
         return [(row.address.partition(":")[0], str(row.state)) for row in rows]
 

@@ -40,11 +40,9 @@ class Copier(Protocol):
         self.closed: Deferred[None] = Deferred()
 
     def connectionMade(self) -> None:
-        """Report at once."""
         self.transport.write(encode_report(self.offset))
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep, and report."""
         for event in self.decoder.receive(data):
             if isinstance(event, BodyPart):
                 assert event.offset == self.offset
@@ -57,7 +55,6 @@ class Copier(Protocol):
             self.reached.callback(None)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Tell."""
         self.closed.callback(None)
 
 
@@ -128,7 +125,6 @@ class SocketTests(TestCase):
         return Deferred.fromCoroutine(self.slow_reader())
 
     async def slow_reader(self) -> None:
-        """One stops reading, one goes on."""
         from twisted.internet import reactor
 
         log = MemoryLog(file_size=1 << 20)

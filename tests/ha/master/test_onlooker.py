@@ -14,7 +14,6 @@ class OnlookerTests(MasterCase):
     """It is sent all there is, and counts for nothing."""
 
     def onlooker(self, *reports: int) -> tuple[Any, Any]:
-        """One that has asked."""
         protocol, transport = self.connect("10.0.0.7")
         for report in (ONLOOKER, *reports):
             protocol.dataReceived(encode_report(report))

@@ -51,7 +51,6 @@ class SlotsCase(SynchronousTestCase):
         self.slots = self.begin()
 
     def begin(self, **more: Any) -> RetentionSlots:
-        """A run of a node."""
         given: dict[str, Any] = {"grace": 3600.0, "most_bytes": 100_000, "save": self.save, **more}
         self.slots = RetentionSlots(
             clock=self.clock,
@@ -62,7 +61,6 @@ class SlotsCase(SynchronousTestCase):
         return self.slots
 
     def save(self, table: json_table.Table) -> Deferred[None]:
-        """Write it, at once."""
         self.writes += 1
         json_table.replace(self.path, table)
         return succeed(None)

@@ -57,7 +57,6 @@ class TlsSlavesTests(TestCase):
     timeout = 60
 
     async def serve(self, gate: TlsGate) -> None:
-        """A master with five megabytes."""
         self.log = MemoryLog(file_size=3_000_000)
         self.log.put(random.Random(1).randbytes(5_000_000))
         self.factory: MasterFactory = master(self.log, reactor, gate=gate)
@@ -67,7 +66,6 @@ class TlsSlavesTests(TestCase):
         self.addCleanup(self.port.stopListening)
 
     async def copier(self, tls: OutgoingTls) -> Copier:
-        """A slave that has connected."""
         copier = Copier()
         copier.until = self.log.end
         endpoint = ha_endpoint(reactor, LOCAL, self.port.getHost().port, tls=tls)

@@ -23,11 +23,9 @@ class TransferCase(SynchronousTestCase):
     needed = 1
 
     def setUp(self) -> None:
-        """Nobody is connected."""
         self.build()
 
     def build(self, needed: int = 1) -> None:
-        """Begin anew."""
         self.clock = Clock()
         self.log = MemoryLog(end=1000)
         self.ledger = Ledger(log=self.log, start=1000)
@@ -36,7 +34,6 @@ class TransferCase(SynchronousTestCase):
         )
 
     def fed(self, host: str, offset: int = 1000) -> Claim:
-        """A replica that reported."""
         claim = self.ledger.open(host, host)
         claim.first(offset)
         claim.sent = self.log.end
@@ -50,7 +47,6 @@ class TransferCase(SynchronousTestCase):
         return self.transfer.wait(begin, end)
 
     def ack(self, claim: Claim, offset: int) -> None:
-        """A report arrives."""
         claim.report(offset)
         self.transfer.acked(claim)
 
@@ -303,7 +299,6 @@ class TwoReplicasTests(TransferCase):
     """C{inSyncReplicas=3}."""
 
     def setUp(self) -> None:
-        """Two distinct replicas are needed."""
         self.build(needed=2)
 
     def test_distinct(self) -> None:

@@ -27,7 +27,6 @@ class VerdictTests(SynchronousTestCase):
         present: str = OURS,
         trusted: str = "",
     ) -> Verdict:
-        """What becomes of a named master."""
         return choose(
             NamedMaster(address=address, epoch=epoch),
             PresentMaster(address=present, silent=silent),
@@ -76,7 +75,6 @@ class ChoiceTests(SynchronousTestCase):
     """A slave whose master answers; its log follows master epoch 1."""
 
     def setUp(self) -> None:
-        """The other one tells nothing yet."""
         self.clock = Clock()
         self.heard = 0.0
         self.number = 1
@@ -101,24 +99,20 @@ class ChoiceTests(SynchronousTestCase):
         self.addCleanup(self.ended)
 
     def ended(self) -> None:
-        """Nothing is left."""
         self.choice.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def ask(self, address: str) -> Deferred[MasterBounds]:
-        """The named one is asked."""
         self.asked.append(address)
         if isinstance(self.answer, Exception):
             return fail(self.answer)
         return self.answer if isinstance(self.answer, Deferred) else succeed(self.answer)
 
     def follow(self, named: NamedMaster) -> None:
-        """The slave goes there."""
         self.followed.append(named)
         self.address = named.address
 
     def hear(self, epoch: int | None = None, address: str = OTHER) -> None:
-        """A name server says."""
         self.choice.hear(NamedMaster(address=address, client=CLIENT, epoch=epoch))
 
     def says(self, epoch: int) -> None:

@@ -49,48 +49,38 @@ class Recorder:
         self.told: list[tuple[str, Any]] = []
 
     def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """Go on, or not."""
         self.told.append(("first", offset))
         return self.go_on
 
     def silence(self, connection: SlaveProtocol) -> None:
-        """Leave."""
         self.told.append(("silence", None))
         connection.drop()
 
     def differs(self, connection: SlaveProtocol, offset: int) -> bool:
-        """Leave."""
         self.told.append(("differs", offset))
         connection.drop()
         return False
 
     def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
-        """Never asked for."""
         self.told.append(("parted", len(theirs)))
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """Stay."""
         self.told.append(("ends", offset))
 
     def moved(self, connection: SlaveProtocol) -> None:
-        """Stay."""
         self.told.append(("moved", connection.cursor))
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
-        """None passes."""
         return False
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """It leaves by itself."""
         self.told.append(("broken", error))
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """The end."""
         self.told.append(("lost", connection.by_peer))
 
     @property
     def error(self) -> Any:
-        """What was broken."""
         return next(what for name, what in self.told if name == "broken")
 
 
@@ -98,7 +88,6 @@ class SlaveCase(LogTestCase):
     """A protocol with a real log, a transport in memory and an owner that writes down."""
 
     def setUp(self) -> None:
-        """A clock."""
         self.clock = Clock()
 
     def connect(
@@ -111,7 +100,6 @@ class SlaveCase(LogTestCase):
         owner: Recorder | None = None,
         **keys: Any,
     ) -> Connection:
-        """Connect with a question."""
         self.owner = owner or Recorder()
         self.settings = HASettings(**keys)
         rate = self.settings.max_receive_rate
@@ -220,7 +208,6 @@ class ReportTests(SlaveCase):
     """What is reported, and when."""
 
     def setUp(self) -> None:
-        """A master's log."""
         super().setUp()
         self.theirs = self.filled(700, 1500, 900, 600, 700, 300)
 
@@ -600,11 +587,9 @@ class Heard:
     transfers: list[TransferHeader] = field(factory=list)
 
     def answered(self, answer: HandshakeAnswer) -> None:
-        """The labels of its log."""
         self.answers.append(answer)
 
     def transfer(self, header: TransferHeader) -> None:
-        """Where its set has the log."""
         self.transfers.append(header)
 
 

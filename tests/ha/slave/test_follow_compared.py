@@ -141,7 +141,6 @@ class DivergedTests(ThreeFilesCase):
     """A log that is not its master's."""
 
     def places(self) -> list[int]:
-        """One of each kind."""
         return [1, 5, 300, 1000, 1001, 2001, SIZE - 1, SIZE, SIZE + 3, self.theirs.end - 1]
 
     def test_every_kind_of_place(self) -> None:
@@ -325,7 +324,6 @@ class SilenceTests(ThreeFilesCase):
         self.assertTrue(all(0.9 < delay <= 30.1 for delay in delays), delays)
 
     def accept_first(self) -> Connection:
-        """The connection there is."""
         current = self.follower.sync.connection
         assert current is not None
         connection = Connection.__new__(Connection)

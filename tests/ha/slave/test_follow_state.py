@@ -28,7 +28,6 @@ class StateCase(ThreeFilesCase):
         self.clock.advance(BEGAN)
 
     def health(self) -> list[HealthReason]:
-        """What is wrong."""
         return list(self.follower.sync.health())
 
 
@@ -100,7 +99,6 @@ class NumbersTests(StateCase):
     """The numbers of C{/status}."""
 
     def numbers(self, *names: str) -> list[object]:
-        """Some of them."""
         status = self.follower.sync.status(0)
         return [status[name] for name in names]
 
@@ -209,11 +207,9 @@ class Believed:
     told: list[tuple[str, str, MasterBounds | None, int]] = field(factory=list)
 
     def too_low(self, address: str, epoch: int | None) -> str:
-        """Why one is not followed."""
         return f"{address} has epoch {epoch}" if epoch is not None and epoch < 3 else ""
 
     def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
-        """Keep who it was."""
         self.told.append((address, client, bounds, end))
 
 
@@ -221,7 +217,6 @@ class EpochTests(StateCase):
     """Masters of an epoch."""
 
     def asking(self, epoch: int, believed: Believed | None) -> Connection:
-        """Follow one that tells its epoch."""
         identity = BrokerIdentity(name="a", id=0, epoch=epoch)
         self.bounds = MasterBounds(0, self.theirs.end, 5, identity)
         return self.begun(

@@ -42,11 +42,9 @@ class TlsTests(ThreeFilesCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.lines.append)
 
     def warnings(self) -> list[str]:
-        """What the slave warned of."""
         return [formatEvent(line) for line in self.lines if line["log_level"] is LogLevel.warn]
 
     def ask(self) -> Deferred[MasterBounds]:
-        """The client port is asked."""
         self.asked += 1
         if self.answer is None:
             return fail(ConnectionRefusedError())
@@ -70,7 +68,6 @@ class TlsTests(ThreeFilesCase):
         self.turn()
 
     def refused(self) -> dict[str, int]:
-        """How often, by reason."""
         found: dict[str, int] = self.follower.sync.status(0)["tlsRefusals"]
         return found
 

@@ -21,7 +21,6 @@ class VersionCase(ThreeFilesCase):
     """A slave one byte of whose log is not the master's, and which has its difference judged."""
 
     def setUp(self) -> None:
-        """Nothing is judged yet."""
         super().setUp()
         self.judging: list[tuple[CommitLog, int, bytes, Deferred[str]]] = []
         self.lines: list[str] = []
@@ -33,24 +32,20 @@ class VersionCase(ThreeFilesCase):
         self.lines.append(formatEvent(event))
 
     def judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
-        """Take long for it."""
         done: Deferred[str] = Deferred()
         self.judging.append((log, at, theirs, done))
         return done
 
     def differing(self, at: int = AT, **more: object) -> Connection:
-        """Begin with a difference."""
         return self.begun(self.changed(self.theirs, at), judge=self.judge, **more)
 
     def judged(self) -> bytes:
-        """What was given to be judged."""
         ((log, at, theirs, _),) = self.judging
         self.assertIs(log, self.mine)
         self.assertEqual(theirs, content(self.theirs, at, at + len(theirs)))
         return theirs
 
     def say(self, text: str) -> None:
-        """Give the verdict."""
         self.judging[-1][-1].callback(text)
         self.turn()
 

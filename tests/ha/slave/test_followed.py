@@ -33,7 +33,6 @@ class FollowedCase(SynchronousTestCase):
     """A slave's store."""
 
     def setUp(self) -> None:
-        """It has followed none."""
         self.root = Path(self.mktemp())
         self.masters = self.opened()
 
@@ -50,7 +49,6 @@ class FollowedCase(SynchronousTestCase):
     def objection(
         self, at: int, end: int, address: str = OTHER, known: MasterBounds | None = None
     ) -> HeldForAnotherMaster | None:
-        """Whether a cut is refused."""
         return self.masters.objection("truncate", at=at, end=end, address=address, bounds=known)
 
 
@@ -58,7 +56,6 @@ class HeldTests(FollowedCase):
     """A slave that was proven to hold 500 bytes for a master of epoch 1."""
 
     def setUp(self) -> None:
-        """It follows."""
         super().setUp()
         self.masters.proven(OURS, CLIENT, bounds(1), 500)
 

@@ -131,7 +131,6 @@ class FakeClient:
         self.said: list[dict[str, str]] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
-        """Answer at once."""
         self.asked.append((address, command.code, timeout))
         self.said.append(command.ext)
         return succeed(self.answer)
@@ -175,12 +174,10 @@ class PortTests(SynchronousTestCase):
         self.port = MasterClientPort(self.question, self.clock, "10.0.0.1:10912")
 
     def question(self) -> Deferred[MasterBounds]:
-        """Somebody asks."""
         self.questions.append(Deferred())
         return self.questions[-1]
 
     def reach(self, boot: int = 5) -> None:
-        """Look, and be answered."""
         looked = self.port.look()
         self.questions[-1].callback(MasterBounds(0, 10, boot))
         self.successResultOf(looked)
@@ -251,15 +248,12 @@ class Hearing(Protocol):
         self.events: list[object] = []
 
     def connectionMade(self) -> None:
-        """It begins."""
         self.events.append("made")
 
     def dataReceived(self, data: bytes) -> None:
-        """Bytes."""
         self.events.append(data)
 
     def connectionLost(self, reason: object = None) -> None:
-        """It is over."""
         self.events.append("lost")
 
 
@@ -374,7 +368,6 @@ class BehindStock(FollowerCase):
         self.master = StockMaster(self, self.theirs)
 
     def follow_it(self, mine: CommitLog, **more: object) -> None:
-        """Follow it, asking."""
         self.follow(mine, bounds=self.master.bounds, **more)
 
     def assertState(self, state: str) -> None:
@@ -383,7 +376,6 @@ class BehindStock(FollowerCase):
         self.assertLessEqual(self.master.acked, self.master.end)
 
     def starts(self) -> list[int]:
-        """Where the master's records start."""
         return self.record_starts(self.theirs)
 
     def record_starts(self, log: CommitLog) -> list[int]:

@@ -33,7 +33,6 @@ class DamageCase(ThreeFilesCase):
         self.theirs.folder.at(place).view[place % SIZE] ^= bit
 
     def empty(self, **more: Any) -> CommitLog:
-        """Follow with an empty log."""
         mine = self.log()
         self.follow(mine, **more)
         self.follower.sync.copied = self.kept.append
@@ -226,7 +225,6 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def failed_check(self, log: CommitLog) -> Any:
-        """What dispatch finds."""
         try:
             log.verify()
         except Exception as error:

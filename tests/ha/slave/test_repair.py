@@ -19,12 +19,10 @@ class PlanTests(LogTestCase):
     """L{plan_cut}: three files of four records and a blank."""
 
     def setUp(self) -> None:
-        """The log."""
         self.mine = self.filled(*SIZES)
         self.assertEqual(self.mine.end, 2 * FILE_SIZE + 3700)
 
     def plan(self, at: int, common_from: int, most: int = MUCH) -> int:
-        """Where to cut."""
         return plan_cut(self.mine, Divergence(at, common_from), most)
 
     def test_start_of_the_record(self) -> None:
@@ -129,7 +127,6 @@ class RemedyTests(LogTestCase):
     """L{remedy}: what each policy does about each state."""
 
     def remedies(self, policy: DivergencePolicy, **more: object) -> dict[str, str]:
-        """By state."""
         given = {"divergence": Divergence(500, 0), "bootstrapping": False} | more
         found = {
             state.value: remedy(policy, state, **given)  # type: ignore[arg-type]

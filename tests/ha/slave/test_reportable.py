@@ -10,7 +10,6 @@ from tests.support.logs import STORED, LogTestCase, encoded
 
 class ReportableTests(LogTestCase):
     def setUp(self) -> None:
-        """A log that grows."""
         self.clock = Clock()
         self.held = self.log(file_size=1 << 20)
 

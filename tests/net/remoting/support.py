@@ -56,13 +56,11 @@ class PuppetEndpoint:
     tries: list[tuple[IProtocolFactory, Deferred[RemotingProtocol]]] = field(factory=list)
 
     def connect(self, factory: IProtocolFactory) -> Deferred[RemotingProtocol]:
-        """Wait for the test."""
         connecting: Deferred[RemotingProtocol] = Deferred()
         self.tries.append((factory, connecting))
         return connecting
 
     def accept(self, number: int = -1) -> StringTransport:
-        """Make a connection."""
         factory, connecting = self.tries[number]
         protocol = factory.buildProtocol(None)  # type: ignore[arg-type]
         assert isinstance(protocol, RemotingProtocol)

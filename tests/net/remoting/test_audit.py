@@ -24,7 +24,6 @@ class AuditTests(SynchronousTestCase):
     """L{audited}."""
 
     def setUp(self) -> None:
-        """Keep the lines."""
         self.lines: list[str] = []
         globalLogPublisher.addObserver(self.note)
         self.addCleanup(globalLogPublisher.removeObserver, self.note)
@@ -35,8 +34,6 @@ class AuditTests(SynchronousTestCase):
             self.lines.append(formatEvent(event))
 
     def ask(self, outcome: Any, body: bytes = b"", *, with_body: bool = False, **ext: str) -> Any:
-        """Ask to delete a topic."""
-
         def handler(connection: Any, command: Command) -> Any:
             if isinstance(outcome, Exception):
                 raise outcome

@@ -33,14 +33,12 @@ class CallsTests(SynchronousTestCase):
             self.registry.register(code, self.handle)
 
     def handle(self, connection: Any, command: Command) -> Any:
-        """The handler."""
         self.clock.advance(0.002)
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
 
     def ask(self, code: int) -> Any:
-        """Serve a request."""
         peer: Any = Peer()
         return self.registry.serve(peer, Command.request(RequestCode(code)))
 

@@ -35,11 +35,9 @@ class PoolTests(SynchronousTestCase):
         )
 
     def at(self, address: str) -> PuppetEndpoint:
-        """The endpoint of an address."""
         return self.endpoints[split_address(address)]
 
     def ask(self, address: str, timeout: float = 3.0) -> Deferred[Command]:
-        """Ask something."""
         return self.client.request(address, Command(code=105), timeout)
 
     def answer(self, transport: StringTransport) -> int:
@@ -56,7 +54,6 @@ class PoolTests(SynchronousTestCase):
         return len(requests)
 
     def deliver(self, transport: StringTransport, command: Command) -> None:
-        """Let a command arrive."""
         for connection in self.client.connections.live:
             if connection.transport is transport:
                 connection.dataReceived(encode(command))

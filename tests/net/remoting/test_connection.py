@@ -44,16 +44,13 @@ class AnsweringTests(SynchronousTestCase):
         register(VIEWS, self.views)
 
     def wait(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """Answer when the test says so."""
         self.later.append(Deferred())
         return self.later[-1]
 
     def refuse(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """A handler's own code."""
         raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, "no topic T")
 
     def invalid(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """A header that lacks a field."""
         raise HeaderFieldInvalid("Pull", "queueId", None, "a number")
 
     def views(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -61,7 +58,6 @@ class AnsweringTests(SynchronousTestCase):
         return Scattered(command.answer(), [memoryview(b"abc"), memoryview(b""), memoryview(b"de")])
 
     def ask(self, code: int, **more: object) -> Command:
-        """One request, one answer."""
         self.peer.send(Command(code=code, opaque=9, **more))  # type: ignore[arg-type]
         (answer,) = self.peer.sent()
         self.assertTrue(answer.is_response)
@@ -210,7 +206,6 @@ class AskingTests(SynchronousTestCase):
         self.peer = Peer()
 
     def ask(self, timeout: float = 3.0) -> tuple[Deferred[Command], Command]:
-        """Ask, and see what was sent."""
         answered = self.peer.connection.request(Command(code=40), timeout)
         self.peer.clock.advance(0)
         (request,) = self.peer.sent()

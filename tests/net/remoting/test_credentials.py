@@ -23,7 +23,6 @@ class CredentialsTests(SynchronousTestCase):
     """L{read_credentials}, and what becomes of it."""
 
     def write(self, text: str) -> Path:
-        """A file."""
         path = Path(self.mktemp())
         path.write_text(text, encoding="utf-8")
         return path

@@ -76,7 +76,6 @@ class LoopbackTests(TestCase):
         return f"{LOCAL}:{port.getHost().port}"
 
     def client(self, tls: OutgoingTls = IN_CLEAR_TEXT) -> RemotingClient:
-        """Somebody who asks."""
         client = RemotingClient(reactor, tls=tls)
         self.addCleanup(client.close)
         return client

@@ -30,7 +30,6 @@ class AdmissionTests(SynchronousTestCase):
     """Before the first request."""
 
     def join(self, factory: RemotingFactory, address: IPv4Address = NEAR) -> StringTransport | None:
-        """Connect."""
         protocol = factory.buildProtocol(address)
         if protocol is None:
             return None

@@ -28,11 +28,9 @@ class Resolver:
 
     @property
     def nameResolver(self) -> Resolver:
-        """This is the reactor too."""
         return self
 
     def resolveHostName(self, receiver: Any, hostName: str) -> None:
-        """Answer at once."""
         receiver.resolutionBegan(None)
         for host in self.known.get(hostName, ()):
             kind: Any = IPv6Address if ":" in host else IPv4Address
@@ -65,7 +63,6 @@ class NamesTests(SynchronousTestCase):
     """Names that are looked up again."""
 
     def setUp(self) -> None:
-        """A name beside an address."""
         self.clock = Clock()
         self.asked: list[str] = []
         self.answers: dict[str, Any] = {"names.test": (A, B)}
@@ -80,7 +77,6 @@ class NamesTests(SynchronousTestCase):
         self.addCleanup(self.names.stop)
 
     def answer(self, host: str) -> Deferred[tuple[str, ...]]:
-        """What a resolver says."""
         self.asked.append(host)
         found = self.answers.get(host, ())
         if isinstance(found, Deferred):

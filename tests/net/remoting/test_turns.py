@@ -36,7 +36,6 @@ class TurnsCase(SynchronousTestCase):
         return command.answer(0)
 
     def peer(self) -> RemotingProtocol:
-        """A connection."""
         peer = RemotingProtocol(self.connections)
         peer.makeConnection(StringTransport())
         return peer
@@ -61,7 +60,6 @@ class TurnsCase(SynchronousTestCase):
             call.func(*call.args, **call.kw)
 
     def reading(self, peer: RemotingProtocol) -> bool:
-        """Whether a peer is read from."""
         return bool(peer.transport.producerState == "producing")
 
     def answers(self, peer: RemotingProtocol) -> list[int]:

@@ -51,12 +51,10 @@ class IdentityTests(SynchronousTestCase):
         self.addCleanup(self.identities.stop)
 
     def row(self) -> dict[str, Any]:
-        """What the status says."""
         (row,) = self.identities.status()
         return row
 
     def health(self) -> str:
-        """What is wrong."""
         return "; ".join(str(reason) for reason in self.identities.health())
 
     def test_reload(self) -> None:
@@ -174,12 +172,10 @@ class NodeTlsTests(SynchronousTestCase):
     """Which connections speak TLS, by the settings."""
 
     def node(self, remoting: RemotingSettings | None = None, **keys: Any) -> NodeTls:
-        """A node's."""
         remoting = remoting or RemotingSettings()
         return NodeTls(remoting, TlsSettings(**keys), Clock(), at_once)
 
     def roles(self, **keys: Any) -> list[str]:
-        """What certificates are used for."""
         return [each.role for each in self.node(**keys).identities.all]
 
     def test_by_default(self) -> None:

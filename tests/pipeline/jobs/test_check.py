@@ -27,7 +27,6 @@ class CheckTests(LakeTestCase):
     """A table is held against the log that it was made of."""
 
     def added(self, target: Target, **options: Any) -> Target:
-        """The table with what is published."""
         append(target, self.store, **options)
         return target
 
@@ -72,7 +71,6 @@ class CheckTests(LakeTestCase):
         )
 
     def write(self, target: Target, rows: Any) -> None:
-        """Append rows as another program would."""
         from deltalake import write_deltalake
 
         write_deltalake(target.root, rows, mode="append")

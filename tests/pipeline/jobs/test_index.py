@@ -63,11 +63,9 @@ class IndexTests(SynchronousTestCase):
         self.end = self.all[-1] + self.records[-1]["size"]
 
     def make(self, store: Path | None = None, **more: Any) -> Any:
-        """Make the index."""
         return index.index(NO_SPARK, store or self.store, **more)
 
     def raw(self, store: Path) -> bytes:
-        """The index as it lies there."""
         return (store / OWN_FOLDER / SPLITS).read_bytes()
 
     def topics(self, store: Path) -> dict[str, bytes]:

@@ -36,7 +36,6 @@ class FakeTimer:
         self.due = False
 
     def pass_time(self) -> None:
-        """Its time has come."""
         if self.due:
             self._call(*self._given, **self._named)
 

@@ -139,7 +139,6 @@ class ReplayTests(CommandTestCase):
         self.sending = SendOptions(name_server=(self.broker.address,))
 
     def replay(self, **options: Any) -> Any:
-        """Do it."""
         options = {"same_topic": True, "tasks": 2, **options}
         return replay(session(), str(self.store), self.sending, **options)
 

@@ -84,13 +84,11 @@ class StatsTestCase(SynchronousTestCase):
         self.patch(stats, "run", jobs.run)
 
     def folder(self) -> Path:
-        """A new empty folder."""
         made = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, made)
         return made
 
     def stats(self, store: Any, **more: Any) -> Stats:
-        """Count a store."""
         return stats.stats(NO_SPARK, store, **more)
 
 

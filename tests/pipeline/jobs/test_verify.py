@@ -49,7 +49,6 @@ class CopiesTestCase(SynchronousTestCase):
         self.end = self.records[-1]["physicalOffset"] + self.records[-1]["size"]
 
     def verify(self, **more: Any) -> ComparisonReport:
-        """Compare the two."""
         stores = {"master": self.master, "slave": self.slave}
         return verify.verify(NO_SPARK, stores, **{"chunk": CHUNK, **more})
 
@@ -62,7 +61,6 @@ class CopiesTestCase(SynchronousTestCase):
         jobs.change(file, offset % golden.LOG_FILE_SIZE, data)
 
     def byte(self, offset: int) -> int:
-        """A byte of the master's log."""
         file = jobs.log_files(self.master)[offset // golden.LOG_FILE_SIZE]
         return file.read_bytes()[offset % golden.LOG_FILE_SIZE]
 
@@ -240,7 +238,6 @@ class MovingTests(CopiesTestCase):
             self.assertEqual(("slave", cut.at), (error.store, error.at))
 
     def digest(self) -> Digests:
-        """The slave's digests."""
         return digest(NO_SPARK, {"slave": self.slave}, chunk=CHUNK)
 
 

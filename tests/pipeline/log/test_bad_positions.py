@@ -174,7 +174,6 @@ class PositionTests(BadInputTestCase):
         publish(self.store, self.end)
 
     def next(self, **given: object) -> Any:
-        """The position after the middle."""
         reader = reader_of(**({"path": self.store} | given))
         return reader.latestOffset(self.middle, ReadAllAvailable())
 

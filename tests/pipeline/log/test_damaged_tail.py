@@ -37,12 +37,10 @@ class DamagedTailTests(BadInputTestCase):
         self.from_here = {"startingOffsets": {"store": self.start}}
 
     def flip(self, place: int, mask: int = 0xFF) -> None:
-        """Change a byte of the record."""
         file, at = self.file_of(self.bad), self.bad % SIZE + place
         change(file, at, bytes([file.read_bytes()[at] ^ mask]))
 
     def stream(self, **given: object) -> Any:
-        """A stream of the store."""
         return reader_of(path=self.store, allowUnconfirmedTail=True, **given)
 
     def test_every_byte(self) -> None:

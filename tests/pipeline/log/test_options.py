@@ -173,7 +173,6 @@ class RegisteredTests(SynchronousTestCase):
         self.server.register("b", host="10.0.0.2", cluster="two")
 
     def options(self, **given: object) -> ReadOptions:
-        """The options of a batch."""
         return ReadOptions.parse({"nameServer": self.server.address, **given})
 
     def test_stores(self) -> None:

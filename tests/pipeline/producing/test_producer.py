@@ -49,13 +49,11 @@ class ConnectionTests(SynchronousTestCase):
     """Requests find their answers."""
 
     def listen(self, answer: Any = echo, chunk: int = 0) -> Answering:
-        """A peer."""
         peer = Answering(answer, chunk)
         self.addCleanup(peer.close)
         return peer
 
     def connect(self, peer: Answering) -> BlockingConnection:
-        """A connection to it."""
         made = BlockingConnection(peer.address, SOON)
         self.addCleanup(made.close)
         return made
@@ -165,7 +163,6 @@ class ProducerTests(SynchronousTestCase):
     """Messages come to their queues."""
 
     def stand_in(self, *, name: str = "broker-a", **topics: int) -> StandIn:
-        """A name server and a broker."""
         made = StandIn(topics, broker=name)
         self.addCleanup(made.server.close)
         return made
@@ -186,7 +183,6 @@ class ProducerTests(SynchronousTestCase):
         return made
 
     def messages(self, count: int, **more: Any) -> list[Outgoing]:
-        """Messages with numbers as bodies."""
         return [Outgoing("T", b"%d" % n, {"KEYS": f"k{n}"}, **more) for n in range(count)]
 
     def test_all_arrive(self) -> None:

@@ -119,7 +119,6 @@ class ManyTopicsTests(LakeTestCase):
         self.assertEqual(count, len(set(offsets(target))))
 
     def files_by(self, target: Any, store: Path, size: int) -> list[Path]:
-        """Append with a target size."""
         self.patch(gather, "TARGET", size)
         append(target, store)
         return [target.root / name for name in files(target.root)]

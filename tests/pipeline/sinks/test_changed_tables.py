@@ -82,7 +82,6 @@ class OtherLogTests(ChangedTestCase):
     """A store that is not the one that a table has the first part of."""
 
     def look(self, target: Target, path: Path) -> None:
-        """What each export does first."""
         table = Appending(target, ReadOptions.parse({"path": path, "visibility": "log"}))
         try:
             require_logs(table)
@@ -149,7 +148,6 @@ class OtherLogTests(ChangedTestCase):
             self.look(target, self.store)
 
     def files(self, store: Path) -> list[Path]:
-        """The files of a store's log."""
         return sorted((store / "commitlog").iterdir())
 
 
@@ -303,7 +301,6 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(self.all[:700], offsets(target), (said, older))
 
     def forget_snapshots(self, target: Target) -> None:
-        """The same for snapshots."""
         place = Path(self.iceberg(target).metadata_location.removeprefix("file://"))
         place.write_text(place.read_text().replace('"rmqha.held"', '"nothing"'))
 
@@ -407,7 +404,6 @@ class KeptTests(ChangedTestCase):
         self.assertEqual(self.all[:650], offsets(target))
 
     def application(self, target: Target) -> str:
-        """The name of its transaction."""
         from rmqha.pipeline.sinks.delta import application
 
         with target.open() as opened:
@@ -451,7 +447,6 @@ class KeptTests(ChangedTestCase):
                 self.walk(random.Random(seed), self.target(format), (format, seed))
 
     def walk(self, chance: random.Random, target: Target, which: object) -> None:
-        """A way of random steps."""
         self.add(target, 50)
         steps = dict(self.delta_steps if target.format is Format.DELTA else self.iceberg_steps)
         row = 50
@@ -469,7 +464,6 @@ class KeptTests(ChangedTestCase):
 
     @property
     def delta_steps(self) -> dict[str, Callable[[Target], Any]]:
-        """What is done to Delta tables."""
         return {
             "restore": self.back,
             "restore two": lambda target: self.back(target, 2),
@@ -485,8 +479,6 @@ class KeptTests(ChangedTestCase):
 
     @property
     def iceberg_steps(self) -> dict[str, Callable[[Target], Any]]:
-        """What is done to Iceberg tables."""
-
         def property_of(target: Target) -> None:
             with self.iceberg(target).transaction() as change:
                 change.set_properties({"owner": "somebody"})

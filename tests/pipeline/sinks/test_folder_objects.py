@@ -79,7 +79,6 @@ class ObjectsCase(SynchronousTestCase):
 
     @property
     def last(self) -> dict[str, Any]:
-        """The last commit."""
         return Commits.of(self.target.shape).last()[1]
 
     @property

@@ -89,7 +89,6 @@ class StreamTestCase(SynchronousTestCase):
         self.patch(stream, "PATIENCE", 0.0)
 
     def reader(self, **given: object) -> StreamReader:
-        """A reader of the store."""
         return reader_of(path=self.store, **given)
 
     def cut(self, at: int, why: Why = Why.CUT) -> None:
@@ -266,7 +265,6 @@ class PositionTests(StreamTestCase):
         self.confirm(self.end)
 
     def next(self, **given: object) -> Any:
-        """The position after the middle."""
         return self.reader(**given).latestOffset(self.middle, ReadAllAvailable())
 
     def test_text_is_canonical(self) -> None:
@@ -386,7 +384,6 @@ class PositionTests(StreamTestCase):
                 open_file.write(bytes(262144 - keep))
 
     def file_at(self, offset: int) -> Path:
-        """The file that holds a byte."""
         return self.store / "commitlog" / f"{offset // 262144 * 262144:020d}"
 
 
@@ -409,21 +406,17 @@ class SeveralTestCase(SynchronousTestCase):
         self.give("a", "b")
 
     def give(self, *names: str) -> None:
-        """Say which stores there are."""
         self.list.write_text(json.dumps({name: str(self.stores[name]) for name in names}))
 
     def grow(self, row: int, *names: str) -> None:
-        """Publish more of stores."""
         for name in names:
             publish(self.stores[name], self.all[name][row], broker_name=name)
 
     def reader(self, missing: str = "wait", **given: object) -> StreamReader:
-        """A stream of them."""
         columns = "broker_name,physical_offset"
         return reader_of(storesFile=self.list, missingStores=missing, columns=columns, **given)
 
     def rows(self, reader: StreamReader, start: Any, end: Any) -> dict[str, list[int]]:
-        """Physical offsets by broker."""
         found: dict[str, list[int]] = {}
         for partition in reader.partitions(start, end):
             for batch in reader.read(partition):
@@ -614,7 +607,6 @@ class RegisteredTests(SeveralTestCase):
         self.server.register("a", host="10.0.0.1")
 
     def reader(self, missing: str = "wait", **given: object) -> StreamReader:
-        """A stream of what is registered."""
         return reader_of(
             path=f"{self.place}/{{broker}}",
             nameServer=self.server.address,

@@ -146,11 +146,9 @@ class SparkTests(SynchronousTestCase):
         self.addCleanup(self.broker.server.close)
 
     def frame(self, *rows: tuple[Any, ...], columns: str) -> Any:
-        """A DataFrame."""
         return session().createDataFrame(list(rows), columns)
 
     def writer(self, frame: Any, **options: object) -> Any:
-        """What writes it."""
         made = frame.write.format("rmqha").mode("append").option("nameServer", self.broker.address)
         for name, value in options.items():
             made = made.option(name, value)

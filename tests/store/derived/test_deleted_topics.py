@@ -24,7 +24,6 @@ class DeletedTests(LogTestCase):
     """A store with two topics, of which one is deleted."""
 
     def setUp(self) -> None:
-        """Five messages each."""
         self.clock = Clock()
         self.root = self.folder() / "store"
         self.here = self.open()
@@ -36,13 +35,11 @@ class DeletedTests(LogTestCase):
         return self.opened(self.root, clock=self.clock, settings={"file_size": 1 << 16})
 
     def put(self, topic: str, count: int) -> None:
-        """Some messages."""
         for _ in range(count):
             self.here.put(message(200, topic=topic))
         self.clock.advance(0.01)
 
     def delete(self, topic: str = "Old", end: int | None = None) -> Deferred[None]:
-        """Delete a topic's queues."""
         store = self.here
         deletion = Deletion(store.queues, store.settings.root, store.log, self.clock, now)
         end = store.log.confirmed if end is None else end
@@ -51,7 +48,6 @@ class DeletedTests(LogTestCase):
         return deleting
 
     def ends(self) -> dict[str, int]:
-        """Where the topics' queues end."""
         return {queue.topic: queue.max_offset for queue in self.here.queues if queue.max_offset}
 
     def test_stays(self) -> None:

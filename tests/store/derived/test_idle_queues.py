@@ -31,7 +31,6 @@ class IdleTests(LogTestCase):
             path.unlink()
 
     def open(self) -> Store:
-        """The store, opened."""
         return self.opened(self.root, clock=self.clock, settings={"file_size": FILE_SIZE})
 
     def again(self, *, marked: bool = True) -> Store:
@@ -51,7 +50,6 @@ class IdleTests(LogTestCase):
         shutil.rmtree(self.root / name)
 
     def rebuild(self) -> None:
-        """C{rmqha rebuild}."""
         with exclusively(self.root, self.root / "commitlog"):
             remake(OfflineLog.of(RawLog.open(self.root)), self.here.settings)
 

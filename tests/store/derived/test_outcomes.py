@@ -36,7 +36,6 @@ class OutcomesTestCase(LogTestCase):
     """Tests with a store whose clock is the test's."""
 
     def setUp(self) -> None:
-        """An empty store."""
         self.store = self.opened(self.folder() / "store", settings=SIZES)
         self.time = STORED
         self.store.now_ms = lambda: self.time

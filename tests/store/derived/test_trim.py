@@ -40,7 +40,6 @@ class TrimTests(DerivedTestCase):
                 queue.max_offset, queue._min_physical, queue.end_physical = 1, 5000, 5100
 
     def trimmer(self, in_thread: Callable[..., Any]) -> Trimmer:
-        """What is tested."""
         return Trimmer(self.queues, None, in_thread)
 
     def files(self) -> list[int]:

@@ -45,13 +45,11 @@ class FsyncThreadTests(SynchronousTestCase):
         self.before = descriptors()
 
     def file(self, name: str) -> tuple[str, int]:
-        """A file with something in it."""
         path = self.folder / name
         path.write_bytes(b"bytes")
         return str(path), os.open(path, os.O_RDWR)
 
     def broken(self, name: str) -> tuple[str, int]:
-        """What cannot be synced: a pipe."""
         hear, tell = os.pipe()
         os.close(tell)
         return name, hear

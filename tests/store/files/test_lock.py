@@ -69,7 +69,6 @@ class LockTests(LogTestCase):
         return process.stdout.readline().strip(), process
 
     def end(self, process: subprocess.Popen[str]) -> None:
-        """Let it go."""
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
         process.wait()

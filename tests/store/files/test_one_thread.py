@@ -17,7 +17,6 @@ class Here:
     """A reactor that is told everything where it is said."""
 
     def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
-        """Call it now."""
         function(*args)
 
 

@@ -40,12 +40,10 @@ class UncachedTests(LogTestCase):
         return self.pages()
 
     def pages(self) -> bytes:
-        """Which are in the cache now."""
         with open(self.path, "rb") as file:
             return bytes(each & 1 for each in resident(file.fileno(), 0, SIZE))
 
     def read(self, file: UncachedFile, start: int, size: int) -> bytes:
-        """Read into pages of memory."""
         room = memoryview(mmap.mmap(-1, size))
         return bytes(room[: file.read(room, start)])
 

@@ -51,11 +51,9 @@ class KeptTests(LogTestCase):
         self.root = self.store.settings.root
 
     def open_at(self, root: Path) -> Store:
-        """A store of small files."""
         return self.opened(root, settings=SIZES)
 
     def put(self, count: int, store: Store | None = None) -> None:
-        """Store messages, and dispatch them."""
         store = self.store if store is None else store
         for _ in range(count):
             store.put(message(300))
@@ -63,7 +61,6 @@ class KeptTests(LogTestCase):
             pass
 
     def starts(self) -> list[int]:
-        """Where the records are."""
         log = self.store.log
         found: list[Array] = [block.start for _, block in scan(log, log.min_offset, log.end)]
         return [int(start) for each in found for start in each]
@@ -80,7 +77,6 @@ class KeptTests(LogTestCase):
         return crc is not None
 
     def path(self, number: int = 0) -> Path:
-        """A file of checksums."""
         size = self.store.log.file_size
         return self.root / "rmqha" / "checksums" / f"{number * size:020d}"
 

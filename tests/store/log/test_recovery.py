@@ -51,7 +51,6 @@ class EndTestCase(LogTestCase):
         self.path = self.folder()
 
     def write(self, *sizes: int, file_size: int = SIZE) -> CommitLog:
-        """Fill the folder with records."""
         return self.filled(*sizes, file_size=file_size, folder=self.path)
 
     def overwrite(self, offset: int, data: bytes, file_size: int = SIZE) -> None:
@@ -62,7 +61,6 @@ class EndTestCase(LogTestCase):
             file.write(data)
 
     def found(self, file_size: int = SIZE, nul_from: int = 0) -> Recovery:
-        """Recover the whole log."""
         folder = LogFolder.load(self.path, file_size)
         self.addCleanup(folder.close)
         return recover(folder, 0, nul_is_torn_from=nul_from)
@@ -209,7 +207,6 @@ class BadEndTests(EndTestCase):
         self.overwrite(700, bytes(len(data)))
 
     def head(self, size: int, magic: int = MAGIC_V1) -> bytearray:
-        """The record with another header."""
         data = bytearray(self.record)
         HEAD.pack_into(data, 0, size, magic)
         return data

@@ -63,7 +63,6 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         return store
 
     def at(self, root: Path, settings: dict[str, Any] | None = None, **more: Any) -> Store:
-        """The store in a folder, open."""
         return self.opened(
             root,
             clock=self.clock,
@@ -76,7 +75,6 @@ class RetentionTestCase(LogTestCase, DerivedTestCase):
         )
 
     def finish(self, store: Store) -> None:
-        """Dispatch and flush everything."""
         store.dispatcher.run(1.0)
         self.successResultOf(store.flusher.flush())
 

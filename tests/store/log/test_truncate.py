@@ -41,8 +41,6 @@ class Mortal:
     count: int = 0
 
     def wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that is counted."""
-
         def call(*args: Any, **more: Any) -> Any:
             self.count += 1
             if self.count >= self.number:
@@ -399,7 +397,6 @@ class KilledTests(CutTestCase):
             self.assert_sound(self.opened(copy, settings=SIZES, master=False), data[:at])
 
     def copy(self, root: Path) -> Path:
-        """A copy of a store."""
         copy = self.folder() / "store"
         shutil.copytree(root, copy)
         return copy

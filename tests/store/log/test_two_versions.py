@@ -14,7 +14,6 @@ class TwoVersionsTestCase(LogTestCase):
     """A log of two files with records of 300 bytes, 13 in the first, and a master's copy of it."""
 
     def setUp(self) -> None:
-        """Write it."""
         self.root = self.folder() / "store"
         (self.root / "commitlog").mkdir(parents=True)
         self.ours = self.filled(*[SIZE] * 20, folder=self.root / "commitlog")
@@ -108,7 +107,6 @@ class KeptTests(TwoVersionsTestCase):
     """What is kept of a difference."""
 
     def kept(self) -> dict[str, bytes]:
-        """The files of the quarantine."""
         folder = self.root / "rmqha" / "quarantine"
         return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 

@@ -27,7 +27,6 @@ class Diverging(SynchronousTestCase):
         self.rows = [row for row in rows if "blank" not in row]
 
     def part(self) -> tuple[OfflineLog, OfflineLog]:
-        """Both logs."""
         return OfflineLog(self.first), OfflineLog(self.second)
 
     def raws(self) -> tuple[RawLog, RawLog]:

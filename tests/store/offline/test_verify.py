@@ -328,7 +328,6 @@ class DerivedFiles(SynchronousTestCase):
         self.queue = self.store / "consumequeue" / "GoldenBulk" / "0"
 
     def only(self, path: Path, reason: str) -> Finding:
-        """The one finding there must be."""
         found = deep(self.store)
         self.assertEqual(len(found), 1, [str(finding) for finding in found])
         self.assertEqual(found[0].path, str(path))

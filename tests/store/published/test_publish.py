@@ -42,7 +42,6 @@ class PublishTestCase(LogTestCase):
     opened_at = 0
 
     def made(self, root: Path | None = None, **more: Any) -> Store:
-        """An open store that publishes."""
         self.clock = Clock()
         return self.opened(
             root if root is not None else self.folder() / "store",
@@ -55,14 +54,12 @@ class PublishTestCase(LogTestCase):
         )
 
     def filled_store(self, *sizes: int, **more: Any) -> Store:
-        """One with records."""
         store = self.made(**more)
         for size in sizes:
             store.put(message(size))
         return store
 
     def pass_time(self, intervals: int = 1) -> None:
-        """Let some intervals pass."""
         for _ in range(intervals):
             self.clock.advance(INTERVAL)
 
@@ -71,11 +68,9 @@ class PublishTestCase(LogTestCase):
         self.successResultOf(store.flusher.flush())
 
     def point(self, store: Store) -> Point:
-        """What is published."""
         return parse_point((store.settings.root / "rmqha" / "published.json").read_bytes())
 
     def spans(self, store: Store) -> list[Span]:
-        """The split index."""
         return split_index.load(store.settings.root)
 
 
@@ -464,7 +459,6 @@ class SplitTests(PublishTestCase):
     """Where records begin."""
 
     def setUp(self) -> None:
-        """Spans of a few records."""
         self.patch(split_spans, "SPAN", 1200)
 
     def test_spans(self) -> None:

@@ -33,7 +33,6 @@ class LookTests(SynchronousTestCase):
         (self.folder / f"{name}.json").write_text(text)
 
     def look(self) -> list[dict[str, Any]]:
-        """Look."""
         return look(self.store, self.store / "commitlog", SIZE, self.end, self.now)
 
     def test_nobody(self) -> None:

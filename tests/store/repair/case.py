@@ -34,7 +34,6 @@ class RepairCase(SynchronousTestCase):
         self.before = self.log_of(self.store)
 
     def log_of(self, store: Path) -> dict[str, bytes]:
-        """All files of a log."""
         return {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
 
     def assert_whole(self) -> None:
@@ -71,6 +70,5 @@ class RepairCase(SynchronousTestCase):
         return report
 
     def quarantined(self) -> dict[str, bytes]:
-        """What was kept, by file name."""
         folder = self.store / "rmqha" / "quarantine"
         return {path.name: path.read_bytes() for path in folder.iterdir()}

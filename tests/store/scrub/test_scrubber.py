@@ -44,7 +44,6 @@ class ScrubTestCase(LogTestCase):
     """A log of three files and a bit, each of 4 KiB, and what scrubs it."""
 
     def setUp(self) -> None:
-        """Write it."""
         self.root = self.folder() / "store"
         (self.root / "commitlog").mkdir(parents=True)
         self.log_ = self.filled(*[700] * 18, folder=self.root / "commitlog")
@@ -97,7 +96,6 @@ class ScrubTestCase(LogTestCase):
         return made
 
     def file(self, number: int) -> Path:
-        """A file of the log."""
         return log_file(self.root, number)
 
     def health(self, scrubber: Scrubber) -> str:

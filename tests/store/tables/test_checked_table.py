@@ -23,7 +23,6 @@ class CheckedTestCase(LogTestCase):
     """Tests with the tables of a store."""
 
     def setUp(self) -> None:
-        """An empty store."""
         self.root = self.folder()
         self.path = self.root / "config" / "topics.json"
         self.backup = self.root / "config" / "topics.json.bak"
@@ -45,7 +44,6 @@ class CheckedTestCase(LogTestCase):
             tables.settle()
 
     def table(self, number: int) -> json_table.Table:
-        """A generation."""
         return {"dataVersion": {"counter": number}, "n": number * 1000}
 
     def foreign(self, number: int) -> None:

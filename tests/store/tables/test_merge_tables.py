@@ -29,12 +29,10 @@ class MergeTestCase(LogTestCase):
     """Tests with two stores."""
 
     def setUp(self) -> None:
-        """Neither has tables."""
         self.patch(os, "fdatasync", lambda fd: None)
         self.ours, self.theirs = self.folder(), self.folder()
 
     def write(self, root: Path, name: str, **members: Any) -> None:
-        """A table of a node."""
         tables = CheckedTables(root)
         tables.replace(tables.path(name), dict(members))
         tables.settle()

@@ -161,7 +161,6 @@ class FolderTests(LogTestCase):
     """Files in their folder."""
 
     def setUp(self) -> None:
-        """No folder yet."""
         self.path = self.folder() / "rmqha" / "offsets"
         self.patch(os, "fdatasync", lambda fd: None)
 

@@ -62,7 +62,6 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual({0, IP6_HOSTS}, kinds.keys() & {0, IP6_HOSTS}, kinds)
 
     def one(self, record: bytes, line: dict[str, Any]) -> None:
-        """Compare one record."""
         flags = line["sysFlag"]
         for ours, theirs in NAMES.items():
             self.assertEqual(line[theirs], self.number(record, ours, flags), ours)
@@ -75,7 +74,6 @@ class GoldenTests(SynchronousTestCase):
         self.assertEqual(flags & IP6_HOSTS, record[HOSTS_BYTE_AT] & IP6_HOSTS)
 
     def number(self, record: bytes, name: str, flags: int) -> int:
-        """Read a field by the table."""
         field = FIELDS[name]
         at = field.offset(flags)
         signed = field.kind.startswith("i")

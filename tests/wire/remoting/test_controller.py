@@ -101,12 +101,10 @@ class CapturedTests(SynchronousTestCase):
     """Whatever was said can be read, and is written so."""
 
     def header(self, kind: Kind, command: Command) -> None:
-        """Read and write a header."""
         if kind is not None:
             self.assertEqual(to_ext(from_ext(kind, command.ext)), command.ext)
 
     def body(self, kind: Kind, command: Command) -> None:
-        """Read and write a body."""
         if kind is not None:
             value: AttrsInstance = read(kind, command.body)
             written = write(value, numeric_keys="bare")

@@ -35,14 +35,12 @@ class StockTests(SynchronousTestCase):
     """Over four hundred filters and fifty sets of properties of which stock filters were asked."""
 
     def setUp(self) -> None:
-        """Read the table."""
         table = json.loads(STOCK.read_text(encoding="utf-8"))
         self.sets = table["properties"]
         self.newest = {text: answers[-1] for text, answers in table["expressions"].items()}
         self.before = {text: answers[0] for text, answers in table["expressions"].items()}
 
     def ours(self, text: str) -> str:
-        """What ours says of all sets."""
         return "".join(said(text, properties) for properties in self.sets)
 
     def test_size(self) -> None:
@@ -91,7 +89,6 @@ class FilterTests(SynchronousTestCase):
     """What no table says."""
 
     def fault(self, text: str) -> ExpressionInvalid:
-        """What is wrong with a filter."""
         error = self.assertRaises(ExpressionInvalid, read_filter, text)
         again = self.assertRaises(ExpressionInvalid, read_filter, text)
         self.assertEqual(str(error), str(again))
