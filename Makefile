@@ -190,7 +190,7 @@ mutants: $(READY) ### change operators of what the promises rest on, and say whi
 	@$(PY) lab/tools/mutants.py $(ONLY)
 
 lock: $(READY) ### pin the newest dependencies that setup.py allows
-	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,fast test docs demo dev) \
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,test docs demo dev) \
 	    --output-file $(LOCK) setup.py $(ARGS)
 	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) --constraint $(LOCK) \
 	    $(addprefix --extra=,pipeline java delta iceberg connect plots recipes) \

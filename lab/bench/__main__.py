@@ -47,12 +47,12 @@ LIMITS = """\
   without the interpreter's lock, so on two processors it can be faster than the raw copy
   although it does more. On one processor, or with both busy, it cannot.
 - **Until queues and index are built.** One thread copies, checks and dispatches, so the
-  times add up. With numba a check costs 0.13 s a GiB of 1 KiB records and dispatch 0.3 s,
-  so it goes along with the copy. In the base install they cost 0.8 s and 0.5 s, and the copy
+  times add up. A check costs 0.2 s a GiB of 1 KiB records and dispatch 0.3 s, so it goes
+  along with the copy. Where nothing is compiled they cost 0.8 s and 0.5 s, and the copy
   comes first: dispatch gets 4 ms of each tenth of a second until the bytes have arrived,
   and the whole reactor (in slices of 4 ms) afterwards. A thread for either does not help:
   the reactor, which lets go of the interpreter's lock twice a frame, waits for the thread
-  each time it wants it back (tried: the base install copied at half its speed).
+  each time it wants it back (tried: the copy went at half its speed).
 - **SYNC writes.** Encode, append, check and ledger together are about 12 us. The rest is the
   way through two reactors (epoll, callbacks, one read for the header and one for body and
   next header, two sends) and two wake-ups. Two blocking sockets have only the wake-ups.
@@ -63,10 +63,6 @@ LIMITS = """\
 - **Very many clients.** Each message comes alone on its connection, so nothing is done for
   several at a time: a wake-up of the connection, a receive, a send. A message's time counts from
   the moment it should have been sent, so the lateness of the clients' process is in it.
-- **Memory.** numba costs 34 to 40 MiB (importing it 17, its tables of types 16, our loops the
-  rest) on top of the 45 of a slave, so it is loaded only where there is much to do: recovery
-  after a crash, a slave that starts empty, and dispatch that is 1 GiB behind. A node that
-  loaded it keeps it until its next start, and is then some MiB above the goal.
 """
 
 

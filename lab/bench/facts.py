@@ -11,7 +11,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-PACKAGES = ("twisted", "numpy", "isal", "numba")
+PACKAGES = ("twisted", "numpy", "isal")
 
 LEFT_ALONE = 3 << 30
 """Bytes of free memory that warming does not touch."""

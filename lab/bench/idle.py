@@ -11,7 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
-from lab.bench.catchup import FILE_SIZE, STOCK, with_environment
+from lab.bench.catchup import FILE_SIZE, STOCK
 from lab.bench.corpus import write_log
 from lab.bench.processes import Span
 from lab.bench.report import Row
@@ -22,56 +22,45 @@ SETTLE = 5.0
 CPU_GOAL = 0.5
 """Percent of a core that a node of an idle pair may use."""
 
-MEMORY_GOAL = 110 << 20
-"""Bytes of RssAnon that a node may have, with all compiled code loaded."""
-
-BASE_GOAL = 80 << 20
-"""The same for the base install."""
+MEMORY_GOAL = 80 << 20
+"""Bytes of RssAnon that a node may have."""
 
 
 def run(folder: Path, total: int, seconds: float) -> list[Row]:
-    """Measure the idle rows, without and with numba.
+    """Measure the idle rows.
 
     @param total: Bytes of the log.
     @param seconds: How long the pair is watched.
     """
     master = Node(folder, "master", **STOCK)
     end = write_log(master.root / "commitlog", total, file_size=FILE_SIZE, bodies=(1024,))
-    rows: list[Row] = []
     try:
         # Dispatched and stopped once: what is measured is an ordinary start.
         master.start(LIMIT)
         master.until(lambda status: status["dispatchedOffset"] >= end, "dispatched", LIMIT)
         master.term()
-        for name, more, goal in (
-            ("base install", {"RMQHA_PURE": "1"}, BASE_GOAL),
-            ("with numba", {}, MEMORY_GOAL),
-        ):
-            found = _pair(folder, more, master, end, seconds)
-            rows += _rows(name, goal, *found)
+        return _rows(*_pair(folder, master, end, seconds))
     finally:
         master.kill9()
-    return rows
 
 
 def _pair(
-    folder: Path, more: dict[str, str], master: Node, end: int, seconds: float
+    folder: Path, master: Node, end: int, seconds: float
 ) -> tuple[list[float], list[int], int]:
-    """@param more: Environment variables of both nodes.
-    @return: Percents of a core, and bytes of RssAnon, of master and slave; the slave's bytes when
-        it had just copied the log.
+    """@return: Percents of a core, and bytes of RssAnon, of master and slave; the slave's bytes
+    when it had just copied the log.
     """
     slave = Node(folder, "slave", master=master.address, **STOCK)
     try:
-        with_environment(master, more)
+        master.launch()
         master.until(lambda status: status["dispatchedOffset"] == end, "open", LIMIT)
-        with_environment(slave, more)
+        slave.launch()
         slave.until_synced(end, LIMIT)
         slave.until(lambda status: status["dispatchedOffset"] == end, "dispatched", LIMIT)
         followed = slave.memory()
         # A slave that has been restarted since it caught up, as most have.
         slave.term()
-        with_environment(slave, more)
+        slave.launch()
         slave.until_synced(end, LIMIT)
         time.sleep(SETTLE)
         span = Span({"master": master.pid, "slave": slave.pid})
@@ -86,28 +75,26 @@ def _pair(
     return percent, memory, followed
 
 
-def _rows(
-    name: str, goal: int, percent: list[float], memory: list[int], followed: int
-) -> list[Row]:
+def _rows(percent: list[float], memory: list[int], followed: int) -> list[Row]:
     mib = [f"{size / (1 << 20):.0f}" for size in (*memory, followed)]
     return [
         Row(
-            what=f"idle pair, processor, {name}",
+            what="idle pair, processor",
             ours=f"master {percent[0]:.2f} %, slave {percent[1]:.2f} %",
             beside="stock Java pair 3.6 % and 3.1 % (measured elsewhere)",
             goal=f"< {CPU_GOAL:g} % of a core each",
             met=max(percent) < CPU_GOAL,
         ),
         Row(
-            what=f"idle pair, RssAnon with a 1 GiB log, {name}",
+            what="idle pair, RssAnon with a 1 GiB log",
             ours=f"master {mib[0]} MiB, slave {mib[1]} MiB",
-            goal=f"<= {goal >> 20} MiB each",
-            met=max(memory) <= goal,
+            goal=f"<= {MEMORY_GOAL >> 20} MiB each",
+            met=max(memory) <= MEMORY_GOAL,
         ),
         Row(
-            what=f"the same, a slave that has just copied all of it, {name}",
+            what="the same, a slave that has just copied all of it",
             ours=f"{mib[2]} MiB",
-            goal=f"<= {goal >> 20} MiB",
-            met=followed <= goal,
+            goal=f"<= {MEMORY_GOAL >> 20} MiB",
+            met=followed <= MEMORY_GOAL,
         ),
     ]

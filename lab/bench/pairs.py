@@ -16,7 +16,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from lab.bench.catchup import FILE_SIZE, LIMIT, STOCK, look, with_environment
+from lab.bench.catchup import FILE_SIZE, LIMIT, STOCK, look
 from lab.bench.corpus import write_log
 from lab.bench.idle import CPU_GOAL, MEMORY_GOAL, SETTLE
 from lab.bench.processes import Span, memory
@@ -34,8 +34,6 @@ SHORT_OF_A_FILE = 64 << 10
 TOLERANCE = 0.9
 """What "at least as fast" may miss."""
 
-PURE = {"RMQHA_PURE": "1"}
-
 
 @frozen
 class Pair:
@@ -49,15 +47,12 @@ class Pair:
 
 
 STOCK_PAIR = Pair("Java", "Java")
-BASE = "ours, base install"
 
 PAIRS = (
     STOCK_PAIR,
     Pair("Java", "ours"),
-    Pair("Java", BASE),
     Pair("ours", "Java"),
     Pair("ours", "ours"),
-    Pair("ours", BASE),
 )
 
 GOALS = {
@@ -122,17 +117,14 @@ class Field:
     def bootstrap(self, pair: Pair) -> Run:
         slave = self.slave(pair)
         try:
-            return self.catch_up(slave, pair)
+            return self.catch_up(slave)
         finally:
             slave.kill9()
             shutil.rmtree(slave.folder)
 
-    def catch_up(self, slave: Node | Stock, pair: Pair) -> Run:
+    def catch_up(self, slave: Node | Stock) -> Run:
         """Start a slave and wait until its queues and index are built."""
-        if isinstance(slave, Stock):
-            slave.launch()
-        else:
-            with_environment(slave, PURE if pair.slave == BASE else {})
+        slave.launch()
         return follow(_eye(slave), self.end, dispatch=True, limit=LIMIT, tell=slave.tail)
 
 
@@ -206,7 +198,7 @@ def _idle(field: Field, seconds: float) -> list[Row]:
         for pair in (STOCK_PAIR, Pair("ours", "ours")):
             slave = field.slave(pair)
             slaves.append(slave)
-            field.catch_up(slave, pair)
+            field.catch_up(slave)
         time.sleep(SETTLE)
         four = (field.java, slaves[0], field.ours, slaves[1])
         span = Span({str(number): process.pid for number, process in enumerate(four)})

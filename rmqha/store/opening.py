@@ -52,7 +52,6 @@ from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
@@ -68,9 +67,6 @@ whole, or it would be damage, of which all is kept."""
 
 KEEP_EVERY = 30.0
 """Seconds of dispatch after which what was dispatched is made durable."""
-
-MUCH = 64 << 20
-"""Bytes from which loading numba, a third of a second and 40 MiB, is worth it."""
 
 
 @frozen(kw_only=True)
@@ -333,11 +329,6 @@ class Opener:
         safe_time = checkpoint.safe_time(index=False)
         durable = dispatch_mark.known_durable(mark_path(self.settings.root))
         row = first_file(folder, crashed=crashed, safe_time=safe_time, durable=durable)
-        # To be checked: a log after a crash, or the one that an empty slave is about to copy.
-        unchecked = len(folder.files[row:]) if crashed else 0
-        copied = not folder.files and not self.opening.master
-        if (unchecked or copied) * folder.file_size >= MUCH:
-            warm_up()
         writer = LogWriter(master=self.opening.master, ours_from=self.opening.ours_from)
         recovery = self.recovery = recover(
             folder,

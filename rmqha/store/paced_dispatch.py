@@ -18,7 +18,7 @@ from rmqha.errors import DiskFull, RecordCrossesFile, RecordFault
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
+from rmqha.wire.columnar.kernels import NUMPY, chosen
 from rmqha.wire.lane.compiled import COMPILED
 
 LIVE_PAUSE = 0.001
@@ -53,10 +53,6 @@ FAR_SLICE = 0.004
 VERIFY_STEP = 5 << 20
 """Bytes checked before a slice if they were not before: more than any record has."""
 
-VERY_FAR = 1 << 30
-"""Bytes behind from which numba is worth its 40 MiB, and the third of a second in which
-loading it slows everything else down."""
-
 BULK_RATE = 100e6
 """Bytes a second that come from which the log is being copied in bulk."""
 
@@ -87,7 +83,6 @@ class PacedDispatch:
     starved: bool = field(default=False, init=False)
     _next: IDelayedCall | None = field(default=None, init=False)
     _busy: bool = field(default=False, init=False)
-    _warmed: bool = field(default=False, init=False)
     _seen: tuple[int, float] = field(default=(0, 0.0), init=False)
 
     _log = Logger()
@@ -119,8 +114,6 @@ class PacedDispatch:
             unchecked = before < log.confirmed < log.end
             behind = self.dispatcher.behind
             self._busy = behind > BUSY
-            if behind > VERY_FAR and not self._warmed:
-                self._warm_up()
             if behind <= LATE:
                 more = self.dispatcher.run(LIVE_SLICE, near=LATE)
             else:
@@ -139,12 +132,6 @@ class PacedDispatch:
         if more or unchecked:
             pause = BULK_PAUSE if self._in_bulk() and chosen() is NUMPY else 0.0
             self._next = clock.callLater(pause, self._run)
-
-    def _warm_up(self) -> None:
-        self._warmed = True
-        self.environment.in_thread(warm_up).addErrback(
-            lambda failure: self._log.failure("Cannot load numba, going on with numpy", failure)
-        )
 
     def _in_bulk(self) -> bool:
         """Whether the log comes faster than clients write: it is being copied."""

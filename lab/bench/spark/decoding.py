@@ -22,7 +22,6 @@ from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import opened_log
 from rmqha.pipeline.spark.batch import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
-from rmqha.wire.columnar.kernels import warm_up
 
 SOURCE = Path(__file__).with_name("Decode.java")
 
@@ -106,12 +105,6 @@ def part(field: Field) -> list[Row]:
     classes.mkdir(parents=True, exist_ok=True)
     arguments = (str(folder), str(field.store.end))
     ours = Peer.python("lab.bench.spark.decoding", field.folder / "decoding.log", *arguments)
-    pure = Peer.python(
-        "lab.bench.spark.decoding",
-        field.folder / "pure.log",
-        *arguments,
-        prefix=("env", "RMQHA_PURE=1"),
-    )
     other = java(classes, folder)
 
     def rate(peer: Peer, what: str) -> float:
@@ -122,29 +115,23 @@ def part(field: Field) -> list[Row]:
         "Java": other.rate,
         "raw": lambda: rate(ours, "raw"),
         "map": lambda: rate(ours, "map"),
-        "raw, base install": lambda: rate(pure, "raw"),
-        "map, base install": lambda: rate(pure, "map"),
     }
     try:
         found = in_turns(works, field.rounds(ROUNDS), 2)
     finally:
         ours.end()
-        pure.end()
         other.end()
     beside = "one Java thread"
     rows = []
     for kind, words in (("raw", "properties raw"), ("map", "properties as a map")):
         what = f"decoder on one core, all columns and CRC, {words}"
         rows.append(compared(what, found[kind], beside, found["Java"], GOALS[kind]))
-        base = found[f"{kind}, base install"]
-        rows.append(compared(f"the same without numba, {words}", base, beside, found["Java"]))
     return rows
 
 
 def main() -> None:
     """Read commands from standard input and answer them."""
     folder, end = Path(sys.argv[1]), int(sys.argv[2])
-    warm_up()
     keep_freed()
     serve({"raw": lambda: decode(folder, end, RAW), "map": lambda: decode(folder, end, COLUMNS)})
 

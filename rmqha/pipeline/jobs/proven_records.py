@@ -12,7 +12,6 @@ from rmqha.pipeline.log.log_walk import walk_on
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import RangeProof, reads_of
-from rmqha.wire.columnar.kernels import warm_up
 
 
 def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
@@ -24,7 +23,6 @@ def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
     @return: Runs of records that follow each other up to the range's end.
     @raise PipelineError: If they cannot be had, or must not be believed.
     """
-    warm_up()
     guard = RangeProof(wanted, options)
     guard.await_copy()
     guard.prove()

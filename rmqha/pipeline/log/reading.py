@@ -43,7 +43,6 @@ from rmqha.pipeline.log.selection import Selection
 from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
 from rmqha.tier.joined_log import find_log
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
-from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.published import Point, Why
 
 if TYPE_CHECKING:
@@ -206,7 +205,6 @@ class MessageReader:
         @param passed: Is told what has been read.
         @raise PipelineError: If they cannot be had, or must not be believed.
         """
-        warm_up()
         guard = RangeProof(wanted, self.options)
         guard.await_copy()
         try:

@@ -1,7 +1,7 @@
 """What garbage collection need not look at: all that a node has made until it serves.
 
 Now and then Python's collector looks at every container there is.  A master that has just started
-has 86,000, with numba twice as many, and its topics and queues: 25 ms and more in which nobody is
+has 86,000, and its topics and queues: 25 ms and more in which nobody is
 answered; of 80,000 queues it was 113.  Modules, tables and the node's parts stay as long as it
 does.  So nothing is collected before it serves; then they are set aside (C{gc.freeze}), and a
 full collection looks at what came since.

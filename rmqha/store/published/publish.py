@@ -39,7 +39,6 @@ from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
 from rmqha.wire.store_layout import (
     COMMITLOG,
@@ -56,9 +55,6 @@ stays away is known ever less finely."""
 
 PIECE = 4 << 20
 """Bytes walked at once for the split index."""
-
-FAST_PIECE = 64 << 20
-"""The same with numba, whose loops let others run meanwhile."""
 
 RETRY = 5.0
 """Seconds to the next try when a file could not be written."""
@@ -326,8 +322,7 @@ class Publisher:
         position, log = self.index.position, self.log
         if self._lost or not log.min_offset <= position < durable:
             return None
-        piece = max(self._piece, FAST_PIECE) if chosen().name == "numba" else self._piece
-        return log.read(position, min(piece, durable - position)), log.file_end(position)
+        return log.read(position, min(self._piece, durable - position)), log.file_end(position)
 
     def _work(self, point: Point | None, piece: tuple[memoryview, int] | None) -> bool:
         if point is not None:

@@ -34,7 +34,7 @@ MOST_BACKLOG = 1 << 30
 at the last file."""
 
 STEP = 256 << 10
-"""Bytes walked without a rest: a third of a millisecond without numba."""
+"""Bytes walked without a rest: a third of a millisecond."""
 
 REST = 0.0005
 """Seconds of a rest."""

@@ -1,7 +1,7 @@
 """The columns of rows, each with its type and how it is made of records: Arrow's, from the places
 of strings and numbers in a block of the log.
 
-With numba strings are copied one behind the other.  Without it Arrow does so: the block is taken
+Compiled code copies strings one behind the other.  Without it Arrow does so: the block is taken
 for one long column in which every second item is wanted.
 
 Importing this module needs pyarrow, from the extra C{pipeline}.

@@ -14,8 +14,14 @@ from functools import cached_property
 import numpy as np
 from attrs import define, field
 
-from rmqha.wire.columnar.kernels import chosen
-from rmqha.wire.columnar.kernels_numpy import NARROW, WIDE, FixedColumns, StringLayout
+from rmqha.wire.columnar.kernels_numpy import (
+    NARROW,
+    WIDE,
+    FixedColumns,
+    StringLayout,
+    layout,
+    number,
+)
 from rmqha.wire.columnar.vectors import Array, overlapping, pick
 from rmqha.wire.log.layout import FIELDS
 from rmqha.wire.log.sys_flag import IP6_HOSTS, has_unit
@@ -96,7 +102,7 @@ class FixedFields:
             return StringLayout(*np.empty((6, 0), np.int64))
         if self.fields is not None:
             return self.fields.layout
-        return chosen().layout(self.buf, self.start)
+        return layout(self.buf, self.start)
 
     @property
     def body(self) -> Array:
@@ -125,7 +131,7 @@ class FixedFields:
             return [], np.empty(0, np.int32)
         if self.fields is not None:
             return self.fields.topics, self.fields.narrow[len(NARROW)]
-        return chosen().number(self.buf, self.layout.topic, self.layout.topic_length)
+        return number(self.buf, self.layout.topic, self.layout.topic_length)
 
 
 def _read(fields: FixedColumns, name: str) -> Array | None:

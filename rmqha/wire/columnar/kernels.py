@@ -1,16 +1,12 @@
 """The choice who runs the inner loops of L{rmqha.wire.columnar.record_blocks},
-L{rmqha.wire.columnar.dispatch_fields} and L{rmqha.wire.columnar.decoder}.
+L{rmqha.wire.columnar.dispatch_fields} and L{rmqha.wire.columnar.decoder}: compiled code where
+there is some, L{rmqha.wire.columnar.kernels_numpy} elsewhere.  Both give equal results.
 
-L{rmqha.wire.columnar.kernels_numpy} has them in numpy, L{rmqha.wire.columnar._numba_kernels}
-in numba, from the extra C{fast}; where the lane is compiled, L{COMPILED_CHECK} has records checked
-by L{rmqha.wire.lane.check_run} and the rest in numpy.  All give equal results.
-Those without numba run until L{warm_up} was called, so that no compiler starts in
-the middle of a reactor turn; C{RMQHA_PURE=1} in the environment keeps them for good.
+For compiled loops room is made here for what they write, and what is left of it is cut off.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,54 +18,48 @@ from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.layout import MIN_RECORD
 
 if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane import columns_run
     from rmqha.wire.lane.check_run import sound_records
 
-Heads = Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns]
+_FEW_TOPICS = 512
+
+_HOST = 27
+"""Letters of the longest IPv4 host and port, the sign of a negative one included."""
 
 
 class Kernels(NamedTuple):
     """One implementation of the inner loops.
 
-    @ivar name: C{numpy}, C{compiled} or C{numba}.
     @ivar few: Up to so many records the scalar codec is faster.
-    @ivar follow: L{kernels_numpy.follow} or its twin.
-    @ivar rules: L{kernels_numpy.rules} or its twin.
-    @ivar crcs: L{kernels_numpy.crcs} or its twin.
     @ivar columns: L{kernels_numpy.columns} or its twin.
-    @ivar layout: L{kernels_numpy.layout} or its twin.
-    @ivar number: L{kernels_numpy.number} or its twin.
     @ivar properties: L{kernels_numpy.properties} or its twin.
-    @ivar gather: L{_fast_texts.gather<rmqha.wire.columnar._numba_texts.gather>}; without numba
-        Arrow does it.
-    @ivar heads: L{_fast_heads.heads<rmqha.wire.columnar._numba_fixed_fields.heads>}; without it
-        records are followed, checked and read one after the other.
-    @ivar hosts: L{_fast_texts.hosts<rmqha.wire.columnar._numba_texts.hosts>}.
-    @ivar offset_ids: L{_fast_texts.offset_ids<rmqha.wire.columnar._numba_texts.offset_ids>}.
-    @ivar sound: L{sound}; without it records are followed, then checked.
+    @ivar sound: L{sound}; in numpy records are
+        followed, then checked.
+    @ivar heads: L{heads}; in numpy records are
+        followed, checked and read one after the other.
+    @ivar gather: L{gather<rmqha.wire.lane.columns_run.gather>}; in numpy Arrow does it.
+    @ivar hosts: L{hosts}.
+    @ivar offset_ids: L{offset_ids}.
     """
 
-    name: str
     few: int
-    follow: Callable[[memoryview, int], Array]
-    rules: Callable[[memoryview, int, Array, int, bool], kernels_numpy.Bodies]
-    crcs: Callable[[memoryview, Array, Array], Array]
     columns: Callable[[memoryview, Array, Array], kernels_numpy.DispatchColumns]
-    layout: Callable[[memoryview, Array], kernels_numpy.StringLayout]
-    number: Callable[[memoryview, Array, Array], tuple[list[str], Array]]
     properties: Callable[
         [memoryview, Array, Array, Sequence[bytes], bool], kernels_numpy.Properties
     ]
+    sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
+    heads: (
+        Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns] | None
+    ) = None
     gather: Callable[[memoryview, Array, Array, Array], None] | None = None
-    heads: Heads | None = None
     hosts: Callable[[Array, Array], tuple[Array, Array]] | None = None
     offset_ids: Callable[[Array, Array, Array], Array] | None = None
-    sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
 
 
 def sound(
     buf: memoryview, base: int, stop: int, crc: bool, max_size: int, nul_is_torn: bool
 ) -> Array:
-    """Follow records from position 0 on while they break no rule; compiled.
+    """Follow records from position 0 on while they break no rule.
 
     @param base: Physical offset of C{buf[0]}.
     @param stop: Position of the first byte that may not be read.
@@ -82,42 +72,173 @@ def sound(
     return chain[: count + 1].copy()
 
 
-# Measured: numpy costs about 60 microseconds before its first record, the scalar codec
-# about 2 a record.
-NUMPY = Kernels(
-    "numpy",
-    24,
-    kernels_numpy.follow,
-    kernels_numpy.rules,
-    kernels_numpy.crcs,
-    kernels_numpy.columns,
-    kernels_numpy.layout,
-    kernels_numpy.number,
-    kernels_numpy.properties,
-)
-COMPILED_CHECK = NUMPY._replace(name="compiled", sound=sound)
-_chosen = COMPILED_CHECK if COMPILED else NUMPY
+def heads(
+    buf: memoryview,
+    base: int,
+    stop: int,
+    crc: bool,
+    max_size: int,
+    nul_is_torn: bool,
+    bodies: bool,
+) -> kernels_numpy.FixedColumns:
+    """Find the sound records at the front of a buffer, and read their fixed fields.
+
+    What stands behind them is not sound, is not whole, or is the blank.
+
+    @param base: Physical offset of C{buf[0]}.
+    @param stop: Position of the first byte that may not be read.
+    @param bodies: Whether to copy the bodies while they are at hand.
+    """
+    most = max(stop, 0) // MIN_RECORD + 1
+    chain = np.empty(most + 1, np.int64)
+    narrow = np.empty((10, most), np.int32)
+    wide, places = np.empty((5, most), np.int64), np.empty((6, most), np.int64)
+    ends = np.zeros(most + 1 if bodies else 0, np.int32)
+    copies = np.empty(max(stop, 0) if bodies else 0, np.uint8)
+    rows, room = -1, _FEW_TOPICS
+    while rows < 0:
+        # Cleared for every block: as long as it has to be, which is short.
+        topics, odd = np.zeros((4, 2 * room), np.int64), np.zeros(room, np.uint8)
+        rows = columns_run.heads(
+            buf,
+            base,
+            stop,
+            crc,
+            max_size,
+            nul_is_torn,
+            chain,
+            narrow,
+            wide,
+            places,
+            topics,
+            odd,
+            ends,
+            copies,
+        )
+        room *= 16
+    numbers = narrow[9, :rows]
+    count = int(numbers.max()) + 1 if rows else 0
+    names = [bytes(buf[start : start + length]) for start, length in topics[:2, :count].T.tolist()]
+    for number in np.flatnonzero(odd[:count]).tolist():
+        if not kernels_numpy.is_utf8(names[number]):
+            # Topics have their numbers in the order in which they come.
+            rows, names = int((numbers == number).argmax()), names[:number]
+            break
+    return kernels_numpy.FixedColumns(
+        chain[: rows + 1].copy(),
+        narrow[:, :rows].copy(),
+        wide[:, :rows].copy(),
+        kernels_numpy.StringLayout(*places[:, :rows].copy()),
+        [name.decode() for name in names],
+        (ends[: rows + 1].copy(), _tight(copies, int(ends[rows]))) if bodies else None,
+    )
+
+
+def _tight(letters: Array, size: int) -> Array:
+    """The front of an array, alone if most of it is not used."""
+    used = letters[:size]
+    return used.copy() if 4 * size < 3 * len(letters) else used
+
+
+def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
+    """See L{rmqha.wire.columnar.kernels_numpy.columns}."""
+    rows = len(starts)
+    narrow, wide = np.empty((3, rows), np.int32), np.empty((3, rows), np.int64)
+    is_ascii = np.empty(rows, np.bool_)
+    keys, room = -1, 4 * rows
+    while keys < 0:
+        room *= 4
+        record, hashes = np.empty(room, np.int32), np.empty(room, np.int64)
+        topics = np.zeros((4, 2 * rows), np.int64)
+        count, keys = columns_run.columns(
+            buf, starts, ends, narrow, wide, is_ascii.view(np.uint8), record, hashes, topics
+        )
+    names = [
+        bytes(buf[start : start + length]).decode()
+        for start, length in topics[:2, :count].T.tolist()
+    ]
+    return kernels_numpy.DispatchColumns(
+        names,
+        narrow[0],
+        narrow[1],
+        wide[0],
+        narrow[2],
+        wide[1],
+        wide[2],
+        is_ascii,
+        record[:keys].copy(),
+        hashes[:keys].copy(),
+    )
+
+
+def properties(
+    buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
+) -> kernels_numpy.Properties:
+    """See L{rmqha.wire.columnar.kernels_numpy.properties}."""
+    rows = len(starts)
+    found_start, found_end = np.zeros((2, len(names), rows), np.int64)
+    room = int((ends - starts).sum()) + 4 * rows if pairs else 0
+    counts, places = np.empty(rows if pairs else 0, np.int32), np.empty(room, np.int32)
+    many = np.zeros(rows + 1, np.uint8)
+    # A pair takes 4 bytes at least, its two marks among them; a row's last has one mark.
+    text_ends = np.zeros((2, room // 4 + 1 if pairs else 0), np.int32)
+    texts = np.empty((2, room), np.uint8)
+    total = columns_run.properties(
+        buf,
+        starts,
+        ends,
+        b"".join(names),
+        np.cumsum([0, *map(len, names)]),
+        found_start,
+        found_end,
+        pairs,
+        counts,
+        places,
+        many,
+        text_ends,
+        texts,
+    )
+    if many[:-1].any():
+        return kernels_numpy.properties(buf, starts, ends, names, pairs)
+    copies = []
+    if pairs:
+        for ends_of, text in zip(text_ends, texts, strict=True):
+            used = ends_of[: total // 4 + 1].copy()
+            copies.append((used, text[: used[-1]].copy()))
+    ascii = not many[-1]
+    return kernels_numpy.Properties(found_start, found_end, counts, places[:total], ascii, copies)
+
+
+def hosts(ips: Array, ports: Array) -> tuple[Array, Array]:
+    """Write IPv4 hosts and ports as C{1.2.3.4:5}.
+
+    @param ips: C{uint32}.
+    @param ports: C{int32}.
+    @return: Where each begins, and where the last ends; and the letters.
+    """
+    offsets = np.empty(len(ips) + 1, np.int32)
+    out = np.empty(_HOST * len(ips), np.uint8)
+    return offsets, out[: columns_run.hosts(ips, ports, offsets, out)].copy()
+
+
+def offset_ids(ips: Array, ports: Array, places: Array) -> Array:
+    """Write ids of a store host and a physical offset, 32 letters each.
+
+    @param places: The physical offsets.
+    """
+    out = np.empty(32 * len(ips), np.uint8)
+    columns_run.offset_ids(ips, ports, places, out)
+    return out
+
+
+# Measured: numpy costs about 60 microseconds before its first record, a compiled call 10; the
+# scalar codec about 2 a record.
+NUMPY = Kernels(24, kernels_numpy.columns, kernels_numpy.properties)
+_chosen = NUMPY
+if COMPILED:
+    _chosen = Kernels(4, columns, properties, sound, heads, columns_run.gather, hosts, offset_ids)
 
 
 def chosen() -> Kernels:
-    """The loops in use now."""
-    return _chosen
-
-
-def warm_up() -> Kernels:
-    """Compile numba's loops, when there is numba, and use them from now on.
-
-    Call it once, when the process starts and before it serves: numba needs
-    one third of a second to load and, when it finds no cache of an earlier run, two
-    seconds to compile.
-
-    @return: What is in use now.
-    """
-    global _chosen
-    if os.environ.get("RMQHA_PURE") != "1":
-        try:
-            from rmqha.wire.columnar._numba_kernels import LOOPS
-        except ImportError:  # no numba, or one that does not go with this numpy
-            return _chosen
-        _chosen = LOOPS
+    """The loops in use."""
     return _chosen

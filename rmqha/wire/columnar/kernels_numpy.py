@@ -1,6 +1,6 @@
 """The inner loops of L{rmqha.wire.columnar.record_blocks} and
 L{rmqha.wire.columnar.dispatch_fields} as every installation has them: Python, numpy and isal.
-L{rmqha.wire.columnar._numba_kernels} has the same for numba.
+L{rmqha.wire.columnar.kernels} has the same, compiled.
 """
 
 from __future__ import annotations

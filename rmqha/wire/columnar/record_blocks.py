@@ -14,7 +14,7 @@ import numpy as np
 from attrs import field, frozen
 
 from rmqha.wire.columnar.kernels import chosen
-from rmqha.wire.columnar.kernels_numpy import leading
+from rmqha.wire.columnar.kernels_numpy import crcs, follow, leading, rules
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import Fault, check
 
@@ -80,7 +80,7 @@ def walk(
     if sound is not None:
         chain = sound
     else:
-        chain = loops.follow(buf, stop)
+        chain = follow(buf, stop)
         usual = len(chain) - 1 > loops.few
         good = _good(buf, base, chain, crc, max_size, nul_is_torn) if usual else 0
         chain = chain[: good + 1]
@@ -127,9 +127,8 @@ def _good(
 
     @param chain: What L{follow<rmqha.wire.columnar.kernels_numpy.follow>} returned.
     """
-    loops = chosen()
-    bodies = loops.rules(buf, base, chain, max_size, nul_is_torn)
+    bodies = rules(buf, base, chain, max_size, nul_is_torn)
     if not crc:
         return len(bodies.start)
-    found = loops.crcs(buf, bodies.start, bodies.end) & 0x7FFFFFFF
+    found = crcs(buf, bodies.start, bodies.end) & 0x7FFFFFFF
     return leading((found == bodies.crc) | (bodies.start == bodies.end))

@@ -17,6 +17,50 @@ cdef inline long long int8(const unsigned char[::1] view, Py_ssize_t at) except?
     return <long long>int4(view, at) << 32 | <unsigned int>int4(view, at + 4)
 
 
+# The same where the caller knows that they are there.
+
+cdef inline long long at2(const unsigned char* at) noexcept nogil:
+    return <short>(at[0] << 8 | at[1])
+
+
+cdef inline long long at4(const unsigned char* at) noexcept nogil:
+    return <int>(
+        <unsigned int>at[0] << 24
+        | <unsigned int>at[1] << 16
+        | <unsigned int>at[2] << 8
+        | <unsigned int>at[3]
+    )
+
+
+cdef inline long long at8(const unsigned char* at) noexcept nogil:
+    return at4(at) << 32 | <unsigned int>at4(at + 4)
+
+
+cdef inline unsigned long long low8(const unsigned char* at) noexcept nogil:
+    # Eight bytes as one number, the first one lowest.
+    return (
+        <unsigned long long>at[0]
+        | <unsigned long long>at[1] << 8
+        | <unsigned long long>at[2] << 16
+        | <unsigned long long>at[3] << 24
+        | <unsigned long long>at[4] << 32
+        | <unsigned long long>at[5] << 40
+        | <unsigned long long>at[6] << 48
+        | <unsigned long long>at[7] << 56
+    )
+
+
+ctypedef unsigned int (*crc_type)(
+    unsigned int, const unsigned char*, unsigned long long
+) noexcept nogil
+
+cdef inline unsigned int crc_at(
+    size_t function, const unsigned char* at, long long size
+) noexcept nogil:
+    # By the address that native_crc.py found.
+    return (<crc_type>function)(0, at, size)
+
+
 cdef inline void put4(unsigned char* to, long long value) noexcept nogil:
     to[0] = <unsigned char>(value >> 24)
     to[1] = <unsigned char>(value >> 16)

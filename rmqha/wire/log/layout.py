@@ -1,8 +1,8 @@
 """The layout of a record, once: where each fixed field stands, and the numbers that follow.
 
 Offsets below are those of a record with two IPv4 hosts.  A host of IPv6 is L{IP6_EXTRA} bytes
-longer, which moves every field behind it; two bits of the system flag say so.  Kernels take
-the constants as they are: numba compiles them in.
+longer, which moves every field behind it; two bits of the system flag say so.  Compiled
+code takes the constants as they are when it is imported.
 
 Source: docs/protocol/store.rst, Records.
 """

@@ -560,7 +560,6 @@ class SplitTests(PublishTestCase):
     def test_long_records(self) -> None:
         """A record longer than what is walked at once is one more try away."""
         self.patch(publish, "PIECE", 64)
-        self.patch(publish, "FAST_PIECE", 64)
         store = self.filled_store(*[500] * 3)
         store.publisher._piece = 64
         self.flush(store)

@@ -6,16 +6,10 @@ The scalar codec is the truth: every result has to be what it says record by rec
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
-from pathlib import Path
 from random import Random
 from struct import pack, pack_into
-from unittest import skipUnless
 from unittest.mock import patch
 
 import numpy as np
@@ -35,7 +29,6 @@ from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import Fault, check, dispatch_fields
 from rmqha.wire.names import SCHEDULE_TOPIC
 
-HAS_NUMBA = find_spec("numba") is not None
 LEVELS = DelayLevels.parse("1s 5s 10s 30s 1m")
 MAX_SIZE = 8192
 BASE = 4096
@@ -208,11 +201,7 @@ WAYS = [
     (kernels.NUMPY, 1 << 30),
 ]
 if COMPILED:
-    WAYS += [(kernels.COMPILED_CHECK, 0)]
-if HAS_NUMBA:
-    from rmqha.wire.columnar import _numba_common, _numba_kernels
-
-    WAYS += [(_numba_kernels.LOOPS, 0), (_numba_kernels.LOOPS._replace(crcs=kernels_numpy.crcs), 0)]
+    WAYS += [(kernels.chosen(), 0)]
 
 
 @contextmanager
@@ -407,13 +396,11 @@ class BlockTests(SynchronousTestCase):
         data, starts = log([{"properties": text}, {"topic": b"TopicB"}, {"properties": text[:20]}])
         view, chain = memoryview(data), np.array([*starts, len(data)])
         ways = [chosen for chosen, _ in WAYS]
-        for call in (
-            lambda way: way.rules(view, BASE, chain, MAX_SIZE, False),
-            lambda way: way.columns(view, chain[:-1], chain[1:])[1:],
+        for row in zip(
+            *(one.columns(view, chain[:-1], chain[1:])[1:] for one in ways), strict=True
         ):
-            for row in zip(*map(call, ways), strict=True):
-                for mine in row[1:]:
-                    self.assertEqual(mine.tolist(), row[0].tolist())
+            for mine in row[1:]:
+                self.assertEqual(mine.tolist(), row[0].tolist())
         found = kernels_numpy.columns(view, chain[:-1], chain[1:])
         self.assertEqual(found.key_record.tolist(), [0, 0, 0, 2, 2])
         self.assertEqual(found.topics, ["TopicA", "TopicB"])
@@ -434,50 +421,6 @@ class ChoiceTests(SynchronousTestCase):
         view = memoryview(b"hello, world")
         found = kernels_numpy.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
         self.assertEqual((found & 0x7FFFFFFF).tolist(), [0x3610A686, 0, body_crc(view)])
-
-    def test_pure(self) -> None:
-        """C{RMQHA_PURE=1} keeps the loops for everybody, and numba out of the process."""
-        self.patch(kernels, "_chosen", kernels.NUMPY)
-        self.patch(os, "environ", {**os.environ, "RMQHA_PURE": "1"})
-        self.assertEqual(kernels.warm_up().name, "numpy")
-        self.assertIs(kernels.chosen(), kernels.NUMPY)
-
-    def test_without_numba(self) -> None:
-        """Without numba everything stays as it was."""
-        self.patch(kernels, "_chosen", kernels.NUMPY)
-        self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
-        with patch.dict(sys.modules, {"rmqha.wire.columnar._numba_kernels": None}):
-            self.assertIs(kernels.warm_up(), kernels.NUMPY)
-
-    @skipUnless(HAS_NUMBA, "needs numba")
-    def test_numba(self) -> None:
-        """L{kernels.warm_up} changes over to numba's loops."""
-        self.patch(kernels, "_chosen", kernels.NUMPY)
-        self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
-        self.assertEqual(kernels.warm_up().name, "numba")
-        self.assertEqual(kernels.chosen().name, "numba")
-
-    @skipUnless(HAS_NUMBA, "needs numba")
-    def test_numba_without_a_cache(self) -> None:
-        """Where numba may not keep what it compiled, it compiles each time."""
-        tried = []
-
-        def njit(signature: object, *, nogil: bool, cache: bool = False) -> object:
-            tried.append(cache)
-            if cache:
-                raise RuntimeError("cannot cache: no locator available")
-            return lambda function: function
-
-        with patch.object(_numba_common, "njit", njit):
-            self.assertIs(_numba_common.compiled(None)(len), len)
-        self.assertEqual(tried, [True, False])
-
-    def test_numba_is_not_loaded_unasked(self) -> None:
-        """Importing the modules loads no compiler."""
-        code = "import sys, rmqha.wire.columnar.dispatch_fields; sys.exit('numba' in sys.modules)"
-        root = Path(__file__).parents[3]
-        done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)
-        self.assertEqual(done.returncode, 0)
 
 
 class JavaHashTests(SynchronousTestCase):

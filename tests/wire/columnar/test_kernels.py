@@ -1,9 +1,11 @@
-"""Tests for L{rmqha.wire.columnar._numba_fixed_fields} and L{rmqha.wire.columnar._numba_texts}:
-rows and errors are those of the passes for everybody.
+"""Tests for L{rmqha.wire.columnar.kernels} and L{rmqha.wire.lane.columns_run}: rows and
+errors are those of the passes in numpy.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import pairwise
@@ -21,22 +23,16 @@ from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.record import Message
 from tests.wire.columnar.test_decoder import log_of, rows_of
-from tests.wire.columnar.test_record_blocks import HAS_NUMBA, way
+from tests.wire.columnar.test_record_blocks import way
 from tests.wire.records import PLAIN, messages
 
 HAS_ARROW = find_spec("pyarrow") is not None
 BASE = 1 << 20
 LAST = 1 << 30
 """Where the log file ends."""
-
-
-def ways() -> list[kernels.Kernels]:
-    """Those for everybody, and those with one pass."""
-    from rmqha.wire.columnar import _numba_kernels
-
-    return [kernels.NUMPY, _numba_kernels.LOOPS]
 
 
 def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
@@ -59,14 +55,14 @@ def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
     return rows, position, ""
 
 
-@skipUnless(HAS_NUMBA and HAS_ARROW, "needs numba and pyarrow")
+@skipUnless(COMPILED and HAS_ARROW, "needs the lane compiled, and pyarrow")
 class OnePassTests(SynchronousTestCase):
     """One pass, beside several."""
 
     def same(self, data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:
         """Decode in both ways, and compare."""
         found = []
-        for chosen in ways():
+        for chosen in (kernels.NUMPY, kernels.chosen()):
             with way(chosen, 0):
                 found.append(told(data, **how))
         self.assertEqual(found[0], found[1])
@@ -120,6 +116,25 @@ class OnePassTests(SynchronousTestCase):
             [row["body"] for row in rows], [b"%d" % n for n in range(30) if n % 3 != 1]
         )
 
+    def test_without_the_c_function(self) -> None:
+        """Where isal's CRC is not to be had by its address, it is asked through Python."""
+        code = (
+            "import sys\n"
+            "from rmqha.wire.lane import native_crc\n"
+            "native_crc.CRC = 0\n"
+            "from rmqha.wire.columnar import kernels\n"
+            "log, found = memoryview(sys.stdin.buffer.read()), kernels.chosen()\n"
+            "print(len(found.sound(log, 0, len(log), True, 1 << 20, False)), end=' ')\n"
+            "print(len(found.heads(log, 0, len(log), True, 1 << 20, False, False).chain))"
+        )
+        data = bytearray(log_of([PLAIN] * 3, 0))
+        for damaged, chain in ((False, "4 4"), (True, "3 3")):
+            data[data.rindex(PLAIN.body)] ^= damaged
+            done = subprocess.run(
+                [sys.executable, "-c", code], check=False, input=data, capture_output=True
+            )
+            self.assertEqual(done.stdout.decode().strip(), chain, done.stderr)
+
     @given(
         st.lists(
             st.tuples(
@@ -132,8 +147,8 @@ class OnePassTests(SynchronousTestCase):
     )
     def test_texts_of_hosts(self, rows: list[tuple[int, int, int]]) -> None:
         """Addresses and ids are written as Python writes them."""
-        from rmqha.wire.columnar._numba_texts import hosts, offset_ids
         from rmqha.wire.columnar.arrow_columns import _offset_ids
+        from rmqha.wire.columnar.kernels import hosts, offset_ids
 
         ips = np.array([row[0] for row in rows], np.uint32)
         ports = np.array([row[1] for row in rows], np.int32)
