@@ -1,7 +1,8 @@
 """Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
+C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}, C{kinds}; all by
+default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -22,6 +23,7 @@ from lab.bench import (
     floods,
     ha_tls,
     idle,
+    kinds,
     latency,
     metrics,
     offsets,
@@ -103,6 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ),
         "ha_tls": lambda folder: ha_tls.run(
             folder, GIB, 1000 if options.quick else 10_000, 1 if options.quick else rounds
+        ),
+        "kinds": lambda folder: kinds.run(
+            folder, 4096 if options.quick else 16_384, 4 if options.quick else 4 * rounds
         ),
     }
     unknown = [name for name in options.names if name not in runs]

@@ -289,21 +289,6 @@ class Broker:
             topics=self.topics,
             retries=retries,
         )
-        if self.writer is not None:
-            self.lane = write_lane(
-                writer=self.writer,
-                admission=admission,
-                topics=self.topics,
-                messages=self.messages,
-                refuse=sending.unavailable,
-                always=sending.always,
-                clients_flags=CLIENTS_FLAGS,
-                most_body=store.settings.max_message_size,
-            )
-        if self.lane is not None:
-            access = self.access
-            self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
-            self.current.changed.append(self.lane.forget)
         replies = Replies(
             current=self.current,
             writer=self.writer,
@@ -323,6 +308,23 @@ class Broker:
             messages=self.messages,
             may_see=self._may_see,
         )
+        if self.writer is not None:
+            self.lane = write_lane(
+                writer=self.writer,
+                admission=admission,
+                topics=self.topics,
+                messages=self.messages,
+                transactions=self.transactions,
+                refuse=sending.unavailable,
+                always=sending.always,
+                clients_flags=CLIENTS_FLAGS,
+                store=store,
+                half_messages=not broker.reject_transactions,
+            )
+        if self.lane is not None:
+            access = self.access
+            self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
+            self.current.changed.append(self.lane.forget)
         return sending, retries, replies, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:

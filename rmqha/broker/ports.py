@@ -75,7 +75,9 @@ class ServedPort(Registry):
         if inner is None or inner.lane is None:
             return 0, at
         count, at = inner.lane.serve_run(connection, data, at, stop)
-        self.served[inner.lane.code] += count
+        if count:
+            for code, requests in inner.lane.codes:
+                self.served[code] += requests
         return count, at
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:

@@ -21,7 +21,7 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
-from rmqha.store.log.record_run import RecordRun
+from rmqha.store.log.record_run import RequestRun
 from rmqha.store.store import Store
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.remoting.codes import RequestCode
@@ -61,11 +61,13 @@ class FakeWriter:
         done = outcome if isinstance(outcome, Deferred) else succeed(outcome)
         return done.addCallback(PutResult, receipt)
 
-    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """Store several."""
         self._may()
         self.store.put_run(run, born_host)
-        self.waited += [True] * run.count
+        self.waited += [True] * run.waits
+        if not run.waits:
+            return
         outcome = self.outcome
         waited = outcome if isinstance(outcome, Deferred) else succeed(outcome)
         waited.addErrback(lambda failure: PutStatus.SERVICE_NOT_AVAILABLE).addCallback(done)

@@ -30,9 +30,9 @@ class TrustedLane:
     access: AccessControl
 
     @property
-    def code(self) -> int:
-        """The code of the run that was served last."""
-        return self.lane.code
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        """How many requests of each code the last run had."""
+        return self.lane.codes
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int

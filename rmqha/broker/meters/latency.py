@@ -99,7 +99,7 @@ class TimedPuts:
         begun, code, later = self.seconds(), run.code, 0
 
         def ended(status: PutStatus) -> None:
-            count = later or run.count
+            count = later or run.waits
             self.times.add(code, status, self.seconds() - begun, count)
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self.failed += count
@@ -107,7 +107,9 @@ class TimedPuts:
 
         self.writer.put_run(run, born_host, ended)
         # By then the run is another one's.
-        later = run.count
+        later = run.waits
+        for code, count in run.unwaited:
+            self.times.add(code, PutStatus.PUT_OK, self.seconds() - begun, count)
 
     def _stored(self, result: PutResult, begun: float) -> PutResult:
         self.times.add(ALONE, result.status, self.seconds() - begun)

@@ -11,7 +11,7 @@ Source: docs/protocol/remoting.md, Transactions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import define, field
 from twisted.logger import Logger
@@ -31,11 +31,13 @@ class HalfMessages:
     """The half queue and the op queue.
 
     @ivar first: The first half message that may be open; all before it are ended.
+    @ivar stored: Where those are that the write lane has stored, and that are open.
     """
 
     lookup: Lookup
     offsets: ConsumerOffsetTable
     first: int = field(default=0, init=False)
+    stored: dict[int, int] = field(factory=dict, init=False)
     _ended: set[int] = field(factory=set, init=False)
     # Ops by their own offset, from _op on: which half messages each one ends.
     _ops: dict[int, tuple[int, ...]] = field(factory=dict, init=False)
@@ -100,8 +102,19 @@ class HalfMessages:
         @param op: The offset of the op that says so.
         """
         self._ops[op] = (offset,)
+        self.stored.pop(offset, None)
         self._note(offset)
         self._pass_ended()
+
+    def firsts(self, offsets: Iterable[int]) -> list[int]:
+        """What L{first} is before each of some is ended, in this order."""
+        first, ended, found = self.first, set[int](), []
+        for offset in offsets:
+            found.append(first)
+            ended.add(offset)
+            while first in ended or first in self._ended:
+                first += 1
+        return found
 
     def each(self) -> Iterator[Record]:
         """The open ones, oldest first.  Others may be ended while this goes on."""

@@ -47,7 +47,6 @@ from rmqha.wire.names import (
     PRODUCER_GROUP,
     REAL_QUEUE,
     REAL_TOPIC,
-    TAGS,
     UNIQUE_KEY,
 )
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -61,9 +60,6 @@ from rmqha.wire.remoting.headers.clients import (
 
 COMMITTED, ROLLED_BACK, UNKNOWN = 8, 12, 0
 """What a producer says of its transaction."""
-
-OP_TAG = "d"
-"""The tag of an op; the only one there is."""
 
 A_TURN = 64
 """Half messages looked at in one reactor turn."""
@@ -170,7 +166,9 @@ class Transactions:
                 if word == COMMITTED and not outlived:
                     self._put(self._whole(half))
                 self._settle(half)
-                self._note(ROLLED_BACK if outlived else word, half)
+                self._note(
+                    ROLLED_BACK if outlived else word, _destination(half)[0], half.born_timestamp
+                )
             except NotWritable as error:
                 raise RequestRefused(
                     ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
@@ -199,13 +197,22 @@ class Transactions:
         if half is not None:
             yield sent(_destination(half)[0])
 
-    def _note(self, word: int, half: Record) -> None:
-        topic, _ = _destination(half)
+    def _note(self, word: int, topic: str, born: int) -> None:
         self.ended[word, topic] += 1
         if word == COMMITTED:
             # Its producer's clock may be ahead of ours.
-            took = max(0, self.store.now_ms() - half.born_timestamp) / 1000
+            took = max(0, self.store.now_ms() - born) / 1000
             self.finished.setdefault(topic, Durations()).add(took)
+
+    def settled(self, word: int, topic: str, born: int, half: int, op: int) -> None:
+        """Take note of a half message that the write lane has ended.
+
+        @param topic: That of the message.
+        @param born: When its producer made it, in milliseconds since 1970.
+        @param half: Its queue offset; C{op} that of the op that says so.
+        """
+        self._forget(half, op)
+        self._note(word, topic, born)
 
     def resume(self, connection: RemotingProtocol, command: Command) -> Answer:
         """323: begin anew to count how often a half message was asked about."""
@@ -243,15 +250,18 @@ class Transactions:
             topic=HALF_DONE_TOPIC,
             queue_id=QUEUE,
             body=str(half.queue_offset).encode(),
-            properties=properties.encode({TAGS: OP_TAG}),
+            properties=properties.OP_PROPERTIES,
             born_timestamp=self.store.now_ms(),
             born_host=self.messages.host,
             store_host=self.messages.host,
             prepared_transaction_offset=self.halves.first + 1,
         )
-        self.halves.end(half.queue_offset, self._put(op))
-        self.asked.pop(half.queue_offset, None)
-        self._seen.pop(half.queue_offset, None)
+        self._forget(half.queue_offset, self._put(op))
+
+    def _forget(self, half: int, op: int) -> None:
+        self.halves.end(half, op)
+        self.asked.pop(half, None)
+        self._seen.pop(half, None)
 
     def _put(self, message: Message) -> int:
         """Store without waiting for disk or replicas.
@@ -315,7 +325,7 @@ class Transactions:
                 topic=_destination(half)[0],
             )
             self._settle(half)
-            self._note(ROLLED_BACK, half)
+            self._note(ROLLED_BACK, _destination(half)[0], half.born_timestamp)
             return
         if not half.body_holds:
             raise RecordFault(half.offset, Fault.CRC.value, "a half message")

@@ -1,9 +1,11 @@
-"""The short way of a message: runs of what the usual producers send, from the socket's bytes to the
+"""The short way of a write: runs of what the usual producers send, from the socket's bytes to the
 log, and from the log to the answers, without a command, a header or a message made of them.
 
-What it may not decide it leaves to L{Sending<rmqha.broker.sending.send.Sending>}, frame by frame
-and in order: topics that do not exist yet or may not be written to, delays, transactions, retries,
-batches, and whatever would be refused.  Both ways give the same records and the same answers.
+What it may not decide it leaves to L{Sending<rmqha.broker.sending.send.Sending>} and
+L{Transactions<rmqha.broker.sending.transactions.Transactions>}, frame by frame and in order: topics
+that do not exist yet or may not be written to, retries, batches, ends of half messages that are
+not known here, and whatever would be refused.  Both ways give the same records and the same
+answers.
 
 Source: docs/architecture.rst, The write lane.
 """
@@ -20,18 +22,20 @@ from attrs import define, field
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import STORED
+from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.tables.topics import FORBIDDEN, Topics
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.store.store import Store
 from rmqha.wire.lane.answer_form import AnswerForm
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.layout import HOST_SIZE
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Host
 from rmqha.wire.log.sys_flag import MULTI_TAGS
-from rmqha.wire.names import CLUSTER, RETRY_PREFIX
+from rmqha.wire.names import CLUSTER, HALF_DONE_TOPIC, HALF_TOPIC, RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
@@ -56,18 +60,20 @@ def _packed(host: Host) -> bytes:
 
 @define(eq=False, kw_only=True)
 class WriteLane:
-    """Serves runs of requests 10 and 310.
+    """Serves runs of requests 10, 310 and 37.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
         L{Sending<rmqha.broker.sending.send.Sending>} refuses what cannot be written now.
     @ivar clients_flags: The bits of a client's system flag that are stored.
-    @ivar messages: Messages that were stored on this way.
+    @ivar transactions: Who knows which half messages are open.
+    @ivar messages: Requests that were served on this way.
     """
 
     writer: Putter
     admission: Admission
     topics: Topics
+    transactions: Transactions
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
@@ -92,19 +98,28 @@ class WriteLane:
         born = _packed(connection.peer)
         if len(born) != HOST_SIZE or not connection.takes(run.count) or not self.admission.open:
             return 0, at
+        if run.halves:
+            self.topics.ensure(HALF_TOPIC, 1)
+        if run.ends:
+            self.topics.ensure(HALF_DONE_TOPIC, 1)
+            run.firsts = self.transactions.halves.firsts(run.ending())
         answers = _Answers(connection, self.refuse)
         try:
             self.writer.put_run(run, born, answers.done)
         except (NotWritable, MessageIllegal):
             return 0, at
-        answers.ready(run.answers(self.forms), run.count)
+        if run.waits:
+            answers.ready(run.answers(self.forms), run.waits)
+        if run.ends:
+            for each in run.ended():
+                self.transactions.settled(*each)
         self.messages += run.count
         return run.count, run.end
 
     @property
-    def code(self) -> int:
-        """The request code of the last run."""
-        return self.run.code
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        """How many requests of each code the last run had."""
+        return self.run.codes
 
     # --- topics ---------------------------------------------------------------------
 
@@ -190,17 +205,19 @@ def write_lane(
     admission: Admission,
     topics: Topics,
     messages: Messages,
+    transactions: Transactions,
     refuse: Callable[[Command], Any],
     always: dict[str, str],
     clients_flags: int,
-    most_body: int,
+    store: Store,
+    half_messages: bool,
 ) -> WriteLane | None:
     """Make the lane of a broker.
 
     @param messages: Says what is added to each message.
     @param always: Fields of every answer.
     @param clients_flags: The bits of a client's system flag that are stored.
-    @param most_body: C{maxMessageSize}.
+    @param half_messages: Whether they are taken.
     @return: C{None} where it is not compiled, or has addresses it does not know.
     """
     host = _packed(messages.host)
@@ -210,11 +227,21 @@ def write_lane(
         cluster=encode({CLUSTER: messages.cluster}),
         store_host=host,
         clients_flags=clients_flags,
-        most_body=most_body,
+        most_body=store.settings.max_message_size,
         most_frame=FRAME_LIMIT,
+        levels=messages.levels.count,
+        stored=transactions.halves.stored if half_messages else None,
+        record_at=store.log.read,
+        outlived=store.queues.outlived,
     )
     kinds = (SerializeType.JSON, SerializeType.ROCKETMQ)
     forms = tuple(AnswerForm.of(kind, always) for kind in kinds)
     return WriteLane(
-        writer=writer, admission=admission, topics=topics, refuse=refuse, run=run, forms=forms
+        writer=writer,
+        admission=admission,
+        topics=topics,
+        transactions=transactions,
+        refuse=refuse,
+        run=run,
+        forms=forms,
     )

@@ -93,18 +93,21 @@ class Writer:
 
         @param run: What was read; it says then how many were stored.
         @param born_host: Address and port of who sent them, as a record has them.
-        @param done: Is told what became of all, maybe at once; C{SERVICE_NOT_AVAILABLE} if the
-            disk failed.
+        @param done: Is told what became of all that are to be answered, maybe at once, if there
+            are any; C{SERVICE_NOT_AVAILABLE} if the disk failed.
         @raise NotWritable: If the store takes no writes; none is stored.
         @raise MessageIllegal: If the first one does not fit a file of the log.
         """
         begin, end = self.store.put_run(run, born_host)
+        waits = run.waits
+        if not waits:
+            return
         replicas = self.role is BrokerRole.SYNC_MASTER
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
-            flushed = self._flushed(begin, end, run.count, replicas)
+            flushed = self._flushed(begin, end, waits, replicas)
             flushed.addErrback(_unknown).addCallback(done)
         elif replicas:
-            self.transfer.tell(begin, end, run.count, done)
+            self.transfer.tell(begin, end, waits, done)
         else:
             done(PutStatus.PUT_OK)
 

@@ -55,11 +55,11 @@ L{RequestRefused} answers with its code and remark, any other error with code 1.
 
 
 class Lane(Protocol):
-    """Serves runs of frames of one code without making commands of them."""
+    """Serves runs of frames without making commands of them."""
 
     @property
-    def code(self) -> int:
-        """The code of the run that was served last."""
+    def codes(self) -> tuple[tuple[int, int], ...]:
+        """How many requests of each code the last run had that was served."""
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int

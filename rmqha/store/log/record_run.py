@@ -45,11 +45,21 @@ class RecordRun(Protocol):
 
 
 class RequestRun(RecordRun, Protocol):
-    """Messages that came in requests of one code.
+    """What came in requests; those that are to be answered are of one code.
 
-    @ivar code: The code.
+    @ivar code: That code.
+    @ivar waits: How many are to be answered.
+    @ivar unwaited: How many of each code are not.
     """
 
     @property
     def code(self) -> int:
-        """The code of all its requests."""
+        """The code of all its requests that are to be answered."""
+
+    @property
+    def waits(self) -> int:
+        """How many are to be answered, when what was promised is so."""
+
+    @property
+    def unwaited(self) -> tuple[tuple[int, int], ...]:
+        """How many of each code are not."""

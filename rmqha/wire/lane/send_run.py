@@ -1,4 +1,8 @@
-"""A run of requests to store a message: read, written into the log, answered, each in one pass.
+"""A run of requests that write: read, written into the log, answered, each in one pass.
+
+They are messages, plain, delayed and half ones, and one-way ends of half messages that this process
+has stored itself.  An end is written as the usual way does it: a commit as a copy of the half
+message, and behind it the op that names the half message.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -19,15 +23,31 @@ import cython
 from attrs import fields
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcmp, memcpy, memmove
-from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, put4, put8
+from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, int8, put4, put8
 
 from rmqha.wire.log.encode import MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.layout import MAGIC_V1, MAX_RECORD_OVERHEAD, MIN_RECORD
-from rmqha.wire.names import CLUSTER, DELAY, TIMER_PROPERTIES, TRANSACTION_PREPARED, WAIT
+from rmqha.wire.log.properties import OP_PROPERTIES
+from rmqha.wire.log.sys_flag import COMMIT, IP6_HOSTS, TRANSACTION
+from rmqha.wire.names import (
+    CLUSTER,
+    DELAY,
+    HALF_DONE_TOPIC,
+    HALF_TOPIC,
+    PRODUCER_GROUP,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_PROPERTIES,
+    TRANSACTION_PREPARED,
+    WAIT,
+)
 from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import ONEWAY
 from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import HEADER_LIMIT
+from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 
 MOST = cython.declare(cython.int, 256)
@@ -35,6 +55,9 @@ MOST = cython.declare(cython.int, 256)
 
 SCRATCH = cython.declare(cython.Py_ssize_t, 256 << 10)
 """Bytes of the properties of a run, before they are put together with anything."""
+
+MOVED = cython.declare(cython.Py_ssize_t, 256)
+"""Bytes of the properties that say where a message belongs, at most."""
 
 MOST_NAMES = cython.declare(cython.int, 32)
 """Most properties of a message."""
@@ -49,6 +72,8 @@ _MOST_PROPERTIES = cython.declare(cython.Py_ssize_t, MAX_PROPERTIES)
 _MOST_HEADER = cython.declare(cython.Py_ssize_t, HEADER_LIMIT)
 _SHORT = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE_V2))
 _LONG = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE))
+_END = cython.declare(cython.longlong, int(RequestCode.END_TRANSACTION))
+_ONEWAY = cython.declare(cython.longlong, ONEWAY)
 
 _LETTERS = cython.declare(
     dict,
@@ -61,13 +86,48 @@ _LETTERS = cython.declare(
 )
 """The letter of a field that has its long name."""
 
+END_LETTER = cython.declare(cython.int, 256)
+"""What the fields of an end that no message has are numbered from, in place of a letter."""
+
+_ITS_OWN = [
+    wire_name(each).encode()
+    for each in fields(EndTransactionRequest)
+    if wire_name(each).encode() not in _LETTERS
+]
+_LETTERS.update((name, END_LETTER + number) for number, name in enumerate(_ITS_OWN))
+
+_END_NEEDS = cython.declare(cython.uint, 0x170001)
+_END_HAS = cython.declare(cython.uint, 0x3F2003)
+"""Fields that an end has to have, and those it may have: group, topic and broker's name among a
+message's, and its own from bit 16 on.
+"""
+
 _WAIT = cython.declare(bytes, WAIT.encode())
+_DELAY = cython.declare(bytes, DELAY.encode())
+_PREPARED = cython.declare(bytes, TRANSACTION_PREPARED.encode())
+_MOVING = cython.declare(object, frozenset((_DELAY, _PREPARED)))
+_GROUP = cython.declare(bytes, PRODUCER_GROUP.encode())
+_REAL_TOPIC = cython.declare(bytes, REAL_TOPIC.encode())
+_REAL_QUEUE = cython.declare(bytes, REAL_QUEUE.encode())
 
 _NOT_HERE = cython.declare(
     object,
-    frozenset(name.encode() for name in (CLUSTER, DELAY, TRANSACTION_PREPARED, *TIMER_PROPERTIES)),
+    frozenset(name.encode() for name in (CLUSTER, REAL_TOPIC, REAL_QUEUE, *TIMER_PROPERTIES)),
 )
-"""Names of properties with which a message is not stored as it comes."""
+"""Names of properties with which a message is left to the usual way."""
+
+_HALF_TOPIC = cython.declare(bytes, HALF_TOPIC.encode())
+_OP_TOPIC = cython.declare(bytes, HALF_DONE_TOPIC.encode())
+_OP_PROPERTIES = cython.declare(bytes, OP_PROPERTIES)
+
+_TRANSACTION = cython.declare(cython.longlong, TRANSACTION)
+_COMMIT = cython.declare(cython.longlong, COMMIT)
+_IP6 = cython.declare(cython.longlong, IP6_HOSTS)
+_COMMITTED = cython.declare(cython.longlong, 8)
+_ROLLED_BACK = cython.declare(cython.longlong, 12)
+
+MOST_OPEN = cython.declare(cython.Py_ssize_t, 100_000)
+"""Half messages that are known at once; others are ended in the usual way."""
 
 _NUMBERS = cython.declare(cython.Py_ssize_t, 8 + 4 + 3 * 24 + 32)
 """Bytes of an answer beside the pieces of its form, at most."""
@@ -91,6 +151,14 @@ _Row = cython.struct(
     size=cython.Py_ssize_t,
     queue_offset=cython.longlong,
     offset=cython.longlong,
+    oneway=cython.bint,
+    half=cython.bint,
+    level=cython.int,
+    place=cython.longlong,
+    word=cython.longlong,
+    at=cython.longlong,
+    group=cython.Py_ssize_t,
+    group_size=cython.Py_ssize_t,
 )
 
 
@@ -118,13 +186,20 @@ class Route:
 class SendRun:
     """Room for a run, used again and again.
 
-    @ivar count: Messages understood.
+    @ivar count: Requests understood.
+    @ivar ends: How many of them end half messages.
+    @ivar halves: Whether half messages are among them.
     @ivar end: Just past the last frame that was understood.
-    @ivar code: The request code of all.
+    @ivar code: The request code of all messages.
     @ivar unknown: The topic of the frame behind it, if there was no route for that.
+    @ivar firsts: For each end, which half message may be the first that is open; to be set
+        before they are written.
     """
 
     count = cython.declare(cython.int, visibility="readonly")
+    ends = cython.declare(cython.int, visibility="readonly")
+    halves = cython.declare(cython.bint, visibility="readonly")
+    firsts = cython.declare(object, visibility="public")
     end = cython.declare(cython.Py_ssize_t, visibility="readonly")
     code = cython.declare(cython.longlong, visibility="readonly")
     unknown = cython.declare(object, visibility="readonly")
@@ -147,6 +222,14 @@ class SendRun:
     _most_frame = cython.declare(cython.Py_ssize_t)
     _store_host: bytes
     _host_text: bytes
+    _half_route: Route
+    _op_route: Route
+    _level_route: Route
+    _stored: dict
+    _record_at: object
+    _outlived: object
+    _records: list
+    _ending: set
 
     def __cinit__(self) -> None:
         self._rows = cython.cast(cython.pointer[_Row], malloc(MOST * cython.sizeof(_Row)))
@@ -166,18 +249,33 @@ class SendRun:
         clients_flags: int,
         most_body: int,
         most_frame: int,
+        levels: int,
+        stored: dict | None,
+        record_at: object,
+        outlived: object,
     ) -> None:
         """@param cluster: The property that every message gets, with its ends.
         @param store_host: IPv4 address and port, as a record has them.
         @param clients_flags: The bits of a client's system flag that are stored.
         @param most_body: C{maxMessageSize}.
         @param most_frame: Most bytes of a frame.
+        @param levels: The highest delay level.
+        @param stored: Where open half messages of runs are, by their queue offsets; others take
+            them out.  C{None} if no half message is taken.
+        @param record_at: Gives the bytes of the log from a physical offset on, but no more than so
+            many; raises C{ValueError} where it has none.
+        @param outlived: Whether a topic was deleted after a record was stored, by its offset.
         """
         self._cluster, self._store_host = cluster, store_host
         self._host_text = store_host.hex().upper().encode()
         self._clients_flags = clients_flags
         self._most_body, self._most_frame = most_body, most_frame
-        self._routes = []
+        self._routes, self._records, self._ending = [], [], set()
+        self._stored, self._record_at, self._outlived = stored, record_at, outlived
+        self._half_route = Route(_HALF_TOPIC, [(HALF_TOPIC, 0)], 0)
+        self._op_route = Route(_OP_TOPIC, [(HALF_DONE_TOPIC, 0)], 0)
+        delays = [(SCHEDULE_TOPIC, level) for level in range(levels)]
+        self._level_route = Route(SCHEDULE_TOPIC.encode(), delays, 0)
 
     # --- reading --------------------------------------------------------------------
 
@@ -197,8 +295,12 @@ class SendRun:
         view = self._view = data
         length: cython.Py_ssize_t = len(data)
         self._data, self.count, self.end = data, 0, at
-        self._used, self.unknown = 0, None
+        self._used, self.unknown, self.code = 0, None, _END
+        self.ends, self.halves = 0, False
         self._routes.clear()
+        if self._records:
+            self._records.clear()
+            self._ending.clear()
         while self.count < MOST and at < stop and length - at >= 8:
             total, kind = int4(view, at), view[at + 4]
             size = view[at + 5] << 16 | view[at + 6] << 8 | view[at + 7]
@@ -206,10 +308,11 @@ class SendRun:
                 break
             if size > total - 4 or size > _MOST_HEADER:
                 break
-            if self._used + size + len(self._cluster) >= SCRATCH:
+            if self._used + size + len(self._cluster) + MOVED >= SCRATCH:
                 break
             row = cython.address(self._rows[self.count])
             row.properties, row.properties_size = self._used, 0
+            row.half, row.level, row.word = False, 0, 0
             self._seen = 0
             self._short = self._long = False
             if not self._header(row, at + 8, size, kind):
@@ -217,13 +320,21 @@ class SendRun:
             row.body = at + 8 + size
             row.body_size = row.end = at + 4 + total
             row.body_size -= row.body
-            if self.count and (kind != self._kind or self._code != self.code):
+            if self.count and kind != self._kind:
                 break
             if self._long if self._code == _SHORT else self._short:
                 break
-            if not self._take(row, routes):
-                break
-            self._kind, self.code = kind, self._code
+            if self._code == _END:
+                if not self._take_end(row, routes):
+                    break
+                self.ends += 1
+            else:
+                if self.count > self.ends and self._code != self.code:
+                    break
+                if not self._take(row, routes):
+                    break
+                self.code = self._code
+            self._kind = kind
             at = self.end = row.end
             self.count += 1
         return self.count
@@ -243,7 +354,7 @@ class SendRun:
     @cython.cfunc
     def _take(self, row: cython.pointer[_Row], routes: dict) -> cython.bint:
         """Find where a message goes, and how long its record will be."""
-        if self._seen & _MANDATORY != _MANDATORY:
+        if self._seen & _MANDATORY != _MANDATORY or self._seen >> 16:
             return False
         topic: bytes = self._data[row.topic : row.topic + row.topic_size]
         found = routes.get(topic)
@@ -256,13 +367,175 @@ class SendRun:
             return False
         if not self._kept(row):
             return False
+        row.sys_flag = row.sys_flag & self._clients_flags | route.sys_flag
+        row.place = row.queue_id
+        if row.half:
+            route, row.place = self._half_route, 0
+        elif row.level:
+            route, row.place = self._level_route, row.level - 1
+        row.topic_size = len(route.topic)
         row.size = _ALONE + row.body_size + row.topic_size + row.properties_size
         if row.size > self._most_body + _OVERHEAD:
             return False
-        row.sys_flag = row.sys_flag & self._clients_flags | route.sys_flag
         self._used = row.properties + row.properties_size
         self._routes.append(route)
+        self.halves |= row.half
         return True
+
+    # --- ends of half messages --------------------------------------------------------
+
+    @cython.cfunc
+    def _take_end(self, row: cython.pointer[_Row], routes: dict) -> cython.bint:
+        """Find the half message that is ended, and how long the records will be that say so."""
+        if self._seen & _END_NEEDS != _END_NEEDS or self._seen | _END_HAS != _END_HAS:
+            return False
+        if not row.oneway or row.body_size:
+            return False
+        if row.word != _COMMITTED and row.word != _ROLLED_BACK:
+            return False
+        known = None if self._stored is None else self._stored.get(row.queue_offset)
+        if known is None or known != row.at or row.queue_offset in self._ending:
+            return False
+        try:
+            record = self._record_at(row.at, self._most_body + _OVERHEAD)
+        except ValueError:
+            return False
+        if not self._is_half(row, record) or not self._find_target(row, record, routes):
+            return False
+        self._records.append(record)
+        self._ending.add(row.queue_offset)
+        return True
+
+    @cython.cfunc
+    def _is_half(self, row: cython.pointer[_Row], record: object) -> cython.bint:
+        """Whether these bytes begin with the half message that is meant, and it is sound."""
+        view: cython.const[cython.uchar][::1] = record
+        length: cython.Py_ssize_t = view.shape[0]
+        topic: cython.Py_ssize_t
+        if length < _ALONE or int4(view, 4) != _MAGIC or int4(view, 0) > length:
+            return False
+        if int8(view, 20) != row.queue_offset or int8(view, 28) != row.at or int4(view, 12):
+            return False
+        row.size, row.body_size, row.sys_flag = int4(view, 0), int4(view, 84), int4(view, 36)
+        row.born = int8(view, 40)
+        topic = 88 + row.body_size
+        if row.sys_flag & _IP6 or row.body_size < 0 or topic + 3 + len(_HALF_TOPIC) > row.size:
+            return False
+        if view[topic] != len(_HALF_TOPIC):
+            return False
+        if memcmp(cython.address(view[topic + 1]), self._chars(_HALF_TOPIC), len(_HALF_TOPIC)):
+            return False
+        row.properties = topic + 3 + len(_HALF_TOPIC)
+        row.properties_size = row.size - row.properties
+        if row.properties_size != view[row.properties - 2] << 8 | view[row.properties - 1]:
+            return False
+        crc: cython.longlong = body_crc(record[88:topic])
+        return crc == int4(view, 8)
+
+    @cython.cfunc
+    def _find_target(self, row: cython.pointer[_Row], record: object, routes: dict) -> cython.bint:
+        """Find where the message belongs that a half one is to become, if its producer may say so.
+        Its properties are such as L{_kept} leaves them: each name is there once.
+        """
+        view: cython.const[cython.uchar][::1] = record
+        at: cython.Py_ssize_t = row.properties
+        stop: cython.Py_ssize_t = row.size
+        middle: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        first: cython.uchar
+        topic: bytes = b""
+        ours: cython.bint = False
+        row.queue_id = -1
+        while at < stop:
+            middle = at
+            while middle < stop and view[middle] != 1:
+                middle += 1
+            end = middle
+            while end < stop and view[end] != 2:
+                end += 1
+            if end == stop:
+                return False
+            first = view[at]
+            if first == 68 and self._in(view, at, middle, _DELAY):
+                return False
+            if first == 80 and self._in(view, at, middle, _GROUP):
+                ours = end - middle - 1 == row.group_size and not memcmp(
+                    cython.address(view[middle + 1]),
+                    cython.address(self._view[row.group]),
+                    row.group_size,
+                )
+            elif first == 82 and self._in(view, at, middle, _REAL_TOPIC):
+                topic = bytes(record[middle + 1 : end])
+            elif first == 82 and self._in(view, at, middle, _REAL_QUEUE):
+                row.queue_id = self._digits(view, middle + 1, end)
+            at = end + 1
+        found = routes.get(topic)
+        if found is None:
+            if ours and topic not in routes:
+                self.unknown = topic
+            return False
+        route: Route = found
+        if not ours or not 0 <= row.queue_id < route.queues:
+            return False
+        row.place = row.queue_id
+        row.topic_size = len(route.topic)
+        if self._outlived(route.keys[row.place][0], row.at):
+            return False
+        row.size += row.topic_size - len(_HALF_TOPIC)
+        if row.size > self._most_body + _OVERHEAD:
+            return False
+        # What is written in all; the copy is as long as this without the op.
+        if row.word == _ROLLED_BACK:
+            row.size = 0
+        row.size += self._op_size(row)
+        self._routes.append(route)
+        return True
+
+    @cython.cfunc
+    def _op_size(self, row: cython.pointer[_Row]) -> cython.Py_ssize_t:
+        """Bytes of the op that names a half message."""
+        size: cython.Py_ssize_t = _ALONE + 1 + len(_OP_TOPIC) + len(_OP_PROPERTIES)
+        rest: cython.longlong = row.queue_offset // 10
+        while rest:
+            rest //= 10
+            size += 1
+        return size
+
+    @cython.cfunc
+    def _in(
+        self,
+        view: cython.const[cython.uchar][::1],
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        name: bytes,
+    ) -> cython.bint:
+        size: cython.Py_ssize_t = len(name)
+        return stop - at == size and not memcmp(
+            cython.address(view[at]), cython.cast(cython.p_const_char, name), size
+        )
+
+    @cython.cfunc
+    def _digits(
+        self,
+        view: cython.const[cython.uchar][::1],
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+    ) -> cython.longlong:
+        """A number of the broker's own; -1 if it is none."""
+        value: cython.longlong = 0
+        if not 0 < stop - at < 10:
+            return -1
+        while at < stop:
+            if not 48 <= view[at] <= 57:
+                return -1
+            value = value * 10 + (view[at] - 48)
+            at += 1
+        return value
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _chars(self, text: bytes) -> cython.p_const_char:
+        return cython.cast(cython.p_const_char, text)
 
     # --- JSON -----------------------------------------------------------------------
 
@@ -279,6 +552,7 @@ class SendRun:
         key_size: cython.Py_ssize_t
         members: cython.uint = 0
         bit: cython.uint
+        row.oneway = False
         while q > at and view[q - 1] == 10:
             q -= 1
         if q - at < 2 or view[at] != 123 or view[q - 1] != 125:
@@ -305,10 +579,12 @@ class SendRun:
                     return False
                 if bit == 2:
                     self._code = self._value
-                    if self._code != _SHORT and self._code != _LONG:
+                    if self._code != _SHORT and self._code != _LONG and self._code != _END:
                         return False
-                if bit == 4 and self._value:
-                    return False
+                if bit == 4:
+                    row.oneway = self._value == _ONEWAY
+                    if self._value and not row.oneway:
+                        return False
                 if bit == 8:
                     row.opaque = self._value
                     if row.opaque < 0:
@@ -506,10 +782,11 @@ class SendRun:
         if size < 21:
             return False
         self._code = view[at] << 8 | view[at + 1]
-        if self._code != _SHORT and self._code != _LONG:
+        if self._code != _SHORT and self._code != _LONG and self._code != _END:
             return False
         row.opaque = int4(view, at + 5)
-        if row.opaque < 0 or int4(view, at + 9) or int4(view, at + 13):
+        row.oneway = int4(view, at + 9) == _ONEWAY
+        if row.opaque < 0 or (int4(view, at + 9) and not row.oneway) or int4(view, at + 13):
             return False
         if int4(view, at + 17) != size - 21:
             return False
@@ -566,13 +843,18 @@ class SendRun:
         stop: cython.Py_ssize_t,
     ) -> cython.bint:
         """Take a field of the request, all but the properties."""
+        if letter >= END_LETTER:
+            return self._end_field(row, letter - END_LETTER, start, stop)
         if not 97 <= letter <= 110 or stop <= start:
             return False
         bit: cython.uint = 1 << (letter - 97)
         if self._seen & bit:
             return False
         self._seen |= bit
-        if letter == 97 or letter == 99 or letter == 110:  # group, default topic, broker's name
+        if letter == 97:
+            row.group, row.group_size = start, stop - start
+            return self._plain(start, stop)
+        if letter == 99 or letter == 110:  # default topic, broker's name
             return self._plain(start, stop)
         if letter == 98:
             row.topic, row.topic_size = start, stop - start
@@ -598,6 +880,33 @@ class SendRun:
             return self._value == 0
         elif letter != 100 and letter != 108:
             return False
+        return True
+
+    @cython.cfunc
+    def _end_field(
+        self,
+        row: cython.pointer[_Row],
+        number: cython.int,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Take a field that only an end has; they are numbered as its header has them."""
+        bit: cython.uint = 1 << (16 + number)
+        if self._seen & bit or stop <= start:
+            return False
+        self._seen |= bit
+        if number == 3:
+            return self._is(start, stop, b"true") or self._is(start, stop, b"false")
+        if number > 3:  # the message's id, the transaction's
+            return self._plain(start, stop)
+        if not self._whole(start, stop) or self._value < 0:
+            return False
+        if number == 0:
+            row.queue_offset = self._value
+        elif number == 1:
+            row.at = self._value
+        else:
+            row.word = self._value
         return True
 
     @cython.cfunc
@@ -630,8 +939,9 @@ class SendRun:
 
     @cython.cfunc
     def _kept(self, row: cython.pointer[_Row]) -> cython.bint:
-        """Make a record's properties of a request's: without C{WAIT}, and with the cluster's name.
-        Each has a name and a value, and none is there twice.
+        """Make a record's properties of a request's: without C{WAIT}, with the real place of a
+        message that is to wait, and with the cluster's name.  Each has a name and a value, and none
+        is there twice.
         """
         scratch = self._scratch
         names = self._names
@@ -664,7 +974,7 @@ class SendRun:
                     return False
                 at = end + 1
                 continue
-            if self._special(at, size):
+            if self._special(at, size) and not self._moves(row, at, middle, end):
                 return False
             if count == MOST_NAMES:
                 return False
@@ -681,10 +991,48 @@ class SendRun:
             scratch[to] = 2
             to += 1
             at = end + 1
-        size = len(self._cluster)
-        memcpy(scratch + to, cython.cast(cython.p_const_char, self._cluster), size)
-        row.properties_size = to + size - row.properties
+        target: cython.p_uchar = scratch + to
+        if row.half or row.level:
+            target = self._piece(target, _REAL_TOPIC)
+            target[0] = 1
+            memcpy(target + 1, cython.address(self._view[row.topic]), row.topic_size)
+            target += row.topic_size + 1
+            target[0] = 2
+            target = self._piece(target + 1, _REAL_QUEUE)
+            target[0] = 1
+            target = self._decimal(target + 1, row.queue_id)
+            target[0] = 2
+            target += 1
+        target = self._piece(target, self._cluster)
+        row.properties_size = target - scratch - row.properties
         return row.properties_size <= _MOST_PROPERTIES
+
+    @cython.cfunc
+    def _moves(
+        self,
+        row: cython.pointer[_Row],
+        at: cython.Py_ssize_t,
+        middle: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.bint:
+        """Take note of a property that lets a message wait elsewhere.
+
+        @return: Whether this is one, and understood.
+        """
+        size: cython.Py_ssize_t = end - middle - 1
+        if self._name_is(at, middle - at, _PREPARED):
+            row.half = self._stored is not None
+            return row.half and size == 4 and not memcmp(self._scratch + middle + 1, b"true", 4)
+        if not self._name_is(at, middle - at, _DELAY) or not 0 < size < 5:
+            return False
+        level: cython.int = 0
+        i: cython.Py_ssize_t
+        for i in range(middle + 1, end):
+            if not 48 <= self._scratch[i] <= 57:
+                return False
+            level = 10 * level + self._scratch[i] - 48
+        row.level = level
+        return self._scratch[middle + 1] != 48 and level <= self._level_route.queues
 
     @cython.cfunc
     def _name_is(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t, name: bytes) -> cython.bint:
@@ -701,11 +1049,11 @@ class SendRun:
     def _special(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
         """Whether a property of such a name changes what becomes of the message."""
         first: cython.uchar = self._scratch[at]
-        # C, D or T: few others are looked at longer.
-        if first != 67 and first != 68 and first != 84:
+        # C, D, R or T: few others are looked at longer.
+        if first != 67 and first != 68 and first != 82 and first != 84:
             return False
         name: bytes = cython.cast(cython.p_char, self._scratch + at)[:size]
-        return name in _NOT_HERE
+        return name in _MOVING or name in _NOT_HERE
 
     # --- writing --------------------------------------------------------------------------
 
@@ -755,19 +1103,26 @@ class SendRun:
             raise ValueError(f"{total} bytes at {position} of {file.shape[0]}")
         data = cython.cast(cython.p_const_char, self._data)
         to = cython.address(file[position])
+        ended: cython.int = 0
         for i in range(count):
             row = cython.address(self._rows[i])
             route: Route = self._routes[i]
-            key = route.keys[row.queue_id]
-            known = next_offsets.get(key)
-            row.queue_offset = 0 if known is None else known
-            next_offsets[key] = row.queue_offset + 1
+            if row.word:
+                to = self._write_end(
+                    to, row, route, offset, stored, self._records[ended], ended, next_offsets
+                )
+                ended += 1
+                offset += row.size
+                continue
+            row.queue_offset = self._next(next_offsets, route.keys[row.place])
             row.offset = offset
+            if row.half and len(self._stored) < MOST_OPEN:
+                self._stored[row.queue_offset] = offset
             crc: cython.longlong = body_crc(self._data[row.body : row.body + row.body_size])
             put4(to, row.size)
             put4(to + 4, _MAGIC)
             put4(to + 8, crc)
-            put4(to + 12, row.queue_id)
+            put4(to + 12, row.place)
             put4(to + 16, row.flag)
             put8(to + 20, row.queue_offset)
             put8(to + 28, offset)
@@ -783,15 +1138,137 @@ class SendRun:
             memcpy(to, data + row.body, row.body_size)
             to += row.body_size
             to[0] = cython.cast(cython.uchar, row.topic_size)
-            memcpy(to + 1, data + row.topic, row.topic_size)
-            to += 1 + row.topic_size
+            to = self._piece(to + 1, route.topic)
             to[0] = cython.cast(cython.uchar, row.properties_size >> 8)
             to[1] = cython.cast(cython.uchar, row.properties_size)
             memcpy(to + 2, self._scratch + row.properties, row.properties_size)
             to += 2 + row.properties_size
             offset += row.size
-        self.count, self.end = count, row.end
+        self.count, self.end, self.ends = count, row.end, ended
+        self._records.clear()
         return row.offset
+
+    @cython.cfunc
+    def _next(self, next_offsets: dict, key: object) -> cython.longlong:
+        """The next offset of a queue, which is moved on."""
+        known = next_offsets.get(key)
+        offset: cython.longlong = 0 if known is None else known
+        next_offsets[key] = offset + 1
+        return offset
+
+    @cython.cfunc
+    def _write_end(
+        self,
+        to: cython.p_uchar,
+        row: cython.pointer[_Row],
+        route: Route,
+        offset: cython.longlong,
+        stored: cython.longlong,
+        record: object,
+        number: cython.int,
+        next_offsets: dict,
+    ) -> cython.p_uchar:
+        """Write a half message anew if it was committed, and the op.
+
+        @return: Just past them.
+        """
+        view: cython.const[cython.uchar][::1] = record
+        source = cython.address(view[0])
+        start: cython.p_uchar = to
+        size: cython.Py_ssize_t = row.size - self._op_size(row)
+        if row.word == _COMMITTED:
+            memcpy(to, source, 88 + row.body_size)
+            put4(to, size)
+            put4(to + 12, row.place)
+            put8(to + 20, self._next(next_offsets, route.keys[row.place]))
+            put8(to + 28, offset)
+            put4(to + 36, row.sys_flag & ~_TRANSACTION | _COMMIT)
+            put8(to + 56, stored)
+            put8(to + 76, row.at)
+            to += 88 + row.body_size
+            to[0] = cython.cast(cython.uchar, row.topic_size)
+            to = self._piece(to + 1, route.topic)
+            memcpy(to, source + row.properties - 2, row.properties_size + 2)
+            to += row.properties_size + 2
+        row.offset = offset + size
+        first: cython.longlong = self.firsts[number]
+        end: cython.p_uchar = self._decimal(to + 88, row.queue_offset)
+        digits: bytes = cython.cast(cython.p_char, to + 88)[: end - to - 88]
+        crc: cython.longlong = body_crc(digits)
+        put4(to, row.size - size)
+        put4(to + 4, _MAGIC)
+        put4(to + 8, crc)
+        put4(to + 12, 0)
+        put4(to + 16, 0)
+        row.level = 0
+        row.place = self._next(next_offsets, self._op_route.keys[0])
+        put8(to + 20, row.place)
+        put8(to + 28, row.offset)
+        put4(to + 36, 0)
+        put8(to + 40, stored)
+        memcpy(to + 48, self._chars(self._store_host), 8)
+        put8(to + 56, stored)
+        memcpy(to + 64, self._chars(self._store_host), 8)
+        put4(to + 72, 0)
+        put8(to + 76, first + 1)
+        put4(to + 84, len(digits))
+        end[0] = cython.cast(cython.uchar, len(_OP_TOPIC))
+        to = self._piece(end + 1, _OP_TOPIC)
+        to[0] = 0
+        to[1] = cython.cast(cython.uchar, len(_OP_PROPERTIES))
+        to = self._piece(to + 2, _OP_PROPERTIES)
+        if to - start != row.size:
+            raise AssertionError(f"{to - start} bytes written of {row.size}")
+        return to
+
+    # --- what became of it ------------------------------------------------------------------
+
+    def ending(self) -> list:
+        """The queue offsets of the half messages that are ended."""
+        return [self._rows[i].queue_offset for i in range(self.count) if self._rows[i].word]
+
+    def ended(self) -> list:
+        """What was written about the ends: their words, the topics of the messages and when they
+        were born, and the queue offsets of half messages and ops.
+        """
+        found = []
+        row: cython.pointer[_Row]
+        i: cython.int
+        for i in range(self.count):
+            row = cython.address(self._rows[i])
+            if row.word:
+                route: Route = self._routes[i]
+                found.append((row.word, route.keys[0][0], row.born, row.queue_offset, row.place))
+        return found
+
+    @property
+    def waits(self) -> int:
+        """How many requests are to be answered."""
+        found: cython.int = 0
+        i: cython.int
+        for i in range(self.count):
+            found += not self._rows[i].oneway
+        return found
+
+    @property
+    def codes(self) -> tuple:
+        """How many requests it has of each code."""
+        return self._told(self.count - self.ends)
+
+    @property
+    def unwaited(self) -> tuple:
+        """The same of those that are not to be answered, and 0 for the copies of half messages."""
+        found = self._told(self.count - self.ends - self.waits)
+        commits: cython.int = 0
+        i: cython.int
+        for i in range(self.count):
+            commits += self._rows[i].word == _COMMITTED
+        return (*found, (0, commits)) if commits else found
+
+    @cython.cfunc
+    def _told(self, sends: cython.int) -> tuple:
+        found: tuple = ((self.code, sends),) if sends else ()
+        return (*found, (_END, self.ends)) if self.ends else found
 
     # --- answering ------------------------------------------------------------------------
 
@@ -811,6 +1288,8 @@ class SendRun:
         i: cython.int
         try:
             for i in range(self.count):
+                if self._rows[i].oneway:
+                    continue
                 to = self._answer(to, cython.address(self._rows[i]), pieces)
             return cython.cast(cython.p_char, out)[: to - out]
         finally:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rmqha.wire.lane.answer_form import AnswerForm
 
@@ -7,9 +7,15 @@ class Route:
 
 class SendRun:
     count: int
+    ends: int
+    halves: bool
+    firsts: list[int]
     end: int
     code: int
     unknown: bytes | None
+    waits: int
+    codes: tuple[tuple[int, int], ...]
+    unwaited: tuple[tuple[int, int], ...]
     def __init__(
         self,
         *,
@@ -18,6 +24,10 @@ class SendRun:
         clients_flags: int,
         most_body: int,
         most_frame: int,
+        levels: int,
+        stored: dict[int, int] | None,
+        record_at: Callable[[int, int], memoryview],
+        outlived: Callable[[str, int], bool],
     ) -> None: ...
     def read(
         self, data: bytes, at: int, stop: int, routes: Mapping[bytes, Route | None]
@@ -34,4 +44,6 @@ class SendRun:
         born_host: bytes,
         next_offsets: dict[tuple[str, int], int],
     ) -> int: ...
+    def ending(self) -> list[int]: ...
+    def ended(self) -> list[tuple[int, str, int, int, int]]: ...
     def answers(self, forms: tuple[AnswerForm, ...]) -> bytes: ...

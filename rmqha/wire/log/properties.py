@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.wire.names import TAGS
+
 NAME_END = b"\x01"
 """Between a property's name and its value."""
 PAIR_END = b"\x02"
@@ -40,6 +42,10 @@ def parse(raw: bytes) -> dict[str, str]:
 def encode(pairs: Mapping[str, str]) -> bytes:
     """Write a property string, with a 0x02 behind every pair."""
     return "".join([f"{name}\x01{value}\x02" for name, value in pairs.items()]).encode()
+
+
+OP_PROPERTIES = encode({TAGS: "d"})
+"""Those of a record that ends a half message: its tag, the only one there is."""
 
 
 def find(raw: bytes, name: bytes) -> bytes | None:

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import skipUnless
 
 import orjson
-from attrs import evolve
+from attrs import evolve, field, frozen
 from attrs import fields as fields_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +23,9 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
-from rmqha.wire.remoting.fields import wire_name
+from rmqha.wire.remoting.fields import to_ext, wire_name
 from rmqha.wire.remoting.frame import encode
+from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 from tests.broker.sending.test_captured_sends import sends
 from tests.broker.support import BrokerTestCase, Client, batch, long_names, properties, sending
@@ -36,16 +37,25 @@ TOPICS = ("Orders", "Payments", "x", "%RETRY%group", "DoesNotExistYet")
 PAIRS = st.lists(
     st.tuples(
         st.sampled_from(
-            ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "CLUSTER", "DELAY", "TRAN_MSG", "T", "", "na\nme")
+            ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "CLUSTER", "DELAY", "TRAN_MSG", "T", "")
         )
+        | st.sampled_from(("na\nme", "PGROUP", "REAL_TOPIC", "REAL_QID"))
         | st.text('abcXYZ é"\\/\n', max_size=4),
-        st.sampled_from(("true", "false", "3", "", "v\x01w", "a b", 'quo"te', "é", "\\")),
+        st.sampled_from(("true", "false", "3", "", "v\x01w", "a b", 'quo"te', "é", "\\"))
+        | st.sampled_from(("pg", "18", "19", "03", "-1", "TRUE")),
     ),
     max_size=5,
 ).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs))
 
-USUAL = st.just(properties(UNIQ_KEY="7F0001", WAIT="true", TAGS="TagA")) | st.just(
-    properties(KEYS="order 17", UNIQ_KEY="7F0001", WAIT="true")
+HALF = properties(KEYS="a b", UNIQ_KEY="7F0002", TRAN_MSG="true", PGROUP="pg", WAIT="true")
+
+USUAL = st.sampled_from(
+    (
+        properties(UNIQ_KEY="7F0001", WAIT="true", TAGS="TagA"),
+        properties(KEYS="order 17", UNIQ_KEY="7F0001", WAIT="true"),
+        properties(DELAY="3", UNIQ_KEY="7F0001", WAIT="true"),
+        HALF,
+    )
 )
 
 FIELDS = st.fixed_dictionaries(
@@ -93,6 +103,89 @@ COMMANDS = st.builds(
     remark=st.none() | st.just("why"),
     body=st.binary(max_size=200) | st.just(bytes(3000)) | st.just(bytes(100_001)),
     serialize=st.sampled_from(SerializeType),
+)
+
+
+END_FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "producerGroup": st.sampled_from(("pg", "other", "")),
+        "tranStateTableOffset": st.sampled_from(("0", "1", "-1", "x")),
+        "commitLogOffset": st.sampled_from(("0", "1", "100", "-5", "99999999999999999999")),
+        "commitOrRollback": st.sampled_from(("8", "12", "0", "7", "012")),
+        "fromTransactionCheck": st.sampled_from(("true", "false", "TRUE", "1")),
+        "msgId": st.sampled_from(("", "é")),
+        "transactionId": st.sampled_from(("A1", "")),
+        "topic": st.sampled_from(("Orders", "x" * 200)),
+        "bname": st.just("broker-a"),
+        "b": st.just("Orders"),
+        "i": st.just(HALF),
+        "a": st.just("pg"),
+    },
+)
+
+MAY_LACK = ("producerGroup", "commitLogOffset", "msgId", "fromTransactionCheck")
+
+
+@frozen(kw_only=True)
+class End:
+    """What a producer says of the half message that was answered so long ago.
+
+    @ivar other: Fields that are not as they should be; C{missing} one that is not there.
+    @ivar more: What else the request has that is not usual.
+    """
+
+    ago: int
+    word: int
+    other: dict[str, str] = field(factory=dict)
+    missing: str = ""
+    serialize: SerializeType = SerializeType.JSON
+    more: dict[str, Any] = field(factory=dict)
+
+    def command(self, halves: list[Command]) -> Command:
+        """The request.
+
+        @param halves: The answers to half messages so far.
+        """
+        half = halves[-1 - self.ago % len(halves)].ext if halves else {}
+        header = EndTransactionRequest(
+            producer_group="pg",
+            tran_state_table_offset=int(half.get("queueOffset", 0)),
+            commit_log_offset=int(half.get("msgId", "0")[-16:], 16),
+            commit_or_rollback=self.word,
+            msg_id="7F0002",
+        )
+        ext = to_ext(header) | self.other
+        ext.pop(self.missing, None)
+        given: dict[str, Any] = {"flag": 2, "opaque": 7} | self.more
+        return Command(code=37, ext=ext, serialize=self.serialize, **given)
+
+
+ENDS = st.builds(
+    lambda ago, word, odd: End(ago=ago, word=word, **odd),
+    ago=st.integers(-3, 6),
+    word=st.sampled_from((8, 8, 8, 12)),
+    odd=st.integers(0, 11).flatmap(
+        lambda number: (
+            (
+                st.fixed_dictionaries({"other": END_FIELDS}),
+                st.fixed_dictionaries({"missing": st.sampled_from(MAY_LACK)}),
+                st.fixed_dictionaries(
+                    {"more": st.sampled_from(({"flag": 0}, {"flag": 3}, {"body": b"x"}))}
+                ),
+            )[number]
+            if number < 3
+            else st.just({})
+        )
+    ),
+)
+
+PLAIN = st.builds(
+    lambda usual, **more: Command(code=310, ext=sending("Orders", properties=usual), **more),
+    usual=USUAL | st.just(HALF),
+    opaque=st.integers(0, 100),
+    flag=st.sampled_from((0, 0, 2)),
+    body=st.binary(max_size=50),
 )
 
 
@@ -171,6 +264,30 @@ class LaneTestCase(BrokerTestCase):
         self.assertEqual(
             one[1].connections.closed, other[1].connections.closed, "ended for the same reason"
         )
+        self.clock.advance(0.5)
+        self.assertEqual(self.derived(one[0]), self.derived(other[0]))
+        self.assertEqual(self.counted(one[0]), self.counted(other[0]))
+
+    def derived(self, broker: Broker) -> dict[str, bytes]:
+        """All queues and index files, by their paths; of these not the name, which is a time."""
+        root = broker.store.settings.root
+        return {
+            str(path.relative_to(root) if folder == "consumequeue" else folder): path.read_bytes()
+            for folder in ("consumequeue", "index")
+            for path in root.glob(f"{folder}/**/*")
+            if path.is_file()
+        }
+
+    def counted(self, broker: Broker) -> tuple[object, ...]:
+        """What is told about writes and transactions."""
+        ending, halves = broker.transactions, broker.transactions.halves
+        finished = {topic: took.count for topic, took in ending.finished.items()}
+        return (
+            broker.counts.puts_took.results(),
+            ending.ended,
+            finished,
+            (halves.first, halves.count(), halves._ended, halves._ops, halves._op),
+        )
 
 
 class BothWaysTests(LaneTestCase):
@@ -204,6 +321,86 @@ class BothWaysTests(LaneTestCase):
     def test_requests(self, requests: list[tuple[Command, int]], cuts: list[int]) -> None:
         """Usual requests and unusual ones, however the stream is cut."""
         self.drive(b"".join(written(*request) for request in requests), cuts)
+
+    @settings(max_examples=tries(60))
+    @given(
+        steps=st.lists(
+            st.builds(
+                lambda kind, usual, odd: [*(evolve(each, serialize=kind) for each in usual), *odd],
+                st.sampled_from(SerializeType),
+                st.lists(PLAIN | ENDS, min_size=4, max_size=16),
+                st.lists(COMMANDS, max_size=1),
+            ),
+            min_size=2,
+            max_size=4,
+        ),
+        deleted=st.none() | st.integers(0, 5),
+    )
+    def test_transactions(self, steps: list[list[Command | End]], deleted: int | None) -> None:
+        """Half messages among others, and their ends, usual ones and unusual ones: early, twice, or
+        after their topic was deleted.
+        """
+        both = self.pair()
+        halves: list[Command] = []
+        frames = [encode(Command(code=310, opaque=1 << 20, ext=sending("Orders", properties=HALF)))]
+        seed = random.getrandbits(32)
+        for number, step in enumerate(steps):
+            answers = []
+            for broker, client in both:
+                random.seed(seed + number)
+                if number == deleted:
+                    broker.store.queues.deleted["Orders"] = broker.store.log.end
+                if client.connection.opened:
+                    client.connection.dataReceived(b"".join(frames))
+                while client.connection._held:
+                    self.clock.advance(0.01)
+                answers.append(client.heard())
+            self.assertEqual(answers[0], answers[1])
+            halves += [answer for answer in answers[0] if "msgId" in answer.ext]
+            frames = [
+                encode(request.command(halves) if isinstance(request, End) else request)
+                for request in step
+            ]
+        self.same(*both)
+
+    def test_many_transactions(self) -> None:
+        """As a producer with many threads sends them.  All go the short way."""
+        both = self.pair()
+        opaque = count = 0
+        for kind in (*SerializeType, *SerializeType):
+            data = b"".join(
+                encode(
+                    Command(
+                        code=310,
+                        opaque=opaque + n,
+                        ext=sending("Orders", queue_id=n % 4, properties=HALF),
+                        body=bytes(n),
+                        serialize=kind,
+                    )
+                )
+                for n in range(20)
+            )
+            opaque += 20
+            for _, client in both:
+                client.connection.dataReceived(data)
+            (halves, others) = (client.heard() for _, client in both)
+            self.assertEqual(halves, others)
+            ends = [
+                End(
+                    ago=(7 * n) % 20,
+                    word=12 if n % 5 == 0 else 8,
+                    other={"transactionId": "7F0002", "topic": "Orders", "bname": "broker-a"},
+                    serialize=kind,
+                ).command(halves)
+                for n in range(20)
+            ]
+            for _, client in both:
+                client.send(*ends)
+            self.clock.advance(0.01)
+            count += 40
+        self.same(*both)
+        self.assertEqual(count, self.taken(both[0][0]))
+        self.assertEqual({}, both[0][0].transactions.halves.stored)
 
     @given(
         command=COMMANDS.filter(lambda command: len(command.body) <= 200),
