@@ -5,7 +5,7 @@ peers as come has none left for its own files: then it can neither flush nor mak
 its log.  So what its files need is taken off first, and of the rest a part is the HA port's, so
 that clients cannot shut replicas out.
 
-Source: docs/operations.rst, File descriptors.
+Source: docs/states.rst, File descriptors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What matters of a node, for people.  A node may be of another version: what it does not tell is
 left out.
 
-Source: docs/operations.rst, Status.
+Source: docs/status.rst, Status.
 """
 
 from __future__ import annotations

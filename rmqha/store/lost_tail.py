@@ -16,7 +16,7 @@ log prove it.  Each of them says up to where the log was durable when it was wri
 Who cuts a log on purpose lowers them all first (L{lower}).  So a log that ends below one of them
 was shortened by nobody who knew of it.
 
-Source: docs/operations.rst, A lost tail.
+Source: docs/states.rst, A lost tail.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ After a clean stop the last three files are checked, after a crash everything si
 the newest file whose first record the checkpoint calls flushed.  Where the log ends is decided
 in L{rmqha.logfiles.log_end}.  What lies behind decides what that means: nothing valid, and a
 crash tore the tail; a valid record, and something has damaged the log, which a master must not
-repair by cutting away what it acknowledged (docs/operations.rst, A damaged log).
+repair by cutting away what it acknowledged (docs/states.rst, A damaged log).
 
 Rules: docs/protocol/store.rst, Recovery.
 """

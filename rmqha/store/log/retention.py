@@ -379,7 +379,7 @@ class Retention:
         return sum(size for _, size in self._mapped)
 
     def status(self) -> dict[str, Any]:
-        """C{retention} of the status; docs/operations.rst, Status, lists the fields."""
+        """C{retention} of the status; docs/status.rst, Status, lists the fields."""
         return {
             "diskUse": self.use,
             "deletedFiles": self.deleted_files,

@@ -6,7 +6,7 @@ broker wrote the property for it: a bit in the properties decodes on both sides,
 checksum that a node keeps of each record tells.  Both versions of the first record are kept,
 whatever becomes of the log.
 
-Source: docs/operations.rst, Diverged.
+Source: docs/states.rst, Diverged.
 """
 
 from __future__ import annotations

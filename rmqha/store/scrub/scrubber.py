@@ -6,7 +6,7 @@ byte is looked at once in a while, in a thread, a slice at a time and at a bound
 page cache.  Only what is confirmed and on the disk is looked at.  Old files may be deleted
 meanwhile; what they held is no fault any more.
 
-Source: docs/operations.rst, Cold damage; docs/architecture.rst, Cold damage.
+Source: docs/states.rst, Cold damage; docs/architecture.rst, Cold damage.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class Scrubber:
     def _tell(self, fault: ScrubFault) -> None:
         self.faults[fault.offset] = fault
         self._log.error(
-            "Damage at rest: {fault}; `rmqha verify` shows all of it, docs/operations.rst "
+            "Damage at rest: {fault}; `rmqha verify` shows all of it, docs/states.rst "
             '("Cold damage") what to do',
             fault=str(fault),
         )

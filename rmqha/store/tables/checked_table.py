@@ -1,6 +1,6 @@
 """Reads and writes the tables of one store, with their checksums.
 
-Source: docs/protocol/store.rst, Checksums of tables; docs/operations.rst, Damaged tables.
+Source: docs/protocol/store.rst, Checksums of tables; docs/states.rst, Damaged tables.
 """
 
 from __future__ import annotations
