@@ -232,6 +232,8 @@ def attention(status: Status) -> Iterator[str]:
         yield f"{faults} damaged ranges in the log"
     if status.get("servedFaults"):
         yield f"{status['servedFaults']} messages could not be read"
+    if unreadable := (remoting.get("delayed") or {}).get("unreadable"):
+        yield f"{unreadable} delayed messages are in queues that are no longer read"
     stale = [row["name"] for row in status.get("readers") or () if row.get("state") == "stale"]
     if stale:
         yield f"Spark streams that read no more: {', '.join(map(str, stale))}"
