@@ -222,7 +222,6 @@ class SlotsResource(Resource):
         self.node = node
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """One of them."""
         return SlotResource(self.node, path.decode("ascii", "replace"))
 
     def render(self, request: Request) -> bytes:

@@ -86,7 +86,6 @@ class NodeLogFile(LogFile):
     wanted = False
 
     def write(self, data: str) -> None:
-        """Write a line."""
         if self.wanted:
             self.wanted = False
             self.rotate()  # type: ignore[no-untyped-call]

@@ -327,7 +327,6 @@ class RouteTable:
         )
 
     def topics_of(self, cluster: str) -> tuple[str, ...]:
-        """The topics of a cluster's brokers."""
         names = {data.broker_name for data in self._of(cluster)}
         return tuple(topic for topic, queues in self._queues.items() if names & queues.keys())
 

@@ -359,7 +359,6 @@ class NameServer:
         self._sweeping.start(self.settings.scan_interval)
 
     def stop(self) -> Deferred[None]:
-        """Close all connections."""
         self._sweeping.stop()
         for grace in self._graces:
             grace.cancel()
@@ -403,7 +402,6 @@ class NameServer:
         )
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._sweeping
         yield from self.factory.connections.jobs()
 

@@ -49,12 +49,10 @@ class ConnectionShares:
 
     @property
     def connections(self) -> int:
-        """Connections of all ports."""
         return max(self.files - self.own - self.stored(), self.files // SHARE)
 
     @property
     def ha(self) -> int:
-        """Most connections to the HA port."""
         return min(self.ha_wanted, max(1, self.connections // SHARE))
 
     @property

@@ -60,7 +60,6 @@ class AskedNode:
 
     @property
     def ha_port(self) -> int:
-        """Its HA port."""
         return self._port("haListenPort", HA_PORT_STEP)
 
     @property

@@ -66,7 +66,6 @@ class LostTail:
         )
 
     def error(self, commitlog: Path, kind: type[LogShortened] = LogShortened) -> LogShortened:
-        """The same as an error."""
         return kind(str(commitlog), self.start, self.to, self.mark)
 
 

@@ -107,7 +107,6 @@ class Registry:
         return code in self._handlers
 
     def codes(self) -> frozenset[int]:
-        """The codes that are handled."""
         return frozenset(self._handlers)
 
     def serve_run(

@@ -117,11 +117,9 @@ class ServerNames:
             self._looking.start(PERIOD, now=True)
 
     def stop(self) -> None:
-        """Look no more."""
         self._looking.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._looking
 
     def look(self) -> Deferred[None]:

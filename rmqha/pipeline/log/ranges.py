@@ -83,7 +83,6 @@ class Range:
         return LogFile(Path(self.path), self.file_start, self.file_end)
 
     def files(self, tier: str = "") -> LogFiles:
-        """A log of that file alone."""
         return LogFiles(Path(self.root), (self.file(tier),))
 
     def to_json(self) -> str:

@@ -60,7 +60,6 @@ class Selection:
 
     @classmethod
     def of(cls, options: ReadOptions, seen: int = _BEYOND) -> Selection:
-        """The selection that options describe."""
         tags = options.tags
         return cls(
             visibility=options.visibility,

@@ -104,7 +104,6 @@ class Gather:
         return cls(work=work, asides=asides, count=count)
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Gather the topics of one task."""
         runs: dict[Folder, list[tuple[str, int]]] = {}
         for store, path in self.asides:
             index = json.loads(Path(path).with_suffix(_INDEX).read_text())

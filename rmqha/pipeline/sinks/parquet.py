@@ -78,7 +78,6 @@ class Shape:
 
     @property
     def folder(self) -> ObjectFolder:
-        """Its folder, whatever it is in."""
         return ObjectFolder.at(self.url or self.root.as_uri())
 
     def bring(self, file: Path, path: str) -> str:
@@ -116,7 +115,6 @@ class WriteRanges:
     generation: int = 0
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Write the files of a range."""
         trimmed = above(wanted, self.floors.get(wanted.store))
         if trimmed is None:
             yield to_row(Written(wanted.store, wanted.start, Position(wanted.end)))
@@ -142,7 +140,6 @@ class WriteRanges:
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:
-        """Files to write rows to."""
         return Files(work=self, columns=TableColumns.of(self.options))
 
     def name(self, store: str, start: int, end: int) -> str:
@@ -222,7 +219,6 @@ class _Open:
     end: int = 0
 
     def add(self, rows: pa.Table, columns: TableColumns, schema: pa.Schema) -> None:
-        """Write rows, as they were read."""
         starts = rows.column(columns.place)
         # What is damaged has no size.
         sizes = pc.fill_null(rows.column(columns.size), 1).cast(pa.int64())
@@ -275,7 +271,6 @@ class Files:
         self._open[key].add(part.rows, self.columns, self._schema)
 
     def close(self) -> None:
-        """Finish the files that are open."""
         for opened in self._open.values():
             opened.writer.close()
         self.done += [self._named(folder, each) for (_, folder), each in self._open.items()]

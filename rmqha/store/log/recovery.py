@@ -63,7 +63,6 @@ class FolderReader:
 
     @classmethod
     def of_file(cls, file: MappedFile) -> FolderReader:
-        """A log of one file."""
         return cls(LogFolder(file.path.parent, file.size, [file]))
 
     def __attrs_post_init__(self) -> None:

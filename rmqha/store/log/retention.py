@@ -140,7 +140,6 @@ class Retention:
         self._timed.start(self.settings.clean_interval)
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._timed
 
     def stop(self) -> Deferred[None]:

@@ -106,7 +106,6 @@ class Scrubber:
         return self._job.stop().addCallback(lambda _: self._save())
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._job
 
     # --- slices ---------------------------------------------------------------
@@ -195,7 +194,6 @@ class Scrubber:
         self._job.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
 
     def _end(self, running: ScrubPass) -> Deferred[None]:
-        """A pass is over."""
         last = evolve(running, ended=self.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)
         self._lost, self._dirty, self._debt = None, True, 0.0
@@ -310,7 +308,6 @@ class Scrubber:
         return ""
 
     def health(self) -> Iterator[HealthReason]:
-        """That damage is known."""
         if self.faults:
             first = self.faults[min(self.faults)]
             more = len(self.faults) + self.uncounted - 1

@@ -72,7 +72,6 @@ class CopiedDamage:
         return made
 
     def as_table(self) -> dict[str | int, Any]:
-        """What L{of_table} reads."""
         return {"records": [asdict(record) for record in self]}
 
     def __iter__(self) -> Iterator[CopiedRecord]:
