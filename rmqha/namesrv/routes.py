@@ -298,9 +298,7 @@ class RouteTable:
             if address in self._live and self._live[address].filter_servers
         }
         return TopicRoute(
-            broker_datas=brokers,
-            queue_datas=tuple(queues.values()),
-            filter_server_table=filters,
+            broker_datas=brokers, queue_datas=tuple(queues.values()), filter_server_table=filters
         )
 
     def cluster_info(self) -> ClusterInfo:

@@ -336,12 +336,7 @@ class NameServer:
                 guard = only_listed(need, handler, self._allowed, "change anything here")
                 registry.register(code, audited_as(need, guard))
         self.factory = RemotingFactory(
-            registry,
-            clock,
-            limits=limits,
-            allowed=connecting,
-            gate=gate,
-            name="name server port",
+            registry, clock, limits=limits, allowed=connecting, gate=gate, name="name server port"
         )
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()

@@ -34,14 +34,7 @@ from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log import record_checksums
 from rmqha.store.published import publish
-from rmqha.wire.store_layout import (
-    BACKUP_SUFFIX,
-    DISPATCHED,
-    EPOCH,
-    LOST_TAIL,
-    OWN_FOLDER,
-    POINT,
-)
+from rmqha.wire.store_layout import BACKUP_SUFFIX, DISPATCHED, EPOCH, LOST_TAIL, OWN_FOLDER, POINT
 
 
 @frozen

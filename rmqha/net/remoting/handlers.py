@@ -127,8 +127,7 @@ class Registry:
         if handler is None:
             self.refused.add(code, connection.host)
             return command.answer(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {code} not supported",
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
             )
         begun = calls.seconds()
         try:

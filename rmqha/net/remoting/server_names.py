@@ -15,12 +15,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.interfaces import (
-    IAddress,
-    IHostResolution,
-    IReactorTime,
-    IResolutionReceiver,
-)
+from twisted.internet.interfaces import IAddress, IHostResolution, IReactorTime, IResolutionReceiver
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer

@@ -28,13 +28,7 @@ from rmqha.pipeline.sinks.gather import Gather
 from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
-from rmqha.pipeline.sinks.written import (
-    WRITTEN,
-    WrittenFile,
-    files_from_rows,
-    files_of,
-    from_rows,
-)
+from rmqha.pipeline.sinks.written import WRITTEN, WrittenFile, files_from_rows, files_of, from_rows
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

@@ -147,10 +147,7 @@ class LakeTable(ABC):
                 return
 
     def _require_done(
-        self,
-        error: Exception,
-        refresh: Callable[[], object],
-        moved: Mapping[Source, TablePosition],
+        self, error: Exception, refresh: Callable[[], object], moved: Mapping[Source, TablePosition]
     ) -> None:
         """Look whether a commit that failed is in the table: its answer may be lost.
 

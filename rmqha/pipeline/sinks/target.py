@@ -142,8 +142,7 @@ class Target:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
             raise TableRefused(
-                self.shape.place,
-                "a table for each topic is only possible with Parquet files",
+                self.shape.place, "a table for each topic is only possible with Parquet files"
             )
         try:
             with told_if_slow(self.shape.place):

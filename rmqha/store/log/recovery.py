@@ -139,12 +139,7 @@ def recover(
     reader = FolderReader(folder)
     start = folder.files[row].start if folder.files else 0
     found = find_log_end(
-        reader,
-        start,
-        crc=crc,
-        nul_is_torn_from=nul_is_torn_from,
-        copied=copied,
-        progress=progress,
+        reader, start, crc=crc, nul_is_torn_from=nul_is_torn_from, copied=copied, progress=progress
     )
     ended_inside = found.reason is not None
     return Recovery(

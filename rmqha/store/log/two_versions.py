@@ -93,11 +93,7 @@ class TwoVersions:
 
 
 def judge_versions(
-    ours: memoryview | bytes,
-    theirs: memoryview | bytes,
-    start: int,
-    file_end: int,
-    file_size: int,
+    ours: memoryview | bytes, theirs: memoryview | bytes, start: int, file_end: int, file_size: int
 ) -> TwoVersions:
     """Decode and check the records of two versions of a piece of a log.
 
@@ -135,10 +131,7 @@ def judge_versions(
 
 
 def vouched(
-    found: TwoVersions,
-    ours: memoryview | bytes,
-    theirs: memoryview | bytes,
-    *kept: KeptChecksums,
+    found: TwoVersions, ours: memoryview | bytes, theirs: memoryview | bytes, *kept: KeptChecksums
 ) -> TwoVersions:
     """Say which version of the first record is right by what one side keeps of it, or each.
     Blocking.

@@ -239,11 +239,7 @@ class Whereabouts:
         self.missing = {number: wanted.found[number] for number in lacking if number in still}
 
     def _in_log(
-        self,
-        store: StoreLook,
-        wanted: LookedFor,
-        lacking: list[int],
-        progress: Progress | None,
+        self, store: StoreLook, wanted: LookedFor, lacking: list[int], progress: Progress | None
     ) -> None:
         """Note what a store has at its byte, and look in all of its log for the others."""
         log = store.log

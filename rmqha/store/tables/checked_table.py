@@ -30,13 +30,7 @@ from rmqha.store.tables.table_verdict import (
     look_at,
 )
 from rmqha.wire.remoting.json_body import from_json
-from rmqha.wire.store_layout import (
-    ASIDE,
-    CONFIG,
-    METADATA,
-    OWN_FOLDER,
-    TABLE_CHECKSUMS,
-)
+from rmqha.wire.store_layout import ASIDE, CONFIG, METADATA, OWN_FOLDER, TABLE_CHECKSUMS
 
 Body = TypeVar("Body", bound=AttrsInstance)
 

@@ -342,10 +342,7 @@ class OffsetTests(ScheduleTestCase):
             self.root = golden.store(version)
             self.jump = 0
             broker = self.broker(
-                sizes={
-                    "file_size": golden.LOG_FILE_SIZE,
-                    "queue_file_size": golden.QUEUE_FILE_SIZE,
-                }
+                sizes={"file_size": golden.LOG_FILE_SIZE, "queue_file_size": golden.QUEUE_FILE_SIZE}
             )
             broker.store.now_ms = lambda: (1 << 42) + round(self.clock.seconds() * 1000)
             waiting = self.pending()
