@@ -203,7 +203,7 @@ def pending_repair(root: Path, commitlog: Path) -> RepairIntent | None:
     os.replace(path, aside)
     fsync_folder(path.parent)
     _log.critical(
-        "Ignoring the repair in {path}, which is not of this log: {why}; kept as {aside}",
+        "Ignoring the repair in {path}, which is not of this log as it is: {why}; kept as {aside}",
         path=path,
         why=doubt,
         aside=aside,
@@ -226,6 +226,8 @@ def _doubt(root: Path, commitlog: Path, intent: RepairIntent) -> str:
                 at = first_other(ours, theirs, patch.equal)
             finally:
                 theirs.close()
+            if at is not None and at < (first := ours.next_start(0) or 0):
+                return f"the log begins at byte {first} by now, behind what was compared"
             if at is not None:
                 return f"byte {at} is not the one that was compared"
     finally:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from twisted.internet.defer import ensureDeferred
+from twisted.logger import capturedLogs, formatEvent
 
 from lab.harness import golden
 from lab.harness.compare_stores import index_files, queue_files
@@ -508,6 +509,16 @@ class BeliefTests(RepairCase):
         """The log around the range is not the one that was compared."""
         damage.flip(self.store / damage.name(3), 100)
         self.assertIsNone(self.pending())
+
+    def test_deleted(self) -> None:
+        """The file went meanwhile, as an old one does: that is what is said."""
+        for number in range(3):
+            (self.store / damage.name(number)).unlink()
+        with capturedLogs() as told:
+            self.assertIsNone(self.pending())
+        (said,) = (formatEvent(event) for event in told)
+        gone = f"the log begins at byte {3 * SIZE} by now, behind what was compared"
+        self.assertIn(gone, said)
 
 
 class IntentCodecTests(LogTestCase):
