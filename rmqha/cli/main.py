@@ -8,7 +8,7 @@ from rmqha.cli.common import Commands
 
 PLACES = {
     "rmqha.cli": (
-        *("run", "demo", "clone", "failover", "promote", "config"),
+        *("run", "demo", "clone", "failover", "promote", "config", "set"),
         *("verify", "doctor", "dump", "repair", "rebuild", "diverge", "tables"),
     ),
     "rmqha.cli.nodes": ("status", "events", "slots"),

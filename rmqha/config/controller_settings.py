@@ -28,6 +28,13 @@ class AloneAnswer(StrEnum):
     OK = "ok"
 
 
+class ControllerType(StrEnum):
+    """C{controllerType}: what elects a set's master."""
+
+    ROCKETMQ = "rocketmq"
+    ETCD = "etcd"
+
+
 @frozen(kw_only=True)
 class ControllerSettings:
     """How a node takes part in a set whose master is elected."""
@@ -35,6 +42,12 @@ class ControllerSettings:
     enabled: bool = key("enableControllerMode", Switch(), "false", origin=Origin.RMQ53)
     """Whether a controller elects the set's master. A node is a member of the set then
     (C{--role member}), or follows it as a learner (asyncLearner)."""
+
+    kind: ControllerType = key(
+        "controllerType", Choice(ControllerType), "rocketmq", origin=Origin.OURS
+    )
+    """What elects the master: RocketMQ's controllers (controllerAddr), or the members themselves,
+    by leases in etcd (etcdAddresses)."""
 
     addresses: str = key("controllerAddr", Endpoints(), "", origin=Origin.RMQ53)
     """The controllers, host:port, several separated by ;."""
@@ -99,6 +112,11 @@ class ControllerSettings:
     def alone_is_enough(self) -> bool:
         """Whether a SYNC write is acknowledged that nobody else holds."""
         return self.alone is AloneAnswer.OK
+
+    @property
+    def etcd(self) -> bool:
+        """Whether etcd is asked, and no controller."""
+        return self.kind is ControllerType.ETCD
 
     @property
     def member(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.controller_settings import ControllerType
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.settings import ClientAuth, Settings, TlsMode, TlsSettings
 from rmqha.config.sources import DEFAULT, SettingsDraft, read
@@ -182,13 +183,21 @@ def _check_master_address(draft: SettingsDraft) -> None:
 
 def _check_controller(draft: SettingsDraft) -> None:
     keys = ("enableControllerMode", "asyncLearner", "controllerAddr", "brokerRole", "haListenPort")
-    if not draft.sound(*keys, "haMasterAddress", "minInSyncReplicas", "allAckInSyncStateSet"):
+    etcd = ("controllerType", "etcdAddresses", "etcdUser", "etcdPasswordFile")
+    if not draft.sound(
+        *keys, *etcd, "haMasterAddress", "minInSyncReplicas", "allAckInSyncStateSet"
+    ):
         return
     if not draft.value("enableControllerMode"):
         _check_classic(draft)
         return
-    if not draft.value("controllerAddr"):
-        draft.refuse("controllerAddr", "not empty with enableControllerMode=true")
+    kind = draft.value("controllerType")
+    asked = "etcdAddresses" if kind is ControllerType.ETCD else "controllerAddr"
+    if not draft.value(asked):
+        which = "" if kind is ControllerType.ROCKETMQ else f" and controllerType={kind}"
+        draft.refuse(asked, f"not empty with enableControllerMode=true{which}")
+    elif bool(draft.value("etcdUser")) != (draft.value("etcdPasswordFile") is not None):
+        draft.refuse("etcdUser", "a user needs etcdPasswordFile, and that needs a user")
     elif draft.value("haMasterAddress") is not None:
         draft.refuse("haMasterAddress", "empty: the controller says who is master")
     elif not draft.value("asyncLearner"):
@@ -253,6 +262,9 @@ def check_own_tls(draft: SettingsDraft) -> None:
         return
     _check_pair(draft, "tlsClientKeyPath", "tlsClientCertPath")
     _check_pair(draft, "haTlsKeyPath", "haTlsCertPath", "haTlsMode")
+    _check_pair(draft, "etcdTlsKeyPath", "etcdTlsCertPath")
+    if draft.value("etcdTlsCertPath") and not draft.value("etcdTlsTrustCertPath"):
+        draft.refuse("etcdTlsTrustCertPath", "not empty with etcdTlsCertPath")
     checks = draft.value("tlsClientAuthServer")
     if checks and draft.value("tlsClientTrustCertPath") is None:
         draft.refuse("tlsClientAuthServer", "checking certificates needs tlsClientTrustCertPath")

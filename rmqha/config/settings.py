@@ -27,6 +27,7 @@ from rmqha.config.broker_settings import (
     base_port,
 )
 from rmqha.config.controller_settings import ControllerSettings
+from rmqha.config.etcd_settings import EtcdSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.store_settings import StoreSettings
@@ -201,6 +202,15 @@ class TlsSettings:
     """The root certificates of replication, PEM. With them both sides must show a certificate of
     theirs; without them TLS only encrypts."""
 
+    etcd_key: Path | None = key("etcdTlsKeyPath", FilePath(), "", origin=Origin.OURS)
+    """The private key that the node shows itself to etcd with, PEM without a password."""
+
+    etcd_cert: Path | None = key("etcdTlsCertPath", FilePath(), "", origin=Origin.OURS)
+    """The certificate that the node shows etcd and those between it and its root, PEM."""
+
+    etcd_trusted: Path | None = key("etcdTlsTrustCertPath", FilePath(), "", origin=Origin.OURS)
+    """The root certificates of etcd, PEM. With them the node connects to etcd with TLS alone."""
+
 
 @frozen(kw_only=True)
 class AdminSettings:
@@ -319,6 +329,7 @@ class Settings:
     ha: HASettings = field(factory=HASettings)
     tls: TlsSettings = field(factory=TlsSettings)
     controller: ControllerSettings = field(factory=ControllerSettings)
+    etcd: EtcdSettings = field(factory=EtcdSettings)
     admin: AdminSettings = field(factory=AdminSettings)
     log: LogSettings = field(factory=LogSettings)
     access: AccessSettings = field(factory=AccessSettings)

@@ -20,6 +20,7 @@ from rmqha.config.broker_settings import (
     TransactionSettings,
 )
 from rmqha.config.controller_settings import ControllerSettings
+from rmqha.config.etcd_settings import EtcdSettings
 from rmqha.config.foreign import Foreign
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Key, keys_of
@@ -43,6 +44,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "ha": HASettings,
     "tls": TlsSettings,
     "controller": ControllerSettings,
+    "etcd": EtcdSettings,
     "admin": AdminSettings,
     "log": LogSettings,
     "access": AccessSettings,

@@ -1,17 +1,21 @@
-"""Who is master of a set, as somebody outside of it decides.
+"""Who is master of a set, as somebody outside of it decides, and what a member is to it.
 
 A member knows this and nothing of how it is asked: RocketMQ's controllers
-(L{rmqha.controller.group}) are one way.
+(L{rmqha.controller.group}) are one way, etcd (L{rmqha.controller.etcd}) is another.
 
-Source: docs/protocol/controller.rst, Requests.
+Source: docs/architecture.rst, Who decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
+
+from rmqha.health import HealthReason
+from rmqha.periodic import Job
 
 
 @frozen
@@ -66,3 +70,86 @@ class Coordinator(Protocol):
         @return: Fails with L{ControllerUnanswered<rmqha.errors.ControllerUnanswered>} where nobody
             knows whether they were changed.
         """
+
+
+class SetCoordinator(Coordinator, Protocol):
+    """One that also knows who the members are."""
+
+    @property
+    def leader(self) -> str:
+        """Who answers, as C{host:port}; empty while that is not known."""
+
+    async def find_leader(self) -> str:
+        """See that it can be asked.
+
+        @raise NoController: If it cannot.
+        """
+
+    def members(self) -> Deferred[Mapping[int, str]]:
+        """C{host:port} of the client port of each member, by id, whether it lives or not."""
+
+    def follow(self, told: Callable[[], None]) -> None:
+        """Have it called when something may have been decided, where there is a way to hear of it
+        beside to ask.
+        """
+
+    def close(self) -> Deferred[None]:
+        """Ask and hear no more."""
+
+
+@frozen(kw_only=True)
+class SignOfLife:
+    """What a member tells of itself.
+
+    @ivar epoch: The newest label of its log; C{None} without one.
+    @ivar end: Where its log ends.
+    @ivar confirm: Up to where its set has the log, as far as it knows.
+    """
+
+    epoch: int | None
+    end: int
+    confirm: int
+
+
+class SetMembership(Protocol):
+    """One node's part in its set.
+
+    @ivar id: Ours; 0 while there is none.
+    @ivar address: C{host:port} of our client port.
+    """
+
+    id: int
+    address: str
+
+    async def join(self) -> SetState:
+        """Get an id, if there is none, and say where we are.
+
+        @return: What is decided; without a master if none lives.
+        @raise IdentityInvalid: If the store's is one of another set, or cannot be read.
+        @raise MemberLivesElsewhere: If our id is alive somewhere else.
+        @raise ControllerRefused: If another node got the id first, or ours is not known.
+        @raise NoController: If the coordinator cannot be asked.
+        """
+
+    def start(self) -> None:
+        """Begin to give signs of life, at once."""
+
+    def stop(self) -> Deferred[None]:
+        """Give none any more: others may be elected."""
+
+    def doubt(self, epoch: int) -> str:
+        """Why a master may not be sure that it leads.
+
+        @param epoch: The master epoch in which it does.
+        @return: In words; empty if no other member can have been elected, or if there is nothing by
+            which that would be known.
+        """
+
+    def jobs(self) -> Iterator[Job]:
+        """What is done again and again."""
+
+    def health(self) -> Iterator[HealthReason]:
+        """Why it is none, or may be none soon."""
+
+    def status(self) -> dict[str, object]:
+        """What C{/status} says of it."""

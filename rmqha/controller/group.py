@@ -10,7 +10,7 @@ Source: docs/protocol/controller.rst, Requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from attrs import AttrsInstance, define, field
@@ -29,7 +29,13 @@ from rmqha.errors import (
     RemotingTimeout,
     RemotingUnreachable,
 )
-from rmqha.wire.remoting.bodies.controller import ElectedMaster, SyncStateSet
+from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.bodies.controller import (
+    ElectedMaster,
+    ReplicasInfo,
+    SyncStateData,
+    SyncStateSet,
+)
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -72,10 +78,14 @@ class ControllerClient(Protocol):
     def oneway(self, address: str, command: Command) -> Deferred[None]:
         """Tell."""
 
+    def close(self) -> Deferred[None]:
+        """End the connections."""
+
 
 @define(eq=False, kw_only=True)
 class ControllerGroup:
-    """The controllers of one set; a L{Coordinator<rmqha.controller.coordinator.Coordinator>}.
+    """The controllers of one set; a
+    L{SetCoordinator<rmqha.controller.coordinator.SetCoordinator>}.
 
     @ivar addresses: C{host:port} of each.
     @ivar client: Asks them.
@@ -96,11 +106,12 @@ class ControllerGroup:
 
     # --- the leader -------------------------------------------------------------
 
-    def find_leader(self) -> Deferred[str]:
+    async def find_leader(self) -> str:
         """Ask all controllers at once who leads; one that stands still keeps nobody waiting who
         knows it.
 
-        @return: Its address; fails with L{NoController} if none of them knows.
+        @return: Its address.
+        @raise NoController: If none of them knows.
         """
         said: dict[str, str] = {}
         found: Deferred[str] = Deferred()
@@ -132,7 +143,7 @@ class ControllerGroup:
                 break
             asked = Deferred.fromCoroutine(self.leader_by(address))
             asked.addBoth(told, address)
-        return found
+        return await found
 
     async def leader_by(self, address: str) -> str:
         """Ask one controller who leads.
@@ -230,6 +241,37 @@ class ControllerGroup:
         self._require(answer)
         answer.custom(AlterSyncStateSetAnswer)
         return self._state(answer, old.master.id, old.master.address, old.master_epoch)
+
+    def members(self) -> Deferred[Mapping[int, str]]:
+        """Where the members of the set are, whether they live or not."""
+        return Deferred.fromCoroutine(self._members())
+
+    async def _members(self) -> dict[int, str]:
+        found = (await self.sets((self.name,))).get(self.name)
+        if found is None:
+            return {}
+        everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
+        return {each.broker_id: each.broker_address for each in everybody}
+
+    async def sets(self, names: Sequence[str]) -> dict[str, ReplicasInfo]:
+        """Ask what is known of some sets.
+
+        @param names: Their C{brokerName}s.
+        @return: By name; those that are not known are left out.
+        @raise NoController: If nobody leads.
+        @raise ControllerUnanswered: If it did not answer.
+        @raise ControllerRefused: If it says no, or nothing that can be read.
+        """
+        answer = await self.ask(Code.GET_SYNC_STATE_DATA, body=fastjson.dumps(list(names)))
+        self._require(answer)
+        return self._body(SyncStateData, answer).replicas_info_table
+
+    def follow(self, told: Callable[[], None]) -> None:
+        """A controller that leads tells members of an election, at their client port."""
+
+    def close(self) -> Deferred[None]:
+        """End the connections."""
+        return self.client.close()
 
     # --- membership ---------------------------------------------------------------
 

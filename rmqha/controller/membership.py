@@ -12,38 +12,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.controller.coordinator import SetState
+from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
-from rmqha.controller.other_members import labels_of, sets_of
-from rmqha.errors import ControllerRefused, MemberLivesElsewhere, RmqhaError
+from rmqha.controller.other_members import refuse_twin
+from rmqha.errors import ControllerRefused
+from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
 
 
-@frozen(kw_only=True)
-class SignOfLife:
-    """What a member tells of itself.
-
-    @ivar epoch: The newest label of its log; C{None} without one.
-    @ivar end: Where its log ends.
-    @ivar confirm: Up to where its set has the log, as far as it knows.
-    """
-
-    epoch: int | None
-    end: int
-    confirm: int
-
-
 @define(eq=False, kw_only=True)
 class Membership:
-    """One node's part in its set.
+    """One node's part in its set; a
+    L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
 
     @ivar group: The controllers.
     @ivar beats: The same, over connections for signs of life alone.
@@ -100,16 +87,11 @@ class Membership:
         would lead beside it.
         """
         name = self.group.name
-        known = (await sets_of(self.group, (name,))).get(name)
+        known = (await self.group.sets((name,))).get(name)
         for each in () if known is None else (*known.in_sync_replicas, *known.not_in_sync_replicas):
             where = each.broker_address
-            if each.broker_id != number or where == self.address or not each.alive:
-                continue
-            try:
-                found = (await labels_of(self.group.client, where, name)).generation
-            except (RmqhaError, ConnectionLost, ConnectionDone):
-                found = ""  # it has gone, or another one is there: the controllers will know soon
-            raise MemberLivesElsewhere(number, where, copied=found == self.generation())
+            if each.broker_id == number and where != self.address and each.alive:
+                await refuse_twin(self.group.client, where, name, number, self.generation())
 
     async def _apply(self) -> Any:
         applied = await self.in_thread(self.files.applied)
@@ -131,7 +113,11 @@ class Membership:
 
     def stop(self) -> Deferred[None]:
         """Give none any more."""
-        return self._beating.stop()
+        return self._beating.stop().addCallback(lambda _: self.beats.close())
+
+    def doubt(self, epoch: int) -> str:
+        """Controllers give no time for which a master may be sure of it."""
+        return ""
 
     def beat(self) -> None:
         """Give one."""
@@ -155,3 +141,11 @@ class Membership:
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._beating
+
+    def health(self) -> Iterator[HealthReason]:
+        """Controllers do not say whether they take us for alive."""
+        return iter(())
+
+    def status(self) -> dict[str, object]:
+        """Signs of life are not answered: there is nothing to tell."""
+        return {}

@@ -1,25 +1,24 @@
-"""What is asked about the other members of a set: who they are, and the epoch labels and ends of
-their logs.
-
-The first is asked of the controllers, the second of the member itself, at its client port.
+"""What other members of a set are asked, at their client ports: the epoch labels and ends of their
+logs, and whose disk they have.
 
 Source: docs/protocol/controller.rst, Requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import NoReturn
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import ConnectionDone, ConnectionLost
 
+from rmqha.controller.coordinator import SetCoordinator
 from rmqha.controller.epoch_labels import Labels
-from rmqha.controller.group import TIMEOUT, ControllerClient, ControllerGroup
-from rmqha.errors import BodyInvalid, ControllerRefused, RequestRefused, RmqhaError
+from rmqha.controller.group import TIMEOUT, ControllerClient
+from rmqha.errors import MemberLivesElsewhere, RequestRefused, RmqhaError
 from rmqha.wire.ha_v2 import EpochLabel
-from rmqha.wire.remoting import fastjson
-from rmqha.wire.remoting.bodies.controller import EpochCache, ReplicasInfo, SyncStateData
+from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -44,39 +43,6 @@ class MemberLabels:
     compares: bool = False
     generation: str = ""
     token_told: bool | None = None
-
-
-async def members_of(group: ControllerGroup) -> dict[int, str]:
-    """Ask the controllers who the members of a set are, whether they live or not.
-
-    @return: C{host:port} of each one's client port, by controller id.
-    @raise NoController: If nobody leads.
-    @raise ControllerUnanswered: If it did not answer.
-    @raise ControllerRefused: If it says no, or nothing that can be read.
-    """
-    found = (await sets_of(group, (group.name,))).get(group.name)
-    if found is None:
-        return {}
-    everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
-    return {each.broker_id: each.broker_address for each in everybody}
-
-
-async def sets_of(group: ControllerGroup, names: Sequence[str]) -> dict[str, ReplicasInfo]:
-    """Ask the controllers what they know of some sets.
-
-    @param names: Their C{brokerName}s.
-    @return: By name; those that are not known are left out.
-    @raise NoController: If nobody leads.
-    @raise ControllerUnanswered: If it did not answer.
-    @raise ControllerRefused: If it says no, or nothing that can be read.
-    """
-    answer = await group.ask(Code.GET_SYNC_STATE_DATA, body=fastjson.dumps(list(names)))
-    if answer.code != ResponseCode.SUCCESS:
-        raise ControllerRefused(group.leader, answer.code, answer.remark or "")
-    try:
-        return read(SyncStateData, answer.body).replicas_info_table
-    except BodyInvalid as error:
-        raise ControllerRefused(group.leader, answer.code, str(error)) from None
 
 
 async def labels_of(
@@ -109,19 +75,39 @@ async def labels_of(
     )
 
 
+async def refuse_twin(
+    client: ControllerClient, where: str, name: str, number: int, generation: str
+) -> NoReturn:
+    """Another node lives under our id: ask it whose disk it has, before anything is taken from it.
+    On a copy of its disk we would lead beside it.
+
+    @param where: C{host:port} of its client port.
+    @param name: The set's C{brokerName}.
+    @param number: The id.
+    @param generation: Of our log.
+    @raise MemberLivesElsewhere: Always; saying whether we are its copy.
+    """
+    try:
+        found = (await labels_of(client, where, name)).generation
+    except (RmqhaError, ConnectionLost, ConnectionDone):
+        found = ""  # it has gone, or another one is there: the coordinator will know soon
+    raise MemberLivesElsewhere(number, where, copied=found == generation)
+
+
 async def ends_of(
-    group: ControllerGroup, client: ControllerClient, members: Iterable[int]
+    coordinator: SetCoordinator, client: ControllerClient, name: str, members: Iterable[int]
 ) -> dict[int, int]:
     """Ask members where their logs end.
 
+    @param name: The set's C{brokerName}.
     @param members: Their controller ids.
     @return: Physical offsets, of those that have answered.
-    @raise NoController: If nobody leads; and what else L{members_of} raises.
+    @raise NoController: If the coordinator cannot be asked; and what else its C{members} raises.
     """
-    addresses = await members_of(group)
+    addresses = await coordinator.members()
     known = [number for number in members if number in addresses]
     ends = await gatherResults(
-        [Deferred.fromCoroutine(_end_of(client, addresses[each], group.name)) for each in known]
+        [Deferred.fromCoroutine(_end_of(client, addresses[each], name)) for each in known]
     )
     return {number: end for number, end in zip(known, ends, strict=True) if end is not None}
 

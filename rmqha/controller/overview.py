@@ -11,7 +11,6 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, gatherResults
 
 from rmqha.controller.group import UNHEARD, ControllerGroup
-from rmqha.controller.other_members import sets_of
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
 
 
@@ -83,7 +82,7 @@ async def look(group: ControllerGroup, names: Sequence[str]) -> Overview:
     leader = next((each.leader for each in controllers if each.leader), "")
     if not leader:
         return Overview(controllers=controllers, leader="", sets={})
-    known = await sets_of(group, names) if names else {}
+    known = await group.sets(names) if names else {}
     return Overview(
         controllers=controllers,
         leader=group.leader or leader,

@@ -7,7 +7,7 @@ that they have not given.  Without all that the store is a new member that has a
 What was there is kept in a folder of its own.  The identity is the last to go: whatever dies before
 has left a store that is refused as before, and the command can be given again.
 
-Source: docs/states.rst, Wiped controllers.
+Source: docs/operations.rst, Wiped controllers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,15 @@ from rmqha.wire.store_layout import (
     LOCK,
     MASTER_EPOCHS,
     OWN_FOLDER,
+    REGISTERED,
 )
 
-_OF_A_SET = (EPOCH_FILE_CHECKPOINT, f"{OWN_FOLDER}/{HELD}", f"{OWN_FOLDER}/{GROWTH}")
+_OF_A_SET = (
+    EPOCH_FILE_CHECKPOINT,
+    f"{OWN_FOLDER}/{HELD}",
+    f"{OWN_FOLDER}/{GROWTH}",
+    f"{OWN_FOLDER}/{REGISTERED}",
+)
 _IDENTITIES = (f"{BROKER_IDENTITY}{APPLIED_SUFFIX}", BROKER_IDENTITY)
 
 

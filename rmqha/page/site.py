@@ -140,4 +140,5 @@ class NoPage(Resource):
         return self
 
     def render(self, request: Request) -> bytes:
+        """Say so."""
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/"]})

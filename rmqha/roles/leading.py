@@ -16,11 +16,10 @@ from twisted.internet.defer import Deferred
 
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
-from rmqha.controller.coordinator import SetState
+from rmqha.controller.coordinator import SetMembership, SetState
 from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import MemberState
-from rmqha.controller.membership import Membership
-from rmqha.controller.other_members import ends_of, labels_of, members_of
+from rmqha.controller.other_members import ends_of, labels_of
 from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
@@ -53,7 +52,7 @@ class LeadingNode(SlaveNode):
 
     member = MemberState.NO_CONTROLLER
     why = ""
-    membership: Membership
+    membership: SetMembership
     elected: ElectedUpstream
     master: SetMaster | None = None
     _leads: int | None = None
@@ -108,7 +107,8 @@ class LeadingNode(SlaveNode):
         others = state.in_sync - {self.membership.id}
         if not others:
             return ""
-        ends = await ends_of(self.elected.group, self.elected.client, others)
+        name, upstream = self.settings.broker.name, self.elected
+        ends = await ends_of(upstream.group, upstream.client, name, others)
         theirs, end = max(ends.values(), default=-1), self.store.log.confirmed
         if theirs > end:
             now = Held(id=self.membership.id, epoch=state.master_epoch, offset=theirs)
@@ -198,7 +198,8 @@ class LeadingNode(SlaveNode):
             ),
             clock=self.reactor,
             coordinator=growth,
-            members=lambda: Deferred.fromCoroutine(members_of(group)),
+            members=group.members,
+            doubt=lambda: self.membership.doubt(state.master_epoch),
             labels_of=lambda address, token: Deferred.fromCoroutine(
                 labels_of(client, address, name, token)
             ),

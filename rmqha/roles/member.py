@@ -23,10 +23,8 @@ from rmqha.broker.broker import RequestHandler
 from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
-from rmqha.controller.coordinator import SetState
-from rmqha.controller.identity import IdentityFiles
+from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
-from rmqha.controller.membership import Membership, SignOfLife
 from rmqha.errors import (
     ControllerRefused,
     EpochFileInvalid,
@@ -41,10 +39,9 @@ from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
 from rmqha.roles.leading import LeadingNode
-from rmqha.roles.upstream.elected import ElectedUpstream, controllers
+from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store
@@ -89,21 +86,8 @@ class MemberNode(LeadingNode):
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
         self.epochs.keep_file = keep_labels
-        broker, controller = settings.broker, settings.controller
-        self._beats = RemotingClient(reactor, credentials=self.credentials, tls=self.tls.requests)
-        upstream = self.elected
-        self.membership = Membership(
-            group=upstream.group,
-            beats=controllers(settings, self._beats, self.environment.now_ms),
-            files=IdentityFiles.of(settings.store.root, broker.cluster, broker.name),
-            address=f"{broker.ip1}:{broker.listen_port}",
-            sign=self._sign_of_life,
-            interval=controller.heartbeat,
-            patience=int(controller.heartbeat_timeout * 1000),
-            priority=controller.priority,
-            generation=lambda: self.store.publisher.point.generation,
-            clock=reactor,
-            in_thread=self._in_thread,
+        self.membership = self.elected.membership(
+            self._sign_of_life, lambda: self.store.publisher.point.generation, self._in_thread
         )
         self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
 
@@ -118,6 +102,7 @@ class MemberNode(LeadingNode):
             now_ms=self.environment.now_ms,
             credentials=self.credentials,
             tls=self.tls.requests,
+            etcd_tls=self.tls.etcd,
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
             leads=lambda: self.master is not None,
@@ -146,7 +131,7 @@ class MemberNode(LeadingNode):
             await deferLater(self.reactor, AGAIN, lambda: None)
         while self.running:
             try:
-                await self.membership.group.find_leader()
+                await self.elected.group.find_leader()
                 self._become(MemberState.JOINING, "asking the controllers for our place in the set")
                 await self.membership.join()
             except IdentityInvalid as error:
@@ -245,7 +230,7 @@ class MemberNode(LeadingNode):
         lost = self.counted_on.lost
         if asked is Duty.ELECT and not lost:
             try:
-                state = await self.membership.group.elect(member.id)
+                state = await self.elected.group.elect(member.id)
             except ControllerRefused as error:
                 if error.code != ControllerResponseCode.ELECT_MASTER_FAILED:
                     raise
@@ -332,6 +317,9 @@ class MemberNode(LeadingNode):
         master = self.master
         if master is None:
             return
+        if self._leads is not None and (doubt := self.membership.doubt(self._leads)):
+            self._become(MemberState.FENCED, doubt)
+            return
         silent = self.elected.watch.silent()
         if (
             silent < self.settings.controller.fence_after
@@ -345,6 +333,8 @@ class MemberNode(LeadingNode):
     def _unfence(self) -> None:
         if self.master is not None and self.master.fenced:
             self.master.fenced = ""
+        if self._leads is not None and self.membership.doubt(self._leads):
+            return
         self._become(MemberState.LEADING, f"in master epoch {self._leads}")
 
     def _counts(self) -> bool:
@@ -387,7 +377,6 @@ class MemberNode(LeadingNode):
         await super().unserve()
         # Last: while writes are answered nobody else is to be elected.
         await shutdown.step("signs of life", self.membership.stop)
-        await shutdown.step("connections to the controllers", self._beats.close)
         self._become(MemberState.STOPPED, "")
         shutdown.finish()
 
@@ -396,6 +385,7 @@ class MemberNode(LeadingNode):
     def health(self) -> Iterator[HealthReason]:
         """A node's reasons, and why this one is no member."""
         yield from super().health()
+        yield from self.membership.health()
         if self.master is not None:
             yield from self.master.health()
         if self.member in (MemberState.REFUSED, MemberState.FENCED):
@@ -439,6 +429,7 @@ class MemberNode(LeadingNode):
             "secondsSilent": watch.silent(),
             "confirmOffset": None if store is None else store.readable,
             "changes": list(self._changes),
+            **self.membership.status(),
             "set": None if master is None else master.status(),
         }
         return status

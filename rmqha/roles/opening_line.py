@@ -38,11 +38,11 @@ def opening_line(settings: Settings, role: str, version: str) -> str:
 def _who(settings: Settings, role: str) -> str:
     broker, ha, controllers = settings.broker, settings.ha, settings.controller
     if role == MEMBER:
-        return f"member of the set at controllers {controllers.addresses}"
+        return f"member of the set at {_deciders(settings)}"
     if broker.role.is_master:
         return f"{role} ({broker.role})"
     if controllers.enabled:
-        return f"learner of the set at controllers {controllers.addresses}"
+        return f"learner of the set at {_deciders(settings)}"
     if ha.master is not None:
         return f"{role} of {Endpoint().show(ha.master)}"
     if broker.namesrv:
@@ -69,3 +69,10 @@ def next_step(error: BaseException) -> str:
             "--set listenPort=PORT, from which its HA and admin ports are counted"
         )
     return ""
+
+
+def _deciders(settings: Settings) -> str:
+    """Who elects the master."""
+    if settings.controller.etcd:
+        return f"etcd {';'.join(settings.etcd.addresses)}"
+    return f"controllers {settings.controller.addresses}"

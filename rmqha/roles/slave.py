@@ -285,6 +285,7 @@ class SlaveNode(TellingSlave):
                 now_ms=self.environment.now_ms,
                 credentials=self.credentials,
                 tls=self.tls.requests,
+                etcd_tls=self.tls.etcd,
             )
         return Upstream(
             settings=self.settings,

@@ -99,6 +99,7 @@ class PacedDispatch:
         self.disk_full(error)
 
     def stop(self) -> None:
+        """Dispatch nothing more."""
         if self._next is not None and self._next.active():
             self._next.cancel()
 

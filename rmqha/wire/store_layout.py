@@ -100,6 +100,9 @@ HELD = "held.json"
 GROWTH = "growth.json"
 """On a master of a set, which sets its own was to become."""
 
+REGISTERED = "registered.json"
+"""On a member of a set that etcd coordinates, as which store it is registered there."""
+
 BEFORE_RESET = "before-reset-"
 """How folders are named, with a number behind, in which C{rmqha controller reset} keeps what the
 store knew of its set."""

@@ -79,7 +79,15 @@ class ExampleTests(SynchronousTestCase):
         names = {path.name for path in (ROOT / "conf").iterdir()}
         self.assertEqual(
             names,
-            {*LAYOUTS, "container", "controller", "namesrv.properties", "prometheus", "systemd"},
+            {
+                *LAYOUTS,
+                "container",
+                "controller",
+                "etcd",
+                "namesrv.properties",
+                "prometheus",
+                "systemd",
+            },
         )
         self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
         for name in ("2m-2s-async", "2m-2s-sync"):
@@ -107,13 +115,15 @@ class ExampleTests(SynchronousTestCase):
                 self.assertEqual((settings.ignored, settings.notes), ((), ()), f"{name}/{stem}")
 
     def test_controller(self) -> None:
-        """The member's file needs no --role, and takes no write that one node alone would hold."""
-        path = ROOT / "conf" / "controller" / "broker-a.properties"
-        found = load(path)
-        self.assertEqual(found, load(path, role="member"))
-        self.assertTrue(found.controller.member)
-        self.assertEqual((found.ignored, found.notes), ((), ()))
-        self.assertEqual((found.controller.min_in_sync, found.ha.listen_port), (2, 10912))
+        """A member's file needs no --role, and takes no write that one node alone would hold."""
+        for folder in ("controller", "etcd"):
+            path = ROOT / "conf" / folder / "broker-a.properties"
+            found = load(path)
+            self.assertEqual(found, load(path, role="member"))
+            self.assertTrue(found.controller.member)
+            self.assertEqual(found.controller.etcd, folder == "etcd")
+            self.assertEqual((found.ignored, found.notes), ((), ()))
+            self.assertEqual((found.controller.min_in_sync, found.ha.listen_port), (2, 10912))
 
     def test_no_clash_on_one_host(self) -> None:
         """All files of a folder run on one host: no port and no folder twice."""

@@ -595,6 +595,28 @@ class ForeignTests(LoadTestCase):
         ):
             self.problem(text, role=role)
 
+    def test_etcd(self) -> None:
+        """A set is coordinated by etcd or by controllers, and needs the addresses of what it is."""
+        mode = "enableControllerMode=true\ncontrollerType=etcd\n"
+        made = self.load(
+            mode + "etcdAddresses=10.0.0.1:2379, 10.0.0.2:2379;[::1]:2379", role="member"
+        )
+        self.assertTrue(made.controller.etcd)
+        self.assertEqual(made.etcd.addresses, ("10.0.0.1:2379", "10.0.0.2:2379", "[::1]:2379"))
+        self.assertEqual((made.etcd.prefix, made.etcd.lease), ("/rmqha", 10))
+        whole = mode + "etcdAddresses=10.0.0.1:2379\n"
+        for text in (
+            mode,
+            mode + "controllerAddr=10.0.0.1:9878",
+            mode + "etcdAddresses=10.0.0.1",
+            whole + "etcdLeaseSeconds=1",
+            whole + "etcdUser=rmqha",
+            whole + "etcdPasswordFile=/p",
+            whole + "etcdTlsKeyPath=/k.pem\netcdTlsCertPath=/c.pem",
+            "enableControllerMode=true\netcdAddresses=10.0.0.1:2379",
+        ):
+            self.problem(text, role="member")
+
     def test_features_that_are_out(self) -> None:
         """Each feature that is out of scope and matters is refused when switched on."""
         for name in [

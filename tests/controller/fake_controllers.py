@@ -66,6 +66,10 @@ class FakeControllers:
         self.asked.append((address, command))
         return succeed(None)
 
+    def close(self) -> Deferred[None]:
+        """There is no connection."""
+        return succeed(None)
+
     def _metadata(self, address: str, command: Command) -> Command:
         peers = "".join(f"n{number}:{each};" for number, each in enumerate(self.addresses))
         answer = command.answer()

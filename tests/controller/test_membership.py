@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.controller.coordinator import SetState
+from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
-from rmqha.controller.membership import Membership, SignOfLife
+from rmqha.controller.membership import Membership
 from rmqha.errors import (
     ControllerRefused,
     IdentityInvalid,

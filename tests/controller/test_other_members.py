@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqha.controller.other_members import MemberLabels, ends_of, labels_of, members_of
+from rmqha.controller.other_members import MemberLabels, ends_of, labels_of
 from rmqha.errors import BodyInvalid, ControllerRefused, RemotingUnreachable, RequestRefused
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -31,20 +31,20 @@ class MembersTests(GroupTestCase):
         set.
         """
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
-        found = self.result(members_of(self.group))
+        found = self.successResultOf(self.group.members())
         self.assertEqual(found, {1: "10.0.0.1:10911", 2: "10.0.0.2:10911"})
         self.assertEqual(bytes(self.controllers.asked[-1][1].body), b'["a"]')
 
     def test_unknown_set(self) -> None:
         """A set that the controller does not know has none."""
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, b'{"replicasInfoTable":{}}')
-        self.assertEqual(self.result(members_of(self.group)), {})
+        self.assertEqual(self.successResultOf(self.group.members()), {})
 
     def test_refused(self) -> None:
         """A refusal, and what cannot be read, are said with who answered."""
         for handler in (refused(1), said({}, b"[")):
             self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = handler
-            error = self.failed(members_of(self.group), ControllerRefused)
+            error = self.failureResultOf(self.group.members(), ControllerRefused).value
             self.assertIn(B, str(error))
 
 
@@ -80,5 +80,5 @@ class LabelsTests(GroupTestCase):
         self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
         self.member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
         self.member.gone.add("10.0.0.1:10911")
-        self.assertEqual(self.result(ends_of(self.group, self.member, (1, 2, 3))), {2: 344675})
-        self.assertEqual(self.result(ends_of(self.group, self.member, ())), {})
+        self.assertEqual(self.result(ends_of(self.group, self.member, "a", (1, 2, 3))), {2: 344675})
+        self.assertEqual(self.result(ends_of(self.group, self.member, "a", ())), {})

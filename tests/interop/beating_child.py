@@ -17,10 +17,10 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from lab.harness.json_child import Commands
-from rmqha.controller.coordinator import SetState
+from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
-from rmqha.controller.membership import Membership, SignOfLife
+from rmqha.controller.membership import Membership
 from rmqha.controller.set_watch import SetWatch
 from rmqha.errors import RmqhaError
 from rmqha.net.remoting.client import RemotingClient

@@ -25,7 +25,7 @@ from rmqha.controller import epoch_labels
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
-from rmqha.controller.other_members import labels_of, members_of
+from rmqha.controller.other_members import labels_of
 from rmqha.errors import ControllerUnanswered, NoController
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.put_service import Writer
@@ -138,7 +138,7 @@ class Leading:
                 settings=settings.ha,
                 clock=self.reactor,
                 coordinator=self.group,
-                members=lambda: Deferred.fromCoroutine(members_of(self.group)),
+                members=self.group.members,
                 labels_of=lambda address, token: Deferred.fromCoroutine(
                     labels_of(self.client, address, self.group.name, token)
                 ),

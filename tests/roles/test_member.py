@@ -184,7 +184,7 @@ class MemberCase(SlaveCase):
         self.set.names = (made.broker.name,)
         made = evolve(made, controller=mode, broker=broker)
         self.node: Any = PuppetMember(made, self.reactor)
-        for client in (self.node.elected.client, self.node._beats):
+        for client in (self.node.elected.client, self.node.membership.beats.client):
             client.request, client.oneway = self.set.request, self.set.oneway
         self.node.startService()
         self.addCleanup(self.end)

@@ -50,6 +50,9 @@ class OpeningLineTests(SynchronousTestCase):
         self.assertIn(" member of the set at controllers 10.0.0.1:9878, ", said)
         said = self.line("slave", "asyncLearner=true", *mode)
         self.assertIn(" learner of the set at controllers 10.0.0.1:9878, ", said)
+        etcd = ("controllerType=etcd", "etcdAddresses=10.0.0.1:2379,10.0.0.2:2379")
+        said = self.line("member", mode[0], *etcd)
+        self.assertIn(" member of the set at etcd 10.0.0.1:2379;10.0.0.2:2379, ", said)
 
     def test_name_server(self) -> None:
         """A name server has no store and no replicas."""

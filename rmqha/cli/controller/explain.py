@@ -14,7 +14,7 @@ from rich.table import Table
 from rmqha.cli.common import FAILED, JSON, TLS, stdout
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
 from rmqha.controller.group import ControllerGroup
-from rmqha.controller.other_members import ends_of, sets_of
+from rmqha.controller.other_members import ends_of
 from rmqha.controller.overview import members
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
@@ -91,13 +91,13 @@ async def explained(group: ControllerGroup) -> Explanation:
     """Ask the controllers about a set, and its members where their logs end.
 
     @raise click.ClickException: If the controllers know no such set.
-    @raise NoController: If nobody leads; and what else L{sets_of} raises.
+    @raise NoController: If nobody leads; and what else L{ControllerGroup.sets} raises.
     """
-    found = (await sets_of(group, (group.name,))).get(group.name)
+    found = (await group.sets((group.name,))).get(group.name)
     if found is None:
         raise click.ClickException(f"the controllers know no set {group.name}")
     everybody = [each.broker_id for each in members(found)]
-    ends = await ends_of(group, group.client, everybody)
+    ends = await ends_of(group, group.client, group.name, everybody)
     return Explanation(name=group.name, found=found, ends=ends)
 
 

@@ -30,10 +30,11 @@ def tables_of(seen: Overview) -> Iterator[tuple[str, Table]]:
                 f"\nset {name}: master epoch {found.master_epoch}, "
                 f"SyncStateSet epoch {found.sync_state_set_epoch}"
             )
-            yield title, _set_table(found)
+            yield title, set_table(found)
 
 
-def _set_table(found: ReplicasInfo) -> Table:
+def set_table(found: ReplicasInfo) -> Table:
+    """A set's members."""
     table = Table("id", "address", "role", "alive", "in sync", box=None, pad_edge=False)
     in_sync = {each.broker_id for each in found.in_sync_replicas}
     for each in members(found):
@@ -64,13 +65,14 @@ def json_of(seen: Overview) -> dict[str, Any]:
             for each in seen.controllers
         ],
         "sets": {
-            name: None if found is None else _set_json(found) for name, found in seen.sets.items()
+            name: None if found is None else set_json(found) for name, found in seen.sets.items()
         },
         "problems": list(seen.problems()),
     }
 
 
-def _set_json(found: ReplicasInfo) -> dict[str, Any]:
+def set_json(found: ReplicasInfo) -> dict[str, Any]:
+    """The same for programs."""
     in_sync = {each.broker_id for each in found.in_sync_replicas}
     return {
         "masterId": found.master_broker_id,

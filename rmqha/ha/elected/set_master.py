@@ -118,14 +118,16 @@ _SLACK = 0.001
 @define(eq=False)
 class MemberWriter:
     """Passes an elected master's writes on, if they may be taken: nothing of one that may not is
-    stored.
+    stored.  What became of them is told as it may be at that moment, whenever it was taken.
 
     @ivar writer: Takes them.
     @ivar require: Raises L{NotWritable<rmqha.errors.NotWritable>} if they may not.
+    @ivar answer: Makes of what became of a write what its sender may be told now.
     """
 
     writer: Putter
     require: Callable[[], None]
+    answer: Callable[[PutStatus], PutStatus]
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
@@ -135,7 +137,11 @@ class MemberWriter:
         @raise NotWritable: If none is taken now; nothing is stored.
         """
         self.require()
-        return self.writer.put(message, batch=batch, wait=wait)
+        return self.writer.put(message, batch=batch, wait=wait).addCallback(self._told)
+
+    def _told(self, result: PutResult) -> PutResult:
+        status = self.answer(result.status)
+        return result if status is result.status else evolve(result, status=status)
 
     def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """Store the messages of a run as the writer below does.
@@ -143,7 +149,7 @@ class MemberWriter:
         @raise NotWritable: If none is taken now; nothing is stored.
         """
         self.require()
-        self.writer.put_run(run, born_host, done)
+        self.writer.put_run(run, born_host, lambda status: done(self.answer(status)))
 
 
 @frozen(kw_only=True)
@@ -180,6 +186,7 @@ class SetMaster:
     @ivar labels_of: Asks a member for its labels, by its client port, and to repeat a token on its
         connection.
     @ivar superseded: Called when an answer says that another one may lead: to be asked about.
+    @ivar doubt: Says why this node cannot be sure that it leads, at that moment; C{""} if it can.
     @ivar confirm_from: The confirm offset that the store knows.
     @ivar asked_before: As L{InSyncSet} has it.
     @ivar slots: What is kept for members that are away.
@@ -205,6 +212,7 @@ class SetMaster:
     labels_of: Callable[[str, int], Deferred[MemberLabels]]
     rules: SetRules = SetRules()
     superseded: Callable[[], None] = lambda: None
+    doubt: Callable[[], str] = lambda: ""
     confirm_from: int = 0
     asked_before: Iterable[Ids] = ()
     slots: RetentionSlots | None = None
@@ -330,7 +338,14 @@ class SetMaster:
 
         @param below: Stores them, and waits for L{transfer}.
         """
-        return MemberWriter(below, self.require)
+        return MemberWriter(below, self.require, self.answer)
+
+    def answer(self, status: PutStatus) -> PutStatus:
+        """What the sender of a write may be told of it now: nobody is told that all is well while
+        it is in doubt that this node leads.
+        """
+        doubted = status is PutStatus.PUT_OK and self.doubt()
+        return PutStatus.FLUSH_SLAVE_TIMEOUT if doubted else status
 
     def require(self) -> None:
         """See that a write may be taken.
@@ -340,8 +355,8 @@ class SetMaster:
         """
         if self._ended:
             raise NotWritable("demoting", "this node does not lead its set any more")
-        if self.fenced:
-            raise NotWritable("fenced", self.fenced)
+        if why := self.fenced or self.doubt():
+            raise NotWritable("fenced", why)
         if self.in_sync.smallest < self.rules.least:
             raise TooFewInSync(self.in_sync.smallest, self.rules.least)
 

@@ -229,6 +229,7 @@ class Connections:
 
     @property
     def stopping(self) -> bool:
+        """Whether no more connections are taken."""
         return self.door.stopping
 
     def stop(self) -> Deferred[None]:
@@ -239,6 +240,7 @@ class Connections:
         return self.door.stop()
 
     def jobs(self) -> Iterator[Job]:
+        """What is done again and again."""
         yield self._sweeping
 
     def status(self) -> dict[str, object]:

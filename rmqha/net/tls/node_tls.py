@@ -24,6 +24,7 @@ class NodeTls:
 
     @ivar requests: Of requests to name servers, controllers and other brokers.
     @ivar dialling: Of connections to HA ports.
+    @ivar etcd: Of requests to etcd.
     @ivar identities: The certificates of all.
     @ivar clear_text: Who speaks clear text, for each port that takes both.
     """
@@ -35,6 +36,7 @@ class NodeTls:
     now: Callable[[], float] = time.time
     requests: OutgoingTls = field(init=False)
     dialling: OutgoingTls = field(init=False)
+    etcd: OutgoingTls = field(init=False)
     identities: TlsIdentities = field(init=False)
     clear_text: list[ClearText] = field(factory=list, init=False)
     _clients: TlsIdentity | None = field(default=None, init=False)
@@ -60,7 +62,10 @@ class NodeTls:
         if settings.ha_enabled or shown:
             self._ha = replication_identity(settings)
         self.dialling = replication(self._ha if settings.ha_enabled else None, settings)
-        present = (each for each in (self._clients, requests, self._ha) if each is not None)
+        etcd = None if settings.etcd_trusted is None else etcd_identity(settings)
+        self.etcd = OutgoingTls(identity=etcd, names=True)
+        every = (self._clients, requests, self._ha, etcd)
+        present = (each for each in every if each is not None)
         permissive = TlsMode.PERMISSIVE
         if self._clients is not None and remoting.tls is permissive:
             self.clear_text.append(ClearText("clients", "tlsMode", self.clock))
@@ -75,9 +80,11 @@ class NodeTls:
         )
 
     def client_ports(self) -> TlsGate:
+        """What the client ports accept."""
         return TlsGate(self.remoting.tls, self._clients, clear_text=self._clear_text("clients"))
 
     def ha_port(self) -> TlsGate:
+        """What the HA port accepts."""
         shows = self._ha is not None and self.settings.ha_cert is not None
         return TlsGate(
             self.settings.ha_mode, self._ha if shows else None, "haTlsMode", self._clear_text("ha")
@@ -107,6 +114,19 @@ def replication_identity(settings: TlsSettings) -> TlsIdentity:
         "of replication",
         TlsFiles(key=settings.ha_key, certificates=settings.ha_cert, trusted=settings.ha_trusted),
         ClientAuth.NONE if settings.ha_trusted is None else ClientAuth.REQUIRE,
+    )
+
+
+def etcd_identity(settings: TlsSettings) -> TlsIdentity:
+    """What etcd is asked with: only one is believed that has the name that was dialled."""
+    return TlsIdentity(
+        "etcd",
+        "of requests to etcd",
+        TlsFiles(
+            key=settings.etcd_key,
+            certificates=settings.etcd_cert,
+            trusted=settings.etcd_trusted,
+        ),
     )
 
 

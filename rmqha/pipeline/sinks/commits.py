@@ -83,6 +83,7 @@ class Commits(ABC):
 
     @property
     def folder(self) -> ObjectFolder:
+        """The table's."""
         return self._shape.folder
 
     @abstractmethod

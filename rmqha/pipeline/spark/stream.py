@@ -178,6 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
         return self._rows.of(partition)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
@@ -21,9 +21,14 @@ from twisted.python.failure import Failure
 from rmqha.config.controller_settings import CutPolicy
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
-from rmqha.controller.coordinator import SetState
+from rmqha.controller.coordinator import SetMembership, SetState, SignOfLife
+from rmqha.controller.etcd.client import EtcdClient
+from rmqha.controller.etcd.etcd_membership import EtcdMembership
+from rmqha.controller.etcd.etcd_set import EtcdSet
 from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
+from rmqha.controller.identity import IdentityFiles
+from rmqha.controller.membership import Membership
 from rmqha.controller.set_watch import SetWatch
 from rmqha.errors import (
     NotWritable,
@@ -77,7 +82,7 @@ class CutBelowConfirm(StoreError):
 def controllers(
     settings: Settings, client: RemotingClient, now_ms: Callable[[], int]
 ) -> ControllerGroup:
-    """Those that the settings name.
+    """RocketMQ's, as the settings name them.
 
     @param client: Asks them.
     """
@@ -88,6 +93,22 @@ def controllers(
         name=settings.broker.name,
         now_ms=now_ms,
     )
+
+
+def set_in_etcd(settings: Settings, reactor: Any, tls: OutgoingTls) -> EtcdSet:
+    """The set in etcd, as the settings name it."""
+    etcd, broker = settings.etcd, settings.broker
+    path, account = etcd.password, None
+    if path is not None:
+        secret = path
+
+        def account() -> tuple[str, str]:
+            return etcd.user, secret.read_text(encoding="utf-8").strip()
+
+    client = EtcdClient.over_tcp(
+        reactor, etcd.addresses, tls, patience=max(1.0, etcd.lease / 5), account=account
+    )
+    return EtcdSet.named(client, etcd.prefix, broker.cluster, broker.name)
 
 
 @define(eq=False, kw_only=True)
@@ -104,11 +125,12 @@ class ElectedUpstream:
     @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
     @ivar credentials: What brokers and controllers are asked is signed with them.
     @ivar tls: How they are connected to.
+    @ivar etcd_tls: How etcd is.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
     @ivar client: Asks controllers and members.
-    @ivar group: The controllers.
+    @ivar group: The controllers, or etcd.
     @ivar watch: Asks them who is master.
     """
 
@@ -124,14 +146,16 @@ class ElectedUpstream:
     leads: Callable[[], bool] = lambda: False
     credentials: Credentials | None = None
     tls: OutgoingTls = IN_CLEAR_TEXT
+    etcd_tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     takes_tokens: bool = field(default=False, init=False)
     followed: FollowedSet = field(init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
     client: RemotingClient = field(init=False)
-    group: ControllerGroup = field(init=False)
+    group: ControllerGroup | EtcdSet = field(init=False)
     watch: SetWatch = field(init=False)
+    _asked_master: Deferred[Command] | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -139,7 +163,10 @@ class ElectedUpstream:
         self.client = RemotingClient(
             self.reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls
         )
-        self.group = controllers(self.settings, self.client, self.now_ms)
+        if self.settings.controller.etcd:
+            self.group = set_in_etcd(self.settings, self.reactor, self.etcd_tls)
+        else:
+            self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(
             epochs=self.epochs,
             confirm=lambda offset: self.store().confirm(offset),
@@ -204,8 +231,60 @@ class ElectedUpstream:
     def begin(self) -> None:
         """Look for a master."""
         self.watch.start()
+        self.group.follow(self._may_be_decided)
+
+    def membership(
+        self,
+        sign: Callable[[], SignOfLife | None],
+        generation: Callable[[], str],
+        in_thread: Callable[..., Deferred[Any]],
+    ) -> SetMembership:
+        """This node's part in the set, where it is a member.
+
+        @param sign: What it tells of itself.
+        @param generation: Of its log.
+        """
+        broker, controller = self.settings.broker, self.settings.controller
+        group, address = self.group, f"{broker.ip1}:{broker.listen_port}"
+        files = IdentityFiles.of(self.settings.store.root, broker.cluster, broker.name)
+        if isinstance(group, EtcdSet):
+            return EtcdMembership(
+                set=group,
+                root=self.settings.store.root,
+                files=files,
+                address=address,
+                sign=sign,
+                ttl=self.settings.etcd.lease,
+                priority=controller.priority,
+                generation=generation,
+                name=broker.name,
+                client=self.client,
+                clock=self.reactor,
+                in_thread=in_thread,
+                changed=self.watch.hurry,
+            )
+        beats = RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls)
+        return Membership(
+            group=group,
+            beats=controllers(self.settings, beats, self.now_ms),
+            files=files,
+            address=address,
+            sign=sign,
+            interval=controller.heartbeat,
+            patience=int(controller.heartbeat_timeout * 1000),
+            priority=controller.priority,
+            generation=generation,
+            clock=self.reactor,
+            in_thread=in_thread,
+        )
 
     # --- who is master ------------------------------------------------------------------
+
+    def _may_be_decided(self) -> None:
+        """Do not wait for the answer of a master that may be none any more."""
+        if self._asked_master is not None:
+            self._asked_master.cancel()
+        self.watch.hurry()
 
     def _heard(self) -> bool:
         follower = self.follower
@@ -245,7 +324,11 @@ class ElectedUpstream:
 
     async def _dial(self, client: str, epoch: int, *, changed: bool) -> str:
         """@param client: The master's client port."""
-        info = (await self._request(client, RequestCode.EXCHANGE_BROKER_HA_INFO)).custom(HaInfo)
+        self._asked_master = self._request(client, RequestCode.EXCHANGE_BROKER_HA_INFO)
+        try:
+            info = (await self._asked_master).custom(HaInfo)
+        finally:
+            self._asked_master = None
         if not info.master_ha_address:
             return f"{client} is elected, and not master yet"
         if client != self.client_port:
@@ -293,6 +376,8 @@ class ElectedUpstream:
             return answer
 
         def gone(failure: Failure) -> NoReturn:
+            if failure.check(CancelledError):
+                raise RemotingUnreachable(address, "something was decided meanwhile")
             failure.trap(ConnectionLost, ConnectionDone)
             raise RemotingUnreachable(address, failure.getErrorMessage())
 
@@ -353,7 +438,7 @@ class ElectedUpstream:
 
         @return: Fires when they are gone.
         """
-        return self.client.close()
+        return self.group.close().addCallback(lambda _: self.client.close())
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""

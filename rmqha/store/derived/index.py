@@ -92,6 +92,7 @@ class Index:
 
     @property
     def folder(self) -> Path:
+        """Where its files are."""
         return self.root / INDEX
 
     @property

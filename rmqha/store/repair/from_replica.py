@@ -67,6 +67,7 @@ class StoreReplica:
 
     @property
     def name(self) -> str:
+        """The path that was given."""
         return str(self.raw.root or self.raw.path)
 
     async def begins(self) -> int:

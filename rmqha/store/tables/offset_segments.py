@@ -78,6 +78,7 @@ class Segment:
 
     @property
     def name(self) -> str:
+        """The file's name."""
         return name_of(self.number)
 
     def __str__(self) -> str:

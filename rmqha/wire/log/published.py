@@ -92,6 +92,7 @@ class Point:
 
     @property
     def identity(self) -> LogIdentity:
+        """Whose log it is."""
         return LogIdentity(
             cluster=self.cluster, broker=self.broker_name, first=self.first, sum=self.sum
         )

@@ -45,7 +45,10 @@ class Credentials:
 
 
 def signature(
-    ext: Mapping[str, str], body: bytes | memoryview, secret_key: str, without: Collection[str] = ()
+    ext: Mapping[str, str],
+    body: bytes | memoryview,
+    secret_key: str,
+    without: Collection[str] = (),
 ) -> str:
     """The signature of a request: HMAC with SHA-1, in Base64.
 

@@ -179,6 +179,31 @@ class StoringWriter:
         done(OK)
 
 
+class WaitingWriter(StoringWriter):
+    """Stores them, and says later that they are held."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Done] = []
+
+    def put(
+        self, message: Message, *, batch: bool = False, wait: bool = True
+    ) -> Deferred[PutResult]:
+        """Store one."""
+        done: Deferred[PutResult] = Deferred()
+        self.waiting.append(lambda status: done.callback(PutResult(status, None)))  # type: ignore[arg-type]
+        return done
+
+    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+        """Store several."""
+        self.waiting.append(done)
+
+    def hold(self) -> None:
+        """All are held."""
+        waiting, self.waiting = self.waiting, []
+        for done in waiting:
+            done(OK)
+
+
 class WriterTests(SetCase):
     """Which writes are taken at all."""
 
@@ -222,6 +247,30 @@ class WriterTests(SetCase):
         self.assertIn("no controller", str(self.refused(NotWritable)))
         self.master.fenced = ""
         self.master.require()
+
+    def test_doubt(self) -> None:
+        """What is taken while it is certain that it leads, and held when that is in doubt, is
+        acknowledged to nobody; what comes then is not taken.
+        """
+        doubts = [""]
+        self.master.doubt = lambda: doubts[0]
+        below = WaitingWriter()
+        writer = self.master.writer(below)
+        told: list[PutStatus] = []
+
+        def write() -> Deferred[PutResult]:
+            writer.put_run(None, b"", told.append)  # type: ignore[arg-type]
+            return writer.put(None)  # type: ignore[arg-type]
+
+        written = write()
+        below.hold()
+        told.append(self.successResultOf(written).status)
+        written = write()
+        doubts[0] = "its lease may be over"
+        below.hold()
+        told.append(self.successResultOf(written).status)
+        self.assertEqual(told, [OK, OK, TIMEOUT, TIMEOUT])
+        self.assertIn("its lease may be over", str(self.refused(NotWritable)))
 
     def test_role_change(self) -> None:
         """With the epoch all waiting writes end, stored and not acknowledged, whatever is reported

@@ -1,0 +1,1 @@
+"""A set that etcd coordinates, through etcd's JSON gateway."""

@@ -1,0 +1,511 @@
+"""One set in etcd: its keys, and who is master of it as one transaction after the other decides.
+
+Below C{PREFIX/CLUSTER/SET/}:
+
+  - C{ids/N}: which store has id N, how often that was registered, and where.
+  - C{live/N}: the same for as long as the lease of a member lives, and its vote.
+  - C{set}: master, epochs and SyncStateSet: one key, so one comparison decides all.
+
+Source: docs/protocol/etcd.rst.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from attrs import asdict, define, evolve, field, frozen
+from twisted.internet.defer import Deferred
+
+from rmqha.controller.coordinator import ElectedMember, SetState
+from rmqha.controller.etcd.client import (
+    Answer,
+    EtcdClient,
+    EtcdRefused,
+    EtcdWatch,
+    below,
+    decoded,
+    encoded,
+)
+from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
+from rmqha.wire.remoting.codes import ControllerResponseCode as Code
+
+BALLOT = 0.5
+"""Seconds that an election waits for the votes of members that live, and for the best of them to
+take the lead."""
+
+
+@frozen(kw_only=True)
+class IdEntry:
+    """C{ids/N}.
+
+    @ivar token: Of the store that has the id.
+    @ivar run: How often it was registered: a copy of its disk, and an older one, know less.
+    @ivar address: C{host:port} of its client port.
+    @ivar revision: That of the key.
+    """
+
+    token: str
+    run: int = 0
+    address: str = ""
+    revision: int = field(default=0, eq=False)
+
+    def render(self) -> str:
+        """The key's value."""
+        return json.dumps(asdict(self, filter=lambda one, _: one.name != "revision"))
+
+
+@frozen(kw_only=True)
+class Vote:
+    """What a member has, in an election.
+
+    @ivar after: The master epoch that is over.
+    @ivar label: The newest label of its log.
+    @ivar end: Where its log ends.
+    @ivar priority: C{brokerElectionPriority}.
+    """
+
+    after: int
+    label: int
+    end: int
+    priority: int
+
+    def weight(self, member: int) -> tuple[int, int, int, int]:
+        """The larger one is to lead."""
+        return self.label, self.end, -self.priority, -member
+
+
+@frozen(kw_only=True)
+class Living:
+    """C{live/N}.
+
+    @ivar lease: The key goes with it.
+    @ivar vote: The last one; C{None} before the first.
+    """
+
+    token: str
+    address: str
+    vote: Vote | None = None
+    lease: str = ""
+
+    def render(self) -> str:
+        """The key's value."""
+        return json.dumps(asdict(self, filter=lambda one, _: one.name != "lease"))
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any], lease: str) -> Self:
+        """@raise TypeError: If it is none."""
+        vote = value.get("vote")
+        return cls(
+            token=str(value["token"]),
+            address=str(value["address"]),
+            vote=None if vote is None else Vote(**vote),
+            lease=lease,
+        )
+
+
+@frozen(kw_only=True)
+class Decided:
+    """C{set}.
+
+    @ivar master: Its id; 0 before the first election.
+    """
+
+    master: int = 0
+    epoch: int = 0
+    in_sync: frozenset[int] = frozenset()
+    set_epoch: int = 0
+
+    def render(self) -> str:
+        """The key's value."""
+        return json.dumps(
+            {
+                "master": self.master,
+                "masterEpoch": self.epoch,
+                "inSync": sorted(self.in_sync),
+                "setEpoch": self.set_epoch,
+            }
+        )
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        """@raise ValueError: If it is none."""
+        return cls(
+            master=int(value["master"]),
+            epoch=int(value["masterEpoch"]),
+            in_sync=frozenset(map(int, value["inSync"])),
+            set_epoch=int(value["setEpoch"]),
+        )
+
+    def elected(self, member: int) -> Self:
+        """The same with another master, who is alone in sync at first."""
+        return evolve(
+            self,
+            master=member,
+            epoch=self.epoch + 1,
+            in_sync=frozenset({member}),
+            set_epoch=self.set_epoch + 1,
+        )
+
+
+@frozen(kw_only=True)
+class SetView:
+    """A set at one revision.
+
+    @ivar at: etcd's revision.
+    @ivar revision: That of the last change of C{set}; 0 before the first.
+    """
+
+    at: int
+    revision: int
+    decided: Decided
+    ids: Mapping[int, IdEntry]
+    living: Mapping[int, Living]
+
+    @property
+    def state(self) -> SetState:
+        """What is decided, as members know it."""
+        decided = self.decided
+        lives = self.living.get(decided.master)
+        return SetState(
+            master=None if lives is None else ElectedMember(decided.master, lives.address),
+            master_epoch=decided.epoch,
+            in_sync=decided.in_sync,
+            set_epoch=decided.set_epoch,
+        )
+
+    def candidates(self) -> dict[int, Living]:
+        """Who lives and may be elected: before the first election, all that vote."""
+        first = self.decided.epoch == 0
+        return {
+            number: living
+            for number, living in self.living.items()
+            if number in self.decided.in_sync or (first and living.vote is not None)
+        }
+
+
+@define(eq=False)
+class Lease:
+    """What says that a member lives, for a while after each sign of life.
+
+    @ivar id: As etcd gave it.
+    @ivar until: Up to when it surely lives, by our own clock.
+    @ivar led: The master epoch in which C{live/N} with this lease was seen to be that of the
+        master; C{None} if it was not.
+    """
+
+    id: str
+    until: float
+    led: int | None = field(default=None, init=False)
+
+
+@define(eq=False, kw_only=True)
+class EtcdSet:
+    """One set; a L{SetCoordinator<rmqha.controller.coordinator.SetCoordinator>}.
+
+    @ivar prefix: Of all its keys, with a slash at the end.
+    @ivar own: The id of the member that we speak for, while it has one.
+    @ivar lease: Its lease; C{None} while it does not live.
+    @ivar vote: What it has to say in the election after a master epoch; C{None} if it must not be
+        elected.
+    """
+
+    client: EtcdClient
+    prefix: str
+    own: int = field(default=0, init=False)
+    lease: Lease | None = field(default=None, init=False)
+    vote: Callable[[int], Vote | None] = field(default=lambda epoch: None, init=False)
+    _view: SetView | None = field(default=None, init=False)
+    _watch: EtcdWatch | None = field(default=None, init=False)
+    # For which election votes are waited for, and since when.
+    _voting: tuple[int, float] = field(default=(-1, 0.0), init=False)
+
+    @classmethod
+    def named(cls, client: EtcdClient, prefix: str, cluster: str, name: str) -> Self:
+        """That of a cluster and a C{brokerName}."""
+        return cls(client=client, prefix=f"{prefix.rstrip('/')}/{cluster}/{name}/")
+
+    def key(self, name: str) -> str:
+        """A key of the set, as the gateway takes it."""
+        return encoded(self.prefix + name)
+
+    # --- to read -------------------------------------------------------------------
+
+    @property
+    def leader(self) -> str:
+        """The member of etcd that answered last."""
+        return self.client.answering
+
+    async def find_leader(self) -> str:
+        """See that etcd answers, with a quorum."""
+        await self.client.ask("kv/range", {"key": self.key("set")})
+        return self.leader
+
+    async def view(self) -> SetView:
+        """Read all of the set, at one revision, as a quorum has it."""
+        return self._viewed(await self.client.ask("kv/range", below(self.prefix)))
+
+    def _viewed(self, answer: Answer) -> SetView:
+        """What a range has, which is kept."""
+        try:
+            view = self._parsed(answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise EtcdRefused(
+                self.client.address, 0, f"what is below {self.prefix} cannot be read: {error!r}"
+            ) from None
+        if self._view is None or view.at >= self._view.at:
+            self._view = view
+            if self.lease is not None:
+                ours = view.living.get(self.own)
+                leads = view.decided.master == self.own and ours is not None
+                held = leads and ours is not None and ours.lease == self.lease.id
+                self.lease.led = view.decided.epoch if held else None
+        return view
+
+    def _parsed(self, answer: Answer) -> SetView:
+        decided, revision = Decided(), 0
+        ids: dict[int, IdEntry] = {}
+        living: dict[int, Living] = {}
+        for found in answer.get("kvs", ()):
+            name = decoded(found["key"]).removeprefix(self.prefix)
+            folder, _, number = name.rpartition("/")
+            if name == "set":
+                decided = Decided.parse(json.loads(decoded(found.get("value"))))
+                revision = int(found["mod_revision"])
+            elif folder == "ids":
+                value = json.loads(decoded(found.get("value")))
+                ids[int(number)] = IdEntry(**value, revision=int(found["mod_revision"]))
+            elif folder == "live":
+                value = json.loads(decoded(found.get("value")))
+                living[int(number)] = Living.parse(value, str(found.get("lease", "")))
+        return SetView(
+            at=int(answer["header"]["revision"]),
+            revision=revision,
+            decided=decided,
+            ids=ids,
+            living=living,
+        )
+
+    # --- to change -------------------------------------------------------------------
+
+    async def change(
+        self, compare: list[Answer], puts: Mapping[str, str], lease: str = ""
+    ) -> tuple[bool, SetView]:
+        """Make one transaction.
+
+        @param compare: What has to hold.
+        @param puts: New values by name of the key.
+        @param lease: Of those below C{live/}.
+        @return: Whether it was made, and what there is after it.
+        @raise EtcdUnanswered: If the outcome is not known.
+        """
+        made = [
+            {
+                "request_put": {
+                    "key": self.key(name),
+                    "value": encoded(value),
+                    **({"lease": lease} if name.startswith("live/") else {}),
+                }
+            }
+            for name, value in puts.items()
+        ]
+        read = {"request_range": below(self.prefix)}
+        answer = await self.client.ask(
+            "kv/txn",
+            {"compare": compare, "success": [*made, read], "failure": [read]},
+            changes=True,
+        )
+        responses = answer.get("responses") or [{}]
+        ranged = {**responses[-1].get("response_range", {}), "header": answer.get("header", {})}
+        return bool(answer.get("succeeded")), self._viewed(ranged)
+
+    def unchanged(self, name: str, revision: int) -> Answer:
+        """Compares: a key was not written since."""
+        key = self.key(name)
+        return {"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(revision)}
+
+    def lives(self, number: int, lease: str = "") -> Answer:
+        """Compares: a member lives; with a lease, by that one."""
+        key = self.key(f"live/{number}")
+        if lease:
+            return {"key": key, "target": "LEASE", "result": "EQUAL", "lease": lease}
+        return {"key": key, "target": "CREATE", "result": "GREATER", "create_revision": "0"}
+
+    def absent(self, name: str) -> Answer:
+        """Compares: there is no such key."""
+        key = self.key(name)
+        return {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+
+    # --- a coordinator ---------------------------------------------------------------
+
+    def current(self) -> Deferred[SetState]:
+        """What is decided now."""
+        return Deferred.fromCoroutine(self._current())
+
+    async def _current(self) -> SetState:
+        return (await self.view()).state
+
+    def members(self) -> Deferred[Mapping[int, str]]:
+        """Where members are, whether they live or not."""
+        return Deferred.fromCoroutine(self._members())
+
+    async def _members(self) -> dict[int, str]:
+        found = (await self.view()).ids
+        return {number: each.address for number, each in found.items() if each.address}
+
+    async def sets(self, names: Sequence[str]) -> dict[str, ReplicasInfo]:
+        """Ask what is known of this set, as controllers would tell it.
+
+        @param names: C{brokerName}s; what is not ours is left out.
+        """
+        name, view = self.prefix.split("/")[-2], await self.view()
+        if name not in names or not view.ids:
+            return {}
+        decided, state = view.decided, view.state
+        members = {
+            number: SetMember(
+                broker_name=name,
+                broker_id=number,
+                broker_address=each.address,
+                alive=number in view.living,
+            )
+            for number, each in sorted(view.ids.items())
+        }
+        inside = [number for number in members if number in decided.in_sync]
+        return {
+            name: ReplicasInfo(
+                master_broker_id=decided.master or None,
+                master_address=None if state.master is None else state.master.address,
+                master_epoch=decided.epoch,
+                sync_state_set_epoch=decided.set_epoch,
+                in_sync_replicas=tuple(members[number] for number in inside),
+                not_in_sync_replicas=tuple(
+                    each for number, each in members.items() if number not in inside
+                ),
+            )
+        }
+
+    def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
+        """Have a master elected, if there is none that lives."""
+        return Deferred.fromCoroutine(
+            self._designate(member) if designated else self._elect(member)
+        )
+
+    async def _designate(self, member: int) -> SetState:
+        view = await self.view()
+        if member not in view.candidates():
+            why = f"id {member} is not alive and in sync"
+            raise EtcdRefused(self.leader, Code.ELECT_MASTER_FAILED, why)
+        return await self._lead(view, member, [self.lives(member)])
+
+    async def _elect(self, member: int) -> SetState:
+        view = await self.view()
+        lease, vote = self.lease, self.vote(view.decided.epoch)
+        master = view.decided.master
+        if master in view.living or lease is None or vote is None:
+            return view.state
+        if view.decided.epoch and member not in view.decided.in_sync:
+            if view.candidates():
+                return view.state
+            why = f"only {sorted(view.decided.in_sync)} may be elected, and none of them lives"
+            raise EtcdRefused(self.leader, Code.ELECT_MASTER_FAILED, why)
+        ours = view.living.get(member)
+        if ours is None or ours.lease != lease.id:
+            return view.state
+        alive = self.lives(member, lease.id)
+        if ours.vote != vote:
+            now = evolve(ours, vote=vote)
+            made, view = await self.change([alive], {f"live/{member}": now.render()}, lease.id)
+            if not made:
+                return view.state
+        if not self._is_our_turn(view, member):
+            return view.state
+        return await self._lead(view, member, [alive, self.absent(f"live/{master}")])
+
+    def _is_our_turn(self, view: SetView, member: int) -> bool:
+        """Whether ours is the longest log of all that may lead, or time is over."""
+        epoch, seconds = view.decided.epoch, self.client.clock.seconds()
+        if self._voting[0] != epoch:
+            self._voting = epoch, seconds
+        waited = seconds - self._voting[1]
+        votes, missing = {}, False
+        for number, living in view.candidates().items():
+            if living.vote is None or living.vote.after != epoch:
+                missing = True
+            else:
+                votes[number] = living.vote.weight(number)
+        if member not in votes or (missing and waited < BALLOT):
+            return False
+        return max(votes, key=lambda number: votes[number]) == member or waited >= 2 * BALLOT
+
+    async def _lead(self, view: SetView, member: int, compare: list[Answer]) -> SetState:
+        _, view = await self.change(
+            [self.unchanged("set", view.revision), *compare],
+            {"set": view.decided.elected(member).render()},
+        )
+        return view.state
+
+    def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
+        """Have the ids changed from which a master may be elected."""
+        return Deferred.fromCoroutine(self._alter(old, new))
+
+    async def _alter(self, old: SetState, new: frozenset[int]) -> SetState:
+        view = self._view
+        if view is None or not _is_same(view.decided, old):
+            view = await self.view()
+            self._require_same(view, old)
+        lease = "" if self.lease is None else self.lease.id
+        decided = evolve(view.decided, in_sync=new, set_epoch=old.set_epoch + 1)
+        made, now = await self.change(
+            [
+                self.unchanged("set", view.revision),
+                self.lives(view.decided.master, lease),
+                *map(self.lives, sorted(new - old.in_sync)),
+            ],
+            {"set": decided.render()},
+        )
+        if made:
+            return now.state
+        self._require_same(now, old)
+        ours = now.living.get(old.master.id) if old.master is not None else None
+        if ours is None or ours.lease != lease:
+            raise EtcdRefused(self.leader, Code.INVALID_MASTER, "the lease of its master is over")
+        raise EtcdRefused(self.leader, Code.BROKER_NOT_ALIVE, f"not all of {sorted(new)} live")
+
+    def _require_same(self, view: SetView, old: SetState) -> None:
+        """@raise EtcdRefused: If something else is decided."""
+        decided = view.decided
+        if _is_same(decided, old):
+            return
+        later = decided.epoch > old.master_epoch
+        code = Code.FENCED_MASTER_EPOCH if later else Code.FENCED_SYNC_STATE_SET_EPOCH
+        what = f"master epoch {decided.epoch}, set epoch {decided.set_epoch}"
+        raise EtcdRefused(self.leader, code, f"it is in {what} by now")
+
+    # --- to be told ------------------------------------------------------------------
+
+    def follow(self, told: Callable[[], None]) -> None:
+        """Have it called when something may have been decided."""
+        self._watch = EtcdWatch(client=self.client, prefix=self.prefix, told=told)
+        self._watch.start()
+
+    def look(self) -> None:
+        """Some time has passed."""
+        if self._watch is not None:
+            self._watch.look()
+
+    def close(self) -> Deferred[None]:
+        """Ask no more, and end the connections."""
+        if self._watch is not None:
+            self._watch.stop()
+        return self.client.close()
+
+
+def _is_same(decided: Decided, old: SetState) -> bool:
+    master = old.master
+    return (decided.epoch, decided.set_epoch, decided.in_sync) == (
+        old.master_epoch,
+        old.set_epoch,
+        old.in_sync,
+    ) and (master is None or master.id == decided.master)

@@ -1,0 +1,1 @@
+"""Tests for L{rmqha.controller.etcd}."""

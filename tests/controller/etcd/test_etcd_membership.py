@@ -1,0 +1,307 @@
+"""Tests for L{rmqha.controller.etcd.etcd_membership}, with an etcd in memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.controller.coordinator import SetState, SignOfLife
+from rmqha.controller.etcd.client import EtcdRefused, NoEtcd
+from rmqha.controller.etcd.etcd_membership import INTERVAL, EtcdMembership, margin
+from rmqha.controller.etcd.etcd_set import EtcdSet
+from rmqha.controller.identity import IdentityFiles
+from rmqha.errors import IdentityInvalid, MemberLivesElsewhere
+from rmqha.wire.remoting.bodies.controller import EpochCache
+from rmqha.wire.remoting.codes import ControllerRequestCode
+from rmqha.wire.remoting.codes import ControllerResponseCode as Code
+from rmqha.wire.remoting.json_body import write
+from tests.controller.etcd.fake_etcd import FakeEtcd
+from tests.controller.fake_controllers import FakeControllers
+from tests.support.logs import now
+
+ETCD = "10.1.0.1:2379"
+HERE, THERE = "10.0.0.1:10911", "10.0.0.9:10911"
+TTL = 10
+
+
+class EtcdMembershipTests(SynchronousTestCase):
+    """Joining, and the lease."""
+
+    def setUp(self) -> None:
+        """An etcd that knows nobody."""
+        self.clock = Clock()
+        self.etcd = FakeEtcd(self.clock)
+        self.sign: SignOfLife | None = SignOfLife(epoch=None, end=0, confirm=0)
+        self.changed = 0
+        self.members = FakeControllers((), "")
+        self.members.gone = {HERE, THERE}
+        self.root = Path(self.mktemp())
+        self.root.mkdir()
+
+    def membership(self, root: Path | None = None, address: str = HERE) -> EtcdMembership:
+        """That of a node with a store."""
+        root = self.root if root is None else root
+
+        def changed() -> None:
+            self.changed += 1
+
+        return EtcdMembership(
+            set=EtcdSet.named(self.etcd.client(ETCD), "/rmqha", "C", "a"),
+            root=root,
+            files=IdentityFiles.of(root, "C", "a"),
+            address=address,
+            sign=lambda: self.sign,
+            ttl=TTL,
+            priority=1,
+            generation=lambda: "g",
+            name="a",
+            client=self.members,
+            clock=self.clock,
+            in_thread=now,
+            changed=changed,
+        )
+
+    def asked(self, membership: EtcdMembership) -> Deferred[SetState]:
+        """It wants to join."""
+        return Deferred.fromCoroutine(membership.join())
+
+    def joined(self, *args: Any) -> EtcdMembership:
+        """One that has, and gives signs of life."""
+        made = self.membership(*args)
+        self.successResultOf(self.asked(made))
+        made.start()
+        self.addCleanup(made.stop)
+        return made
+
+    def key(self, name: str) -> Any:
+        """What is written there."""
+        kept = self.etcd.keys.get(f"/rmqha/C/a/{name}")
+        return None if kept is None else json.loads(kept.value)
+
+    def elect(self, membership: EtcdMembership) -> SetState:
+        """It asks for an election."""
+        return self.successResultOf(membership.set.elect(membership.id))
+
+    # --- to join --------------------------------------------------------------------
+
+    def test_first_time(self) -> None:
+        """It gets an id that no other has, keeps it with a token, and says where it is."""
+        one = self.joined()
+        store = self.root / "rmqha" / "registered.json"
+        token = json.loads(store.read_text())["token"]
+        self.assertEqual(one.id, 1)
+        self.assertEqual((self.root / "brokerIdentity").read_text(), "C#a#1")
+        self.assertEqual(self.key("ids/1"), {"token": token, "run": 1, "address": HERE})
+        self.assertEqual(self.key("live/1"), {"token": token, "address": HERE, "vote": None})
+        other = Path(self.mktemp())
+        other.mkdir()
+        two = self.joined(other, THERE)
+        self.assertEqual(two.id, 2)
+        self.assertEqual(self.successResultOf(one.set.members()), {1: HERE, 2: THERE})
+
+    def test_lost_answer(self) -> None:
+        """Who applied for an id and was not answered gets the same one."""
+        self.etcd.late = {"kv/txn"}
+        asked = self.asked(self.membership())
+        self.clock.advance(5)
+        self.failureResultOf(asked)
+        self.etcd.late = set()
+        self.assertEqual(self.joined().id, 1)
+        self.assertIsNone(self.key("ids/2"))
+
+    def test_race(self) -> None:
+        """Two that apply for one id: the other one applies for the next."""
+        other = Path(self.mktemp())
+        other.mkdir()
+        self.etcd.gone = {ETCD}
+        IdentityFiles.of(other, "C", "a").apply(1, "t")
+        self.etcd.gone = set()
+        self.joined()
+        late = self.membership(other, THERE)
+        error = self.failureResultOf(self.asked(late), EtcdRefused).value
+        self.assertEqual(error.code, Code.BROKER_ID_INVALID)
+        self.assertEqual(self.joined(other, THERE).id, 2)
+
+    def test_again(self) -> None:
+        """A process that ended cleanly is back at once, under its id."""
+        one = self.joined()
+        self.successResultOf(one.stop())
+        self.assertIsNone(self.key("live/1"))
+        self.assertEqual(self.joined().id, 1)
+        self.assertEqual(self.key("ids/1")["run"], 2)
+
+    def test_killed(self) -> None:
+        """One that was killed waits until the lease of the process before it is over."""
+        self.joined()._beating.stop()
+        again = self.membership()
+        self.failureResultOf(self.asked(again), MemberLivesElsewhere)
+        self.clock.advance(TTL)
+        self.successResultOf(self.asked(again))
+
+    def test_copy(self) -> None:
+        """A copy of the disk of one that lives is refused as that, and takes nothing from it."""
+        self.joined()
+        copy = Path(self.mktemp())
+        shutil.copytree(self.root, copy)
+        cache = EpochCache(broker_id=0, broker_name="a", max_offset=9, generation="g")
+        self.members.gone = {THERE}
+        self.members.leader = HERE
+        self.members.handlers = {
+            ControllerRequestCode.GET_BROKER_EPOCH_CACHE: lambda command: command.answer(
+                body=write(cache)
+            ),
+        }
+        error = self.failureResultOf(
+            self.asked(self.membership(copy, THERE)), MemberLivesElsewhere
+        ).value
+        self.assertTrue(error.copied)
+        self.assertEqual(self.key("live/1")["address"], HERE)
+
+    def test_older_disk(self) -> None:
+        """A disk as it was before the last start is refused: others know of more."""
+        one = self.joined()
+        older = Path(self.mktemp())
+        shutil.copytree(self.root, older)
+        self.successResultOf(one.stop())
+        self.successResultOf(self.joined().stop())
+        error = self.failureResultOf(self.asked(self.membership(older)), IdentityInvalid).value
+        self.assertIn("it is an older state of that disk, or a copy of it", str(error))
+
+    def test_crash_while_registering(self) -> None:
+        """What was written down and not told does no harm."""
+        self.successResultOf(self.joined().stop())
+        self.etcd.refused = {"lease/grant": (429, "full")}
+        self.failureResultOf(self.asked(self.membership()), EtcdRefused)
+        self.etcd.refused = {}
+        self.assertEqual(self.joined().id, 1)
+
+    def test_other_store(self) -> None:
+        """An id that etcd gave to another store is not taken over."""
+        self.successResultOf(self.joined().stop())
+        path = self.root / "rmqha" / "registered.json"
+        path.write_text(path.read_text().replace('"token":"', '"token":"x'))
+        table = json.loads(path.read_text())
+        path.write_text(json.dumps({**table, "token": "other"}))
+        error = self.failureResultOf(self.asked(self.membership()), IdentityInvalid).value
+        self.assertIn("id 1 is that of another store in etcd", str(error))
+        path.unlink()
+        self.failureResultOf(self.asked(self.membership()), IdentityInvalid)
+
+    def test_wiped_etcd(self) -> None:
+        """An etcd that has lost what it knew is told apart from one that never knew it."""
+        self.successResultOf(self.joined().stop())
+        self.etcd.keys.clear()
+        error = self.failureResultOf(self.asked(self.membership()), EtcdRefused).value
+        self.assertEqual(error.code, Code.BROKER_NEED_TO_BE_REGISTERED)
+
+    def test_no_etcd(self) -> None:
+        """Without etcd nobody joins."""
+        self.etcd.gone = {ETCD}
+        self.failureResultOf(self.asked(self.membership()), NoEtcd)
+
+    # --- the lease ------------------------------------------------------------------
+
+    def leader(self) -> EtcdMembership:
+        """A member that leads in epoch 1."""
+        one = self.joined()
+        self.assertEqual(self.elect(one).master_epoch, 1)
+        self.assertEqual(one.doubt(1), "")
+        return one
+
+    def test_sure(self) -> None:
+        """With signs of life a master is sure of it for good; of another epoch it is not."""
+        one = self.leader()
+        self.clock.pump([INTERVAL] * 60)
+        self.assertEqual(one.doubt(1), "")
+        self.assertIn("master epoch 2 goes on", one.doubt(2))
+
+    def test_doubt(self) -> None:
+        """Without an answer it is sure for a little less than the lease lives, by its own clock;
+        and again when etcd answers, if the lease still lived.
+        """
+        one = self.leader()
+        self.etcd.gone = {ETCD}
+        self.clock.advance(TTL - margin(TTL) - 0.01)
+        self.assertEqual(one.doubt(1), "")
+        self.clock.advance(0.02)
+        self.assertIn("may be over", one.doubt(1))
+        self.etcd.gone = set()
+        self.changed = 0
+        self.etcd.leases = dict.fromkeys(self.etcd.leases, (1000000.0, TTL))
+        self.clock.advance(INTERVAL)
+        self.assertEqual((one.doubt(1), self.changed), ("", 1))
+
+    def test_counted_from_sending(self) -> None:
+        """An answer that was on its way for long gives no more time than was left when it was asked
+        for.
+        """
+        one = self.leader()
+        self.etcd.late = {"lease/keepalive"}
+        self.clock.pump([0.5] * 25)
+        self.assertIn("may be over", one.doubt(1))
+
+    def test_over(self) -> None:
+        """Frozen for longer than that, it knows at once when it wakes; it registers again, and is
+        not sure before it has seen under the new lease that it leads still.
+        """
+        one = self.leader()
+        self.clock.rightNow += TTL + 5  # type: ignore[attr-defined]
+        self.assertIn("may be over", one.doubt(1))
+        self.changed = 0
+        self.clock.advance(0)
+        self.assertGreater(self.changed, 0)
+        self.assertEqual(self.key("ids/1")["run"], 2)
+        self.assertEqual(one.doubt(1), "")
+
+    def test_replaced_while_frozen(self) -> None:
+        """If another member was elected meanwhile it is never sure of its own epoch again."""
+        one = self.leader()
+        other = Path(self.mktemp())
+        other.mkdir()
+        two = self.joined(other, THERE)
+        state = self.successResultOf(one.set.current())
+        self.successResultOf(one.set.alter(state, frozenset({1, 2})))
+        one._beating.stop()
+        self.clock.pump([INTERVAL] * (TTL + 1))
+        self.assertEqual(self.elect(two).master_epoch, 2)
+        self.assertIn("may be over", one.doubt(1))
+        one.beat()
+        self.assertIn("master epoch 1 goes on", one.doubt(1))
+        self.successResultOf(one.set.current())
+        self.assertIn("master epoch 1 goes on", one.doubt(1))
+
+    def test_no_sign(self) -> None:
+        """Who must not be elected lets its lease go, and says so; then it is registered again."""
+        one = self.leader()
+        sign, self.sign = self.sign, None
+        self.clock.advance(INTERVAL)
+        self.assertIsNone(self.key("live/1"))
+        self.assertIn("must not be elected", one.doubt(1))
+        self.assertEqual([each.name for each in one.health()], ["no-lease"])
+        self.sign = sign
+        self.clock.advance(INTERVAL)
+        self.assertIsNotNone(self.key("live/1"))
+        self.assertEqual(list(one.health()), [])
+
+    def test_id_is_taken(self) -> None:
+        """Another node with our id has registered while we had no lease: we stay without."""
+        one = self.leader()
+        self.sign, sign = None, self.sign
+        self.clock.advance(INTERVAL)
+        one._beating.stop()
+        self.sign = sign
+        self.joined()
+        one.beat()
+        self.assertIn("id 1", one.trouble)
+        self.assertIn("id 1", one.doubt(1))
+
+    def test_status(self) -> None:
+        """It tells for how long the lease surely lives."""
+        one = self.joined()
+        self.assertEqual(one.status(), {"lease": {"secondsLeft": TTL - margin(TTL), "trouble": ""}})

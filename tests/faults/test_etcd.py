@@ -1,0 +1,652 @@
+"""Sets of members of ours that real etcd coordinates: no Java anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+from attrs import define, field
+
+from lab.harness.certificates import Authority
+from lab.harness.etcd import MISSING, PROGRAM, Etcd, addresses_of, etcd
+from lab.harness.nodes import Node, Process, until
+from lab.harness.remote import Remote, make_topic, send
+from rmqha.config.load import load
+from rmqha.controller.etcd.client import encoded
+from rmqha.wire.remoting.codes import ResponseCode
+from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds
+from tests.faults.ledger import Entry, Ledger
+
+TTL = 3
+"""Seconds of a lease."""
+
+LATE = 1.5
+"""Seconds that an election may take on a busy machine, after the lease is over."""
+
+FAULTS = (
+    "kill master",
+    "kill follower",
+    "kill two",
+    "kill etcd",
+    "kill quorum",
+    "stop master",
+    "stop follower",
+    "freeze master",
+    "freeze follower",
+    "freeze two",
+    "freeze etcd",
+    "freeze quorum",
+)
+"""What is done, and to whom; each comes as often as the others."""
+
+TOPIC, QUEUES = "Orders", 4
+
+
+@define(eq=False)
+class Load:
+    """Clients that send to each member whenever it is there, and keep what they are told.
+
+    @ivar ledger: All that was acknowledged.
+    @ivar times: When, by whom.
+    """
+
+    nodes: list[Node]
+    ledger: Ledger = field(factory=Ledger)
+    times: list[tuple[float, str]] = field(factory=list)
+    enough: threading.Event = field(factory=threading.Event)
+    _threads: list[threading.Thread] = field(factory=list)
+
+    def start(self) -> None:
+        """Begin."""
+        for node in self.nodes:
+            thread = threading.Thread(target=self._run, args=(node,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self.enough.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _run(self, node: Node) -> None:
+        while not self.enough.wait(0.05):
+            with contextlib.suppress(OSError), Remote(node.port) as broker:
+                while not self.enough.wait(0.003):
+                    if not self._one(node, broker):
+                        self.enough.wait(0.05)
+
+    def _one(self, node: Node, broker: Remote) -> bool:
+        number = next(self.ledger.numbers)
+        body, queue = b"%d " % number + b"x" * 200, number % QUEUES
+        answer = broker.ask(send(TOPIC, body, queue))
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        self.times.append((time.monotonic(), node.name))
+        self.ledger.entries.append(
+            Entry(
+                kind="plain",
+                body=body,
+                offset=int(answer.ext["msgId"][-16:], 16),
+                topic=TOPIC,
+                queue=queue,
+                queue_offset=int(answer.ext["queueOffset"]),
+            )
+        )
+        return True
+
+    def first_after(self, moment: float, *names: str) -> float:
+        """Wait for the first acknowledgement after a moment, by one of some members.
+
+        @return: When it came.
+        """
+
+        def found() -> float | None:
+            return next((at for at, by in self.times if at > moment and by in names), None)
+
+        at: float = until(found, "a write is acknowledged again", pause=0.01)
+        return at
+
+
+class EtcdCase(FaultTestCase):
+    """Sets, and what they have acknowledged."""
+
+    def setUp(self) -> None:
+        """Not without etcd."""
+        if PROGRAM is None:
+            raise SkipTest(MISSING)
+        super().setUp()
+        self.nodes: list[Node] = []
+        self.load: Load | None = None
+
+    def etcd(self, count: int = 1) -> list[Etcd]:
+        """Start it."""
+        self.cluster = etcd(self.folder, count)
+        self._processes += self.cluster
+        return self.cluster
+
+    def member(self, name: str, **keys: Any) -> Node:
+        """One of ours, not started."""
+        node = Node(
+            self.folder,
+            "member",
+            name,
+            **{
+                "brokerRole": "SYNC_MASTER",
+                "brokerId": 0,
+                "brokerIP1": "127.0.0.1",
+                "brokerIP2": "127.0.0.1",
+                "enableControllerMode": "true",
+                "controllerType": "etcd",
+                "etcdAddresses": addresses_of(self.cluster),
+                "etcdLeaseSeconds": TTL,
+                "haMaxTimeSlaveNotCatchup": 3000,
+                "haReconnectBackoffMax": 200,
+                **SOON_SILENT,
+                **keys,
+            },
+        )
+        self._processes.append(node)
+        self.nodes.append(node)
+        return node
+
+    def set_of(self, count: int = 3, **keys: Any) -> Node:
+        """Start a set, wait until all are in sync, and send to it.
+
+        @return: Its master.
+        """
+        for number in range(count):
+            self.member(f"m{number}", **keys).start()
+        master = self.until_led()
+        self.until_in_sync(count)
+        with Remote(master.port) as broker:
+            self.assertEqual(broker.ask(make_topic(TOPIC, QUEUES)).code, ResponseCode.SUCCESS)
+        self.load = Load(self.nodes)
+        self.addCleanup(self.load.stop)
+        self.load.start()
+        self.load.first_after(0.0, master.name)
+        return master
+
+    def state(self, node: Node) -> str:
+        """What a member says that it does; nothing if it does not answer."""
+        with contextlib.suppress(OSError):
+            return str(node.status()["controller"]["state"])
+        return ""
+
+    def until_led(self, *but: Node) -> Node:
+        """Wait until a member leads.
+
+        @param but: Not one of these.
+        """
+        found: Node = until(
+            lambda: next(
+                (
+                    node
+                    for node in self.nodes
+                    if node not in but and node.running and self.state(node) == "leading"
+                ),
+                None,
+            ),
+            "one leads",
+            tell=lambda: "\n".join(node.tail() for node in self.nodes),
+        )
+        return found
+
+    def until_in_sync(self, count: int) -> Node:
+        """Wait until so many are in the SyncStateSet.
+
+        @return: The master.
+        """
+
+        def found() -> Node | None:
+            for node in self.nodes:
+                with contextlib.suppress(OSError):
+                    known = node.status()["controller"]["set"] or {}
+                    if len(known.get("syncStateSet", ())) == count:
+                        return node
+            return None
+
+        led: Node = until(
+            found,
+            f"{count} in the SyncStateSet",
+            tell=lambda: "\n".join(node.tail() for node in self.nodes),
+            pause=0.1,
+        )
+        return led
+
+    def others(self, node: Node) -> list[Node]:
+        """All but one."""
+        return [each for each in self.nodes if each is not node]
+
+    def check(self) -> None:
+        """Stop all: whatever was acknowledged is on every member, at its byte, and no member has
+        complained of itself.
+        """
+        assert self.load is not None
+        self.load.stop()
+        master = self.until_in_sync(len(self.nodes))
+        end = master.status()["maxOffset"]
+        for node in self.nodes:
+            node.until(lambda status: status["confirmedOffset"] == end, f"has all up to {end}")
+        self.tell(f"{len(self.load.ledger.entries)} acknowledged, log of {end} bytes")
+        try:
+            for node in self.nodes:
+                node.term()
+                self.assertEqual(node.complaints(), [], node.tail())
+                self.load.ledger.check_bytes(self.settings_of(node))
+        except BaseException:
+            self.load.ledger.keep(self.folder, self._processes, seed=self.seed)
+            raise
+
+    def settings_of(self, node: Node) -> Any:
+        """A stopped node's."""
+        return load(node.conf, role="member").store
+
+
+class MasterTests(EtcdCase):
+    """What becomes of a master."""
+
+    def test_kill(self) -> None:
+        """Killed, it is followed by another one that has all of it when its lease is over, which
+        acknowledges at once; then it comes back and follows.
+        """
+        self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        self.passes(1.0)
+        killed = time.monotonic()
+        master.kill9()
+        rest = self.others(master)
+        silent = self.load.first_after(killed, *(node.name for node in rest)) - killed
+        self.tell(f"first acknowledged write {silent:.2f} s after the kill, TTL {TTL} s")
+        self.assertLess(silent, TTL + LATE)
+        master.start()
+        self.until_in_sync(3)
+        self.check()
+
+    def test_stop(self) -> None:
+        """Stopped cleanly, it lets its lease go: another one leads at once."""
+        self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        stopped = time.monotonic()
+        master.term()
+        rest = self.others(master)
+        silent = self.load.first_after(stopped, *(node.name for node in rest)) - stopped
+        self.tell(f"first acknowledged write {silent:.2f} s after SIGTERM, TTL {TTL} s")
+        self.assertLess(silent, TTL)
+        master.start()
+        self.until_in_sync(3)
+        self.check()
+
+    def test_freeze(self) -> None:
+        """It stands still under load for longer and shorter than its lease, and wakes with requests
+        and reports in its sockets: nothing that it acknowledges is lost.
+        """
+        self.etcd()
+        self.set_of()
+        assert self.load is not None
+        for number in rounds(4):
+            length = self.random.uniform(1.0, 5.0 * TTL) if number else TTL + 1.5
+            master = self.until_led()
+            self.until_in_sync(3)
+            frozen = time.monotonic()
+            master.freeze()
+            self.passes(length)
+            woken = time.monotonic()
+            master.thaw()
+            # A member that is older than the election acknowledges nothing.
+            again = self.load.first_after(frozen, *(node.name for node in self.nodes)) - frozen
+            told = [by for at, by in self.load.times if woken < at < woken + 0.5]
+            self.tell(
+                f"frozen for {length:.1f} s, acknowledged again after {again:.2f} s; "
+                f"in the half second after: {sorted(set(told))}"
+            )
+            if length > TTL + LATE:
+                self.assertNotIn(master.name, told)
+        self.until_in_sync(3)
+        self.check()
+
+
+class OperatorTests(EtcdCase):
+    """What C{rmqha set} does."""
+
+    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run it."""
+        program = Path(sys.executable).with_name("rmqha")
+        told = [str(program), "set", *map(str, arguments)]
+        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+
+    def test_elect(self) -> None:
+        """The master is chosen, again and again, under load: nothing is lost, and writes go on at
+        once; who may not be it is refused by name.
+        """
+        self.etcd()
+        self.set_of()
+        assert self.load is not None
+        longest = 0.0
+        for number in rounds(4):
+            master = self.until_in_sync(3)
+            other = self.others(master)[number % 2]
+            found = json.loads(self.command("members", other.conf, "--json").stdout)
+            ours = next(
+                each for each in found["members"] if each["address"].endswith(f":{other.port}")
+            )
+            self.assertEqual((len(found["members"]), ours["inSync"]), (3, True))
+            begun = time.monotonic()
+            done = self.command("elect", master.conf, "--id", ours["id"])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.load.first_after(begun, other.name)
+            self.passes(0.5)
+            times = sorted(at for at, _ in self.load.times if at > begun)
+            pauses = (after - one for one, after in itertools.pairwise([begun, *times]))
+            longest = max(longest, *pauses)
+        self.tell(f"longest silence of all elections: {longest:.2f} s")
+        done = self.command("elect", self.nodes[0].conf, "--id", 7)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("id 7 is not alive and in sync", done.stderr)
+        self.until_in_sync(3)
+        self.check()
+        self.assertEqual(self.command("members", self.nodes[0].conf).returncode, 1)
+
+
+class EtcdTests(EtcdCase):
+    """What becomes of etcd."""
+
+    def test_away(self) -> None:
+        """Without etcd the master goes on until its lease is over; then it takes no writes, and its
+        readers read.  All goes on by itself when etcd is back, and none was elected.
+        """
+        (one,) = self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        epoch = master.status()["controller"]["masterEpoch"]
+        away = time.monotonic()
+        one.kill9()
+        until(lambda: self.state(master) == "fenced", "fenced", TTL + 10)
+        last = max(at for at, _ in self.load.times) - away
+        self.tell(f"the last write was acknowledged {last:.2f} s after etcd was killed")
+        self.assertLess(last, TTL)
+        self.assertGreater(last, 0.2)
+        self.passes(2.0)
+        one.launch()
+        back = time.monotonic()
+        again = self.load.first_after(back, *(node.name for node in self.nodes)) - back
+        self.tell(f"and {again:.2f} s after it was started again")
+        self.assertEqual(self.until_led().status()["controller"]["masterEpoch"], epoch)
+        self.check()
+
+
+class ClusterTests(EtcdCase):
+    """What becomes of three of etcd."""
+
+    def leader_of_etcd(self) -> Etcd:
+        """Which one leads them."""
+
+        def found() -> Etcd | None:
+            for each in self.cluster:
+                with contextlib.suppress(OSError):
+                    told = each.ask("maintenance/status")
+                    if told["leader"] == told["header"]["member_id"]:
+                        return each
+            return None
+
+        leader: Etcd = until(found, "one of etcd leads", pause=0.1)
+        return leader
+
+    def silence(self, since: float) -> float:
+        """The longest pause between acknowledgements since a moment, in seconds."""
+        assert self.load is not None
+        times = sorted(at for at, _ in self.load.times if at > since)
+        times = [since, *times, time.monotonic()]
+        return max(after - before for before, after in itertools.pairwise(times))
+
+    def test_one_away(self) -> None:
+        """Their leader is killed, then the one that is asked stands still: no member of the set
+        loses its lease, none is elected, and writes go on.
+        """
+        self.etcd(3)
+        master = self.set_of()
+        epoch = master.status()["controller"]["masterEpoch"]
+        begun = time.monotonic()
+        killed = self.leader_of_etcd()
+        killed.kill9()
+        self.passes(2 * TTL)
+        killed.launch()
+        until(killed.answers, "etcd is whole", tell=killed.tail, pause=0.1)
+        asked = master.status()["controller"]["leader"]
+        frozen = next(each for each in self.cluster if each.address == asked)
+        frozen.freeze()
+        self.passes(2 * TTL)
+        frozen.thaw()
+        self.passes(1.0)
+        self.tell(f"longest silence: {self.silence(begun):.2f} s")
+        status = self.until_led().status()["controller"]
+        self.assertEqual(status["masterEpoch"], epoch)
+        self.assertEqual(len(status["set"]["syncStateSet"]), 3)
+        self.assertLess(self.silence(begun), TTL)
+        self.check()
+
+    def test_master_and_leader(self) -> None:
+        """Their leader and the master are killed at once."""
+        self.etcd(3)
+        master = self.set_of()
+        assert self.load is not None
+        killed, other = time.monotonic(), self.leader_of_etcd()
+        other.kill9()
+        master.kill9()
+        rest = self.others(master)
+        silent = self.load.first_after(killed, *(node.name for node in rest)) - killed
+        self.tell(f"first acknowledged write {silent:.2f} s after both were killed")
+        other.launch()
+        master.start()
+        self.until_in_sync(3)
+        self.check()
+
+    def test_no_quorum(self) -> None:
+        """Two of three are away: the master is fenced when its lease may be over, and goes on in
+        its epoch when one is back.
+        """
+        self.etcd(3)
+        master = self.set_of()
+        assert self.load is not None
+        epoch = master.status()["controller"]["masterEpoch"]
+        for each in self.cluster[:2]:
+            each.kill9()
+        until(lambda: self.state(master) == "fenced", "fenced", TTL + 10)
+        self.passes(2.0)
+        self.cluster[0].launch()
+        back = time.monotonic()
+        self.load.first_after(back, *(node.name for node in self.nodes))
+        self.assertEqual(self.until_led().status()["controller"]["masterEpoch"], epoch)
+        self.check()
+
+
+class LockedTests(EtcdCase):
+    """An etcd that does not let everybody in."""
+
+    def test_certificates(self) -> None:
+        """Over TLS, with a client's certificate, a set is as ever; a node without one, and one that
+        expects another etcd, are no members, and say why.
+        """
+        roots = Authority(self.folder / "tls")
+        key, cert = roots.certificate("node")
+        self.one(roots)
+        keys = {"etcdTlsTrustCertPath": roots.root, "etcdTlsKeyPath": key, "etcdTlsCertPath": cert}
+        self.goes_on(**keys)
+        self.refused("bare", "no etcd of", **keys | {"etcdTlsKeyPath": "", "etcdTlsCertPath": ""})
+        other = Authority(self.folder / "tls", "other")
+        self.refused(
+            "other", "certificate verify failed", **keys | {"etcdTlsTrustCertPath": other.root}
+        )
+        self.check()
+
+    def test_users(self) -> None:
+        """With a user who may write below the prefix alone a set is as ever; with a wrong password
+        and as nobody a node is no member, and says why.
+        """
+        self.lock(self.one())
+        password, wrong = self.folder / "password", self.folder / "wrong"
+        password.write_text("secret\n")
+        wrong.write_text("guess")
+        keys = {"etcdUser": "rmqha", "etcdPasswordFile": password}
+        self.goes_on(**keys)
+        self.refused("guessing", "authentication failed", **keys | {"etcdPasswordFile": wrong})
+        self.refused("unknown", "user name is empty")
+        self.check()
+
+    def one(self, roots: Authority | None = None) -> Etcd:
+        """Start etcd, with certificates or without."""
+        one = Etcd(self.folder, 0)
+        if roots is not None:
+            one.root, one.shown = roots.root, roots.certificate("etcd")
+        self.cluster = [one]
+        self._processes.append(one)
+        one.launch()
+        until(one.answers, "etcd answers", tell=one.tail, pause=0.1)
+        return one
+
+    def goes_on(self, **keys: object) -> None:
+        """A set begins, and a member of it comes back."""
+        master = self.set_of(2, **keys)
+        assert self.load is not None
+        (other,) = self.others(master)
+        other.kill9()
+        other.launch()
+        self.until_in_sync(2)
+        self.load.first_after(time.monotonic(), master.name)
+
+    def refused(self, name: str, why: str, **keys: object) -> None:
+        """A node is no member, and says why."""
+        node = self.member(name, **keys)
+        self.nodes.remove(node)
+        node.launch()
+        node.until(
+            lambda status: (
+                status["controller"]["state"] == "no-controller"
+                and why in status["controller"]["reason"]
+            ),
+            why,
+        )
+        node.term()
+
+    def lock(self, one: Etcd) -> None:
+        """Two users: one for everything, whom etcd asks for, and that of a set."""
+        below = {"key": encoded("/rmqha/"), "range_end": encoded("/rmqha0")}
+        one.ask("auth/user/add", name="root", password="root")
+        one.ask("auth/user/grant", user="root", role="root")
+        one.ask("auth/role/add", name="sets")
+        one.ask("auth/role/grant", name="sets", perm={"permType": "READWRITE", **below})
+        one.ask("auth/user/add", name="rmqha", password="secret")
+        one.ask("auth/user/grant", user="rmqha", role="sets")
+        one.ask("auth/enable")
+
+
+class DiskTests(EtcdCase):
+    """Which disk a member comes back with."""
+
+    def refused(self, node: Node, *why: str) -> None:
+        """It says that it is no member, and why."""
+        found = node.until(lambda status: status["controller"]["state"] == "refused", "refused")[
+            "controller"
+        ]["reason"]
+        for part in why:
+            self.assertIn(part, found)
+
+    def test_copy(self) -> None:
+        """A copy of the disk of a living member is refused, and that one goes on."""
+        self.etcd()
+        master = self.set_of()
+        follower = self.others(master)[0]
+        copy = self.member("copy")
+        shutil.copytree(follower.root, copy.root, ignore=shutil.ignore_patterns("lock"))
+        copy.launch()
+        self.refused(copy, "identity", "this store is a copy of its disk")
+        copy.term()
+        self.nodes.remove(copy)
+        self.until_in_sync(3)
+        self.check()
+
+    def test_older(self) -> None:
+        """A disk as it was before is refused; after a reset it is a new member, and follows."""
+        self.etcd()
+        master = self.set_of()
+        follower = self.others(master)[0]
+        follower.term()
+        older = self.folder / "older"
+        shutil.copytree(follower.root, older)
+        follower.start()
+        self.until_in_sync(3)
+        follower.term()
+        shutil.rmtree(follower.root)
+        shutil.copytree(older, follower.root)
+        follower.launch()
+        self.refused(follower, "identity", "an older state of that disk")
+        follower.term()
+        program = Path(sys.executable).with_name("rmqha")
+        command = [program, "controller", "reset", follower.root]
+        subprocess.run(command, check=True, capture_output=True)
+        follower.start()
+        self.until_in_sync(3)
+        self.assertEqual(follower.status()["controller"]["id"], 4)
+        self.check()
+
+    def test_wiped(self) -> None:
+        """A member whose disk is empty is a new one, and gets everything."""
+        self.etcd()
+        master = self.set_of()
+        follower = self.others(master)[0]
+        follower.kill9()
+        shutil.rmtree(follower.root)
+        follower.start()
+        self.until_in_sync(3)
+        self.assertEqual(follower.status()["controller"]["id"], 4)
+        self.check()
+
+
+class SwitchTests(EtcdCase):
+    """One thing after the other."""
+
+    def test_rounds(self) -> None:
+        """Members and etcd are killed, stopped and frozen in a random order, with a ledger."""
+        self.etcd(3)
+        self.set_of()
+        assert self.load is not None
+        for number in rounds(6):
+            fault, length = self.random.choice(FAULTS), self.random.uniform(0.5, 2.5 * TTL)
+            master = self.until_in_sync(3)
+            begun = time.monotonic()
+            self.hurt(fault, master, length)
+            # What was on its way before is no sign that it works again.
+            again = self.load.first_after(time.monotonic(), *(each.name for each in self.nodes))
+            self.tell(f"{number}: {fault}, {length:.1f} s; works after {again - begun:.1f} s")
+        self.until_in_sync(3)
+        self.check()
+
+    def hurt(self, fault: str, master: Node, length: float) -> None:
+        """Do it, and undo it after a while."""
+        how, who = fault.split()
+        chosen: list[Process] = {
+            "master": [master],
+            "follower": self.random.sample(self.others(master), 1),
+            "two": [master, *self.random.sample(self.others(master), 1)],
+            "etcd": self.random.sample(self.cluster, 1),
+            "quorum": self.random.sample(self.cluster, 2),
+        }[who]  # type: ignore[assignment]
+        for each in chosen:
+            {"kill": each.kill9, "stop": each.term, "freeze": each.freeze}[how]()
+        self.passes(length)
+        for each in chosen:
+            if how == "freeze":
+                each.thaw()
+            else:
+                each.launch()  # type: ignore[attr-defined]
