@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 58_680
+CODE = 59_600
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
-ALONE = 34
+ALONE = 36
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 327
+RELAYED = 331
 """Fields that a class takes only to hand them on."""
 
 

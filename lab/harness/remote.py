@@ -59,11 +59,13 @@ class Remote(BlockingConnection):
         return found
 
 
-def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Command:
+def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0, later: int = 0) -> Command:
     """A message to a queue of a topic, which is made by the first.
 
     @param delay: Its delay level.
+    @param later: After how many milliseconds it is to come, as 5.x has it.
     """
+    told = {"TAGS": "A", "DELAY": str(delay or ""), "TIMER_DELAY_MS": str(later or "")}
     request = SendMessageV2Request(
         producer_group="senders",
         topic=topic,
@@ -73,7 +75,7 @@ def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Comma
         sys_flag=0,
         born_timestamp=int(time.time() * 1000),
         flag=0,
-        properties=f"TAGS\x01A\x02DELAY\x01{delay}\x02" if delay else "TAGS\x01A\x02",
+        properties="".join(f"{name}\x01{text}\x02" for name, text in told.items() if text),
         reconsume_times=0,
     )
     return Command(code=RequestCode.SEND_MESSAGE_V2, ext=to_ext(request), body=body)

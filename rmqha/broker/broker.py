@@ -65,12 +65,15 @@ from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
+from rmqha.broker.sending.timer_acceptance import TimerAcceptance
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.sending.write_lane import WriteLane, write_lane
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
+from rmqha.broker.timer.recall import Recalls
+from rmqha.broker.timer.timers import Timers
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
@@ -129,6 +132,7 @@ class Broker:
     @ivar offsets: The table of consumers' offsets.
     @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
+    @ivar timers: Messages that are delivered at a time of their own.
     @ivar metadata: Keeps a slave's tables like its master's; it does nothing on a master.
     @ivar siblings: On a slave, looks for another broker of our name and id.
     @ivar twins: On a master, looks for another master of our name.
@@ -217,6 +221,15 @@ class Broker:
             offsets=levels,
             clock=reactor,
         )
+        self.timers = Timers(
+            settings=settings.timers,
+            store=store,
+            writer=self.writer,
+            lookup=self.lookup,
+            messages=self.messages,
+            offsets=levels,
+            clock=reactor,
+        )
         self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
@@ -280,6 +293,7 @@ class Broker:
             groups=self.groups,
             sent_back=self.counts.sent_back,
         )
+        acceptance = TimerAcceptance(self.settings.timers, store.now_ms)
         sending = Sending(
             settings=broker,
             store=store,
@@ -288,6 +302,7 @@ class Broker:
             admission=admission,
             topics=self.topics,
             retries=retries,
+            timers=acceptance,
         )
         replies = Replies(
             current=self.current,
@@ -325,7 +340,14 @@ class Broker:
             access = self.access
             self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
             self.current.changed.append(self.lane.forget)
-        return sending, retries, replies, self.transactions
+        recalls = Recalls(
+            settings=broker,
+            writer=self.writer,
+            messages=self.messages,
+            topics=self.topics,
+            acceptance=acceptance,
+        )
+        return sending, retries, replies, recalls, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:
         """What knows who is there."""
@@ -425,6 +447,7 @@ class Broker:
                 counts=self.counts,
                 puts=self.writer,
                 delays=self.schedule.offsets,
+                timers=self.timers.info,
                 ha=self._ha,
                 first=store.log.end,
                 epochs=self.epochs,
@@ -446,7 +469,8 @@ class Broker:
                 log_end=lambda: store.log.confirmed,
                 master=self.writer is not None,
                 takes_tokens=self.settings.controller.enabled,
-                now_ms=store.now_ms,
+                timers_at=self.timers.checkpoint,
+                timers_by_topic=self.timers.metrics,
             ),
         )
 
@@ -583,6 +607,7 @@ class Broker:
             self._late_topics.start()
             self.transactions.start()
             self.schedule.start()
+            self.timers.start()
             self.twins.start()
         else:
             self.metadata.start()
@@ -619,11 +644,16 @@ class Broker:
             await shutdown.step(name, stop)
         leaving = shutdown.step("registration", self._leave)
         writing = shutdown.step("tables", self._write_tables)
-        delivering = shutdown.step("delayed messages", self.schedule.stop)
+        delivering = shutdown.step("delayed messages", self._stop_delivering)
         for step in (leaving, writing, delivering):
             await step
         await shutdown.step("checksums of tables", lambda: self._in_thread(self._checked.settle))
         shutdown.finish()
+
+    async def _stop_delivering(self) -> None:
+        """Deliver no more; then it is written how far that was."""
+        await self.timers.stop()
+        await self.schedule.stop()
 
     async def _leave(self) -> None:
         """Take leave of the name servers, and ask other brokers nothing more."""
@@ -704,6 +734,7 @@ class Broker:
             "twin": self.siblings.twin or self.twins.twin,
             **self.fencing.status(),
             "delayed": self.schedule.status(),
+            "timers": self.timers.status(),
             "toOtherNodes": self._client.connections.status(),
             "laneMessages": None if self.lane is None else self.lane.messages,
         }

@@ -37,6 +37,9 @@ SIOCGIFADDR = 0x8915
 
 _ANSWER = Integer(1, 8 << 20, "bytes")
 
+DEFAULT_ROLL_WINDOW = 172_800
+"""C{timerRollWindowSlot}: two days of seconds."""
+
 
 class BrokerRole(StrEnum):
     """C{brokerRole}: who takes writes, and what they wait for."""
@@ -248,6 +251,56 @@ class TransactionSettings:
 
     check_interval: float = key("transactionCheckInterval", Millis(), "60000")
     """Pause between checks of half messages."""
+
+
+def _fitting_window(of: Lookup) -> int:
+    slots = of("fileReservedTime") * 1000 / TimerSettings.slot(of("timerPrecisionMs"))
+    return max(2, min(DEFAULT_ROLL_WINDOW, int(slots * 2 / 3)))
+
+
+@frozen(kw_only=True)
+class TimerSettings:
+    """Messages that are delivered at a time of their own."""
+
+    enabled: bool = key("timerWheelEnable", Switch(), "true", origin=Origin.RMQ53)
+    """Whether messages may name the time of their delivery. Those that wait already are delivered
+    in any case."""
+
+    max_delay: int = key("timerMaxDelaySec", Integer(1), "259200", origin=Origin.RMQ53)
+    """Most seconds until the delivery of a message."""
+
+    precision_ms: int = key("timerPrecisionMs", Integer(100), "1000", origin=Origin.RMQ53)
+    """To what TIMER_OUT_MS is rounded down: 1000, 500, 200 or 100 milliseconds, the nearest that is
+    not more. Messages are delivered at their very time all the same. It is built into messages:
+    keep what the store was written with."""
+
+    roll_window: int = key(
+        "timerRollWindowSlot",
+        Integer(2, 604_740),
+        str(DEFAULT_ROLL_WINDOW),
+        derived=Derived("172800, or two thirds of fileReservedTime", _fitting_window),
+        origin=Origin.RMQ53,
+    )
+    """Slots of timerPrecisionMs after which a message that still waits is stored anew, before its
+    log file is deleted."""
+
+    recalls: bool = key("recallMessageEnable", Switch(), "false", origin=Origin.RMQ53)
+    """Whether producers may recall messages that wait."""
+
+    @property
+    def precision(self) -> int:
+        """The slot of a message, in milliseconds."""
+        return self.slot(self.precision_ms)
+
+    @property
+    def window_ms(self) -> int:
+        """After how many milliseconds a message is stored anew."""
+        return self.roll_window * self.precision
+
+    @staticmethod
+    def slot(precision_ms: int) -> int:
+        """What a precision is rounded down to."""
+        return max(slot for slot in (1000, 500, 200, 100) if slot <= precision_ms)
 
 
 @frozen(kw_only=True)

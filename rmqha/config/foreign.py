@@ -51,7 +51,7 @@ _GROUPS: dict[str, str] = {
         processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
         pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums putThreadPoolQueueCapacity
         queryMessageThreadPoolNums queryThreadPoolQueueCapacity realTimeNotifyConsumerChange
-        recallMessageEnable rejectPullConsumerEnable replyThreadPoolQueueCapacity
+        rejectPullConsumerEnable replyThreadPoolQueueCapacity
         retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
         reviveQueueNum reviveScanTime sampleCountThreshold sampleSteps
         scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
@@ -63,15 +63,14 @@ _GROUPS: dict[str, str] = {
         validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
         waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
         waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue""",
-    "rmqha serves no timer messages and no compaction": """
+    "rmqha keeps timer messages in another way, and serves no compaction": """
         appendTopicForTimerDeleteKey compactionCqMappedFileSize compactionMappedFileSize
         compactionScheduleInternal compactionThreadNum enableCompaction mappedFileSizeTimerLog
         maxOffsetMapSize timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot
         timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum
-        timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
+        timerInterceptDelayLevel timerMetricSmallThreshold
         timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimelineEnable
-        timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-        timerWheelEnable""",
+        timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable""",
     "rmqha registers with name servers in another way": """
         brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
         compatibleWithOldNameSrv disappearTimeAfterStart enableSingleTopicRegister

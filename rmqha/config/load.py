@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.broker_settings import BrokerRole, TimerSettings
 from rmqha.config.controller_settings import ControllerType
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.settings import ClientAuth, Settings, TlsMode, TlsSettings
@@ -110,6 +110,7 @@ def _check_index_size(draft: SettingsDraft) -> None:
 
 
 def _check_times(draft: SettingsDraft) -> None:
+    _check_roll_window(draft)
     heartbeat = draft.chosen["haSendHeartbeatInterval"]
     housekeeping = draft.chosen["haHousekeepingInterval"]
     if heartbeat.value < housekeeping.value or not draft.sound(
@@ -125,6 +126,19 @@ def _check_times(draft: SettingsDraft) -> None:
         draft.refuse(
             "haSendHeartbeatInterval",
             f"less than haHousekeepingInterval={housekeeping.text}, or idle peers are closed",
+        )
+
+
+def _check_roll_window(draft: SettingsDraft) -> None:
+    if not draft.sound("timerRollWindowSlot", "timerPrecisionMs", "fileReservedTime"):
+        return
+    slot = TimerSettings.slot(draft.value("timerPrecisionMs"))
+    most = int(draft.value("fileReservedTime") * 1000 / slot) - 1
+    if draft.value("timerRollWindowSlot") > most:
+        draft.refuse(
+            "timerRollWindowSlot",
+            f"at most {most} with fileReservedTime={draft.chosen['fileReservedTime'].text}: a "
+            "message that waits longer is deleted with its log file",
         )
 
 

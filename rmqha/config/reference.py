@@ -43,6 +43,7 @@ _HEADINGS = {
     "store": ("Store", "The files: where they are, when they are flushed and deleted."),
     "pull": ("Consumers", "What pulls and queries return, and how long they wait."),
     "transactions": ("Transactions", "When the producers of half messages are asked about them."),
+    "timers": ("Timer messages", "Messages that are delivered at a time of their own."),
     "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
     "tls": (

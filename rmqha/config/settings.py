@@ -23,6 +23,7 @@ from rmqha.config.broker_settings import (
     BrokerSettings,
     PullSettings,
     RegistrationSettings,
+    TimerSettings,
     TransactionSettings,
     base_port,
 )
@@ -325,6 +326,7 @@ class Settings:
     store: StoreSettings = field(factory=StoreSettings)
     pull: PullSettings = field(factory=PullSettings)
     transactions: TransactionSettings = field(factory=TransactionSettings)
+    timers: TimerSettings = field(factory=TimerSettings)
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
     tls: TlsSettings = field(factory=TlsSettings)

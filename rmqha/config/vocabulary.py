@@ -17,6 +17,7 @@ from rmqha.config.broker_settings import (
     BrokerSettings,
     PullSettings,
     RegistrationSettings,
+    TimerSettings,
     TransactionSettings,
 )
 from rmqha.config.controller_settings import ControllerSettings
@@ -40,6 +41,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "store": StoreSettings,
     "pull": PullSettings,
     "transactions": TransactionSettings,
+    "timers": TimerSettings,
     "registration": RegistrationSettings,
     "ha": HASettings,
     "tls": TlsSettings,

@@ -20,6 +20,7 @@ from rmqha.metrics.port_families import (
     of_name_servers,
     of_ports,
     of_processes,
+    of_timers,
 )
 from rmqha.metrics.status_family import (
     MILLIS,
@@ -375,6 +376,7 @@ FROM_STATUS: tuple[StatusFamily, ...] = (
     *of_scrubs(),
     *of_readers(),
     *of_delays(),
+    *of_timers(),
     *of_ports(),
     *of_name_servers(),
 )

@@ -207,6 +207,35 @@ def of_delays() -> Iterator[StatusFamily]:
         )
 
 
+def of_timers() -> Iterator[StatusFamily]:
+    """Of timer messages."""
+    yield gauge(
+        "timer_messages",
+        "messages",
+        "Messages that wait for a time of their own.",
+        "remoting.timers.pending",
+        lambda status: (
+            ((topic,), count)
+            for topic, count in (get(status, "remoting.timers.pending") or {}).items()
+        ),
+        "topic",
+    )
+    yield counter(
+        "timer_undeliverable",
+        "messages",
+        "Timer messages that could not be delivered.",
+        "remoting.timers.undeliverable",
+    )
+    for name in ("p50", "p99", "max"):
+        yield gauge(
+            f"timer_late_{name}_seconds",
+            "seconds",
+            "How late timer messages were delivered.",
+            f"remoting.timers.lateMillis.{name}",
+            at(f"remoting.timers.lateMillis.{name}", MILLIS),
+        )
+
+
 def of_name_servers() -> Iterator[StatusFamily]:
     """Of a name server."""
     labels = "cluster", "brokerName", "brokerId"

@@ -74,11 +74,12 @@ here none are appended. ``rocketmq_topic_create_execution_time`` has no ``is_sys
 
 Of RocketMQ 5.x's metrics these are not here: ``rocketmq_pop_*``, ``rocketmq_timer_*`` and
 ``rocketmq_rocksdb_*``, because there is no pop consumption, no timer wheel and no RocksDB here.
-``rocketmq_timing_messages`` and ``rocketmq_delay_message_latency``, because they are of the timer
-wheel too and leave delay levels out; the second tells how long messages were meant to wait. For
-delay levels there are ``rmqha_delayed_messages``, and ``rmqha_delayed_late_*`` for how late they
-were delivered. ``rocketmq_processor_watermark``, because there are no thread pools with queues of
-requests: requests wait for the reactor, ``rmqha_reactor_delay_seconds``.
+``rocketmq_delay_message_latency``, because it tells how long messages were meant to wait; for timer
+messages there are ``rmqha_timer_messages`` instead of ``rocketmq_timing_messages``, and
+``rmqha_timer_late_*``. For delay levels there are ``rmqha_delayed_messages``, and
+``rmqha_delayed_late_*`` for how late they were delivered. ``rocketmq_processor_watermark``, because
+there are no thread pools with queues of requests: requests wait for the reactor,
+``rmqha_reactor_delay_seconds``.
 ``rocketmq_consumer_queueing_latency``, the age of the oldest message that was not pulled, because
 it would have to be looked up in all these queues once more; it is never more than
 ``rocketmq_consumer_lag_latency``.""",

@@ -96,6 +96,9 @@ UNIQUE_KEY = "UNIQ_KEY"
 """What dispatch reads: the tags, the keys with blanks between them, and the id that the
 producer gave the message."""
 
+BORN_TIMESTAMP = "BORN_TIMESTAMP"
+"""When a message that a broker makes by itself was made, in milliseconds since 1970."""
+
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 """By it a producer puts off the first question about its transaction."""
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
@@ -123,9 +126,25 @@ TRANSACTION_PREPARED = "TRAN_MSG"
 WAIT = "WAIT"
 """Whether a producer waits for the flush and the replicas; so it is without it."""
 
-TIMER_PROPERTIES = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-"""What a 5.x client says of a message that is to be delivered at a time of its own choice.
-Stock 4.9 brokers take no notice and deliver it at once."""
+TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER = (
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+)
+TIMER_PROPERTIES = frozenset({TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER})
+"""What a 5.x client says of a message that is to be delivered at a time of its own choice; the
+first one counts.  Stock 4.9 brokers take no notice and deliver it at once."""
+
+TIMER_ENQUEUED, TIMER_DEQUEUED, TIMER_ROLLS = (
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+)
+"""What a broker says of a timer message that has waited: since when, until when, and how often it
+was stored anew meanwhile."""
+
+TIMER_CANCELS = "TIMER_DEL_UNIQKEY"
+"""Names the timer message that this one cancels: its topic, a plus, and its L{UNIQUE_KEY}."""
 
 MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION")
 """The kinds of messages that 5.x lets a topic be for."""

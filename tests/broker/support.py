@@ -16,6 +16,7 @@ from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import Broker, RequestHandler
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
+from rmqha.config.vocabulary import SECTIONS
 from rmqha.errors import NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
@@ -213,17 +214,15 @@ class BrokerTestCase(LogTestCase):
         @param more: Other parts that answer requests.
         @param settings: Fields of C{BrokerSettings}; or whole sections.
         """
-        sections = {
-            name: settings.pop(name)
-            for name in ("pull", "admin", "remoting", "transactions", "registration", "ha")
-            if name in settings
-        }
+        # The field of that name is the broker's.
+        names = SECTIONS.keys() - {"namesrv"}
+        sections = {name: settings.pop(name) for name in names if name in settings}
         store = self.opened(
             self.root,
             clock=self.clock,
             master=not slave,
             settings={"file_size": 1 << 20, "max_message_size": 100_000, **(sizes or {})},
-            now_ms=lambda: NOW + int(self.clock.seconds() * 1000),
+            now_ms=self.now,
         )
         self.writer = FakeWriter(store)
         self.serving = Broker(
@@ -240,6 +239,10 @@ class BrokerTestCase(LogTestCase):
         self.addCleanup(self.serving.offsets.journal.stop)
         self.connections = Connections(self.clock, self.serving.registry, ConnectionLimits())
         return self.serving
+
+    def now(self) -> int:
+        """The wall clock, in milliseconds since 1970."""
+        return NOW + int(self.clock.seconds() * 1000)
 
     def client(self) -> Client:
         """A client of it."""

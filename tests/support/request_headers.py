@@ -100,6 +100,7 @@ REQUESTS: dict[int, Headers] = {
     Code.QUERY_CORRECTION_OFFSET: Headers(offsets.CorrectionOffsetRequest),
     Code.CONSUME_MESSAGE_DIRECTLY: Headers(clients.ConsumeDirectlyRequest),
     Code.SEND_MESSAGE_V2: Headers(send.SendMessageV2Request, send.SendMessageAnswer),
+    Code.RECALL_MESSAGE: Headers(send.RecallRequest, send.RecallAnswer),
     Code.GET_UNIT_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _NONE,

@@ -52,13 +52,8 @@ IDLE = {
     },
     "EndTransactionQueueSize": "0",
     "EndTransactionThreadPoolQueueCapacity": NO_LIMIT,
-    "timerReadBehind": "0",
-    "timerOffsetBehind": "0",
-    "timerCongestNum": "0",
-    "timerEnqueueTps": "0.0",
-    "timerDequeueTps": "0.0",
 }
-"""What is told of queues between threads, and of 5.x's timer: there are none."""
+"""What is told of queues between threads: there are none."""
 
 RATES = (10.0, 60.0, 600.0)
 """Over how many seconds rates are told."""
@@ -73,6 +68,7 @@ class Runtime:
     @ivar first: Where the log ended when this began, in bytes.
     @ivar puts: What sees all writes; C{None} on a slave.
     @ivar delays: How far each delay level is delivered.
+    @ivar timers: Tells of messages that are delivered at a time of their own.
     @ivar ha: How replication is doing.
     @ivar epochs: The master epoch.
     @ivar claimed: Told which master another broker of our name knows, and from which host.
@@ -85,6 +81,7 @@ class Runtime:
     counts: Meters
     puts: TimedPuts | None
     delays: Callable[[], DelayOffsets]
+    timers: Callable[[], dict[str, str]]
     ha: Callable[[], HaStatus]
     first: int
     epochs: MasterEpochs
@@ -108,6 +105,7 @@ class Runtime:
             | self._log()
             | self._disks()
             | self._levels()
+            | self.timers()
         )
         return command.answer(body=json_body.write(KvTable(table=table)))
 

@@ -1,7 +1,7 @@
 """What slaves of 5.x ask besides the tables: 60, 61, 402 and 906.
 
-There are neither timer messages nor POP here, and nothing to copy; but a slave that is told so by
-"not supported" writes a stack trace every three seconds, in which its other troubles are lost.
+There is no POP here, and nothing of it to copy; but a slave that is told so by "not supported"
+writes a stack trace every three seconds, in which its other troubles are lost.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -24,14 +24,15 @@ from rmqha.wire.remoting.headers.slave import HaInfo
 
 @define(eq=False, kw_only=True)
 class LaterSlaves:
-    """Answers as a broker whose timers and modes are all unused.
+    """Answers as a broker whose modes are all unused.
 
     @ivar address: Where clients find this broker.
     @ivar ha_address: Where its slaves do.
     @ivar log_end: How far its log is on disk, in bytes.
     @ivar master: Whether it has slaves to tell of that.
     @ivar takes_tokens: Whether these are members of a set, and may prove their connections.
-    @ivar now_ms: Milliseconds since 1970.
+    @ivar timers_at: How far timer messages are.
+    @ivar timers_by_topic: How many wait.
     """
 
     address: Callable[[], str]
@@ -39,7 +40,8 @@ class LaterSlaves:
     log_end: Callable[[], int]
     master: bool
     takes_tokens: bool
-    now_ms: Callable[[], int]
+    timers_at: Callable[[], TimerCheckpoint]
+    timers_by_topic: Callable[[], TimerMetrics]
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -50,12 +52,12 @@ class LaterSlaves:
         }
 
     def timers_done(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """60: every timer message up to now is delivered, as none ever came."""
-        return command.answer(body=TimerCheckpoint(last_read_time=self.now_ms()).encode())
+        """60: how far timer messages are."""
+        return command.answer(body=self.timers_at().encode())
 
     def timers_waiting(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """61: and none waits."""
-        return command.answer(body=json_body.write(TimerMetrics()))
+        """61: how many wait, by topic."""
+        return command.answer(body=json_body.write(self.timers_by_topic()))
 
     def modes(self, connection: RemotingProtocol, command: Command) -> Answer:
         """402: all groups pull."""

@@ -1,4 +1,5 @@
-"""How far the messages of each delay level are delivered: C{config/delayOffset.json}.
+"""How far the messages of each delay level, and timer messages, are delivered:
+C{config/delayOffset.json}.
 
 An offset says that copies of all messages below it are in the log.  On a disk, or on a slave, it
 may say so only when that much of the log is there as well: else a power cut, or a master lost
@@ -13,7 +14,7 @@ Source: docs/protocol/remoting.md, Delayed messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -28,7 +29,7 @@ from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets, TimerProgress
 from rmqha.wire.remoting.json_body import from_json
 from rmqha.wire.store_layout import DELAY_OFFSETS
 
@@ -45,13 +46,18 @@ class _Claim:
 
     needs: int | None
     offsets: dict[int, int]
+    timers: TimerProgress | None
 
 
 class LevelOffsets:
     """The table of offsets, in messages, by delay level (from 1).
 
     @ivar file: Its file.
+    @ivar timers: How far timer messages are, durably; C{None} if nobody says.
+    @ivar timing: Tells how far they are now.
     """
+
+    timers: TimerProgress | None = None
 
     _log = Logger()
 
@@ -74,6 +80,7 @@ class LevelOffsets:
         self._now: dict[int, int] = {}
         self._durable: dict[int, int] = {}
         self._claim: _Claim | None = None
+        self.timing: Callable[[], TimerProgress | None] = lambda: self.timers
         # Where the log has to end for what is durable; C{None} if that is not known.
         self._log_end: int | None = 0
 
@@ -97,6 +104,7 @@ class LevelOffsets:
             self._log.warn("Moved an offset that the log does not bear out: {moved}", moved=moved)
         end = store.log.confirmed
         self._log_end = table.log_end if table.holds(end) else end
+        self.timers = table.timers if table.holds(end) else None
         # Where the disk is full rather twice than not at all.
         if store.knows_ends or store.dispatcher.limit is None:
             for level, offset in self._now.items():
@@ -121,7 +129,7 @@ class LevelOffsets:
         @param table: Its answer to request 45.  A stock master does not say how far the log must
             be; its word is taken at once.
         """
-        claim = _Claim(table.log_end, dict(table.offset_table))
+        claim = _Claim(table.log_end, dict(table.offset_table), table.timers)
         self._settle()
         if self._claim is None or (claim.needs or 0) <= (self._claim.needs or 0):
             # A later one may never come true while the log goes on growing there.
@@ -130,7 +138,7 @@ class LevelOffsets:
 
     def table(self) -> DelayOffsets:
         """What request 45 is answered."""
-        return self._rest.at(self._store.log.confirmed, dict(self._now))
+        return self._rest.at(self._store.log.confirmed, dict(self._now), self.timing())
 
     def stop(self) -> Deferred[None]:
         """Write the file; the log is durable.
@@ -157,6 +165,10 @@ class LevelOffsets:
         if claim is None or min(far, far if limit is None else limit) < (claim.needs or 0):
             return
         self._claim = None
+        if claim.timers not in (None, self.timers):
+            self.timers = claim.timers
+            self._log_end = _later(self._log_end, claim.needs)
+            self.file.dirty()
         for level, offset in claim.offsets.items():
             self._now[level] = max(offset, self._now.get(level, 0))
             if offset > self._durable.get(level, -1):
@@ -167,12 +179,13 @@ class LevelOffsets:
     def _counting(self) -> DelayOffsets:
         """The table as it may be written now."""
         self._settle()
-        if self._claim is None and self._durable != self._now:
-            self._claim = _Claim(self._store.log.confirmed, dict(self._now))
+        timers = self.timing()
+        if self._claim is None and (self._durable, self.timers) != (self._now, timers):
+            self._claim = _Claim(self._store.log.confirmed, dict(self._now), timers)
         self._ask()
-        if self._durable != self._now:
+        if (self._durable, self.timers) != (self._now, timers):
             self.file.dirty()
-        return self._rest.at(self._log_end, dict(self._durable))
+        return self._rest.at(self._log_end, dict(self._durable), self.timers)
 
 
 def _later(one: int | None, other: int | None) -> int | None:

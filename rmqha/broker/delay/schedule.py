@@ -267,6 +267,15 @@ class Lateness:
         self.counts[late.bit_length()] += 1
         self.most = max(self.most, late)
 
+    def status(self) -> dict[str, int]:
+        """What C{/status} says of it."""
+        return {
+            "count": self.counts.total(),
+            "p50": self.below(0.5),
+            "p99": self.below(0.99),
+            "max": self.most,
+        }
+
     def below(self, part: float) -> int:
         """Milliseconds that a part of all was late at most, rounded up to a power of two less 1."""
         left = part * self.counts.total()
@@ -406,14 +415,8 @@ class Schedule:
             }
         status: dict[str, Any] = {"levels": dict(sorted(levels.items(), key=lambda i: int(i[0])))}
         if self._delivery is not None:
-            lateness = self._lateness
             status["undeliverable"] = self._delivery.skipped
-            status["lateMillis"] = {
-                "count": lateness.counts.total(),
-                "p50": lateness.below(0.5),
-                "p99": lateness.below(0.99),
-                "max": lateness.most,
-            }
+            status["lateMillis"] = self._lateness.status()
         return status
 
     # --- delivery ---------------------------------------------------------------------

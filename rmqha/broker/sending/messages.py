@@ -17,7 +17,14 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import NAME_END, PAIR_END
 from rmqha.wire.log.record import Host, Message, Record
 from rmqha.wire.log.sys_flag import TRANSACTION
-from rmqha.wire.names import DELAY, HALF_TOPIC, REAL_QUEUE, REAL_TOPIC, SCHEDULE_TOPIC
+from rmqha.wire.names import (
+    DELAY,
+    HALF_TOPIC,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_PROPERTIES,
+)
 from rmqha.wire.remoting.codes import ResponseCode
 
 _QUEUE_ID = re.compile("[0-9]{1,9}")
@@ -67,7 +74,7 @@ class Messages:
     def place(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         """Where a message is stored: in its queue, or if it has a C{DELAY} with all of that level.
 
-        @param properties: Are told the real place then.
+        @param properties: Are told the real place then, and lose any other time of delivery.
         @return: Topic and queue id.
         """
         asked = properties.get(DELAY)
@@ -75,6 +82,8 @@ class Messages:
         if not level:
             return topic, queue_id
         properties[DELAY] = str(level)
+        for name in TIMER_PROPERTIES:
+            properties.pop(name, None)
         return SCHEDULE_TOPIC, self._moved(topic, queue_id, properties, level - 1)
 
     def half(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:

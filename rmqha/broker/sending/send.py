@@ -15,7 +15,9 @@ from rmqha.broker.access.needs import Stated, sends
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages, read_properties
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
+from rmqha.broker.sending.recall_handle import RecallHandle
 from rmqha.broker.sending.retry import Retries
+from rmqha.broker.sending.timer_acceptance import TimerAcceptance
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import (
@@ -39,6 +41,7 @@ from rmqha.wire.names import (
     HALF_TOPIC,
     RETRY_PREFIX,
     TIMER_PROPERTIES,
+    TIMER_TOPIC,
     TRANSACTION_PREPARED,
     WAIT,
 )
@@ -74,6 +77,7 @@ class Sending:
     admission: Admission
     topics: Topics
     retries: Retries
+    timers: TimerAcceptance
     always: dict[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -92,19 +96,23 @@ class Sending:
         old = command.code == RequestCode.SEND_MESSAGE
         try:
             header = from_ext(SendMessageRequest if old else SendMessageV2Request, command.ext)
-            stored, queue_id = self._store(connection, command, header)
+            stored, told = self._store(connection, command, header)
         except (RequestRefused, HeaderFieldInvalid, MessageIllegal, NotWritable) as error:
             return self._refused(error, command)
         if stored.called and isinstance(stored.result, PutResult):
             # Nothing was waited for: callbacks would take a tenth of all that is done here.
-            return self._stored(stored.result, command, queue_id)
+            return self._stored(stored.result, command, told)
         return stored.addCallbacks(
-            self._stored, self._failed, callbackArgs=(command, queue_id), errbackArgs=(command,)
+            self._stored, self._failed, callbackArgs=(command, told), errbackArgs=(command,)
         )
 
     def _store(
         self, connection: RemotingProtocol, command: Command, header: SendMessageRequest
-    ) -> tuple[Deferred[PutResult], int]:
+    ) -> tuple[Deferred[PutResult], dict[str, str]]:
+        """Store a message or a batch.
+
+        @return: With what the answer says of its place.
+        """
         writer = self.writer
         if writer is None:
             raise unavailable(self.store)
@@ -113,7 +121,7 @@ class Sending:
         properties = read_properties(header.properties or "")
         wait = not command.is_oneway and properties.get(WAIT, "").lower() != _FALSE
         if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
-            topic, place = self._batch(header, properties), queue_id
+            topic, place = self._batch(header, queue_id, properties, command.body)
         else:
             properties.pop(WAIT, None)
             topic, place = self._place(header, command.version, queue_id, properties)
@@ -130,20 +138,26 @@ class Sending:
             store_host=self.messages.host,
             reconsume_times=header.reconsume_times or 0,
         )
-        return writer.put(message, batch=header.batch, wait=wait), queue_id
+        told = {"queueId": str(queue_id)}
+        if topic == TIMER_TOPIC:
+            told["queueId"] = str(place)
+            if not header.batch:
+                told["recallHandle"] = RecallHandle.of(self.settings.name, properties).encode()
+        return writer.put(message, batch=header.batch, wait=wait), told
 
     def _place(
         self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
     ) -> tuple[str, int]:
         """Where one message is stored."""
         topic = header.topic
-        if not TIMER_PROPERTIES.isdisjoint(properties):
-            raise _illegal("timer messages are not supported")
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self.retries.redirect(header, version, queue_id, properties)
         prepared = properties.get(TRANSACTION_PREPARED, _FALSE).lower() == "true"
         if prepared and not (header.reconsume_times and DELAY in properties):
             # Else it is an old client's retry of a message that once was one of a transaction.
+            if not TIMER_PROPERTIES.isdisjoint(properties):
+                # Stock brokers take it, and lose it: its commit finds no half message.
+                raise _illegal("a timer message cannot be part of a transaction")
             if self.settings.reject_transactions:
                 raise RequestRefused(
                     ResponseCode.NO_PERMISSION,
@@ -151,13 +165,19 @@ class Sending:
                 )
             self.topics.ensure(HALF_TOPIC, 1)
             return self.messages.half(topic, queue_id, properties)
-        return self.messages.place(topic, queue_id, properties)
+        place = self.messages.place(topic, queue_id, properties)
+        if TIMER_PROPERTIES.isdisjoint(properties):
+            return place
+        return self.timers.place(*place, properties)
 
-    def _batch(self, header: SendMessageRequest, properties: dict[str, str]) -> str:
-        """What a batch may not be.
-
-        @return: Its topic.
-        """
+    def _batch(
+        self,
+        header: SendMessageRequest,
+        queue_id: int,
+        properties: dict[str, str],
+        body: bytes | memoryview,
+    ) -> tuple[str, int]:
+        """Where a batch is stored, if it may be one."""
         if not header.batch:
             # Stock brokers store the batch's bytes as one message.
             raise _illegal("a batch that does not say it is one")
@@ -165,7 +185,9 @@ class Sending:
             raise _illegal("a batch cannot be a retry")
         if TRANSACTION_PREPARED in properties:
             raise _illegal("a batch cannot be part of a transaction")
-        return header.topic
+        if TIMER_PROPERTIES.isdisjoint(properties):
+            return header.topic, queue_id
+        return self.timers.place_batch(header.topic, queue_id, properties, bytes(body))
 
     @staticmethod
     def _sys_flag(header: SendMessageRequest, config: TopicConfig) -> int:
@@ -174,7 +196,7 @@ class Sending:
 
     # --- answers ----------------------------------------------------------------------
 
-    def _stored(self, result: PutResult, command: Command, queue_id: int) -> Answer:
+    def _stored(self, result: PutResult, command: Command, told: dict[str, str]) -> Answer:
         code = STORED.get(result.status)
         if code is None:
             return self.unavailable(command)
@@ -182,7 +204,7 @@ class Sending:
         answer = command.answer(code)
         answer.ext = {
             "msgId": receipt.message_id,
-            "queueId": str(queue_id),
+            **told,
             "queueOffset": str(receipt.queue_offset),
             **self.always,
         }

@@ -28,6 +28,7 @@ from rmqha.wire.names import (
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
+    TIMER_TOPIC,
     is_system_topic,
 )
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
@@ -42,6 +43,7 @@ FORBIDDEN = frozenset(
         HALF_GIVEN_UP_TOPIC,
         SELF_TEST_TOPIC,
         OFFSET_MOVED_TOPIC,
+        TIMER_TOPIC,
     }
 )
 """Topics no client may send to."""
@@ -216,6 +218,7 @@ def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
     yield preset(settings.name, 1, shared(settings.broker_topic))
     yield preset(OFFSET_MOVED_TOPIC, 1)
     yield preset(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+    yield preset(TIMER_TOPIC, 1)
     if settings.trace_topic:
         yield preset(settings.trace_topic_name, 1)
     yield preset(reply_topic(settings.cluster), 1)

@@ -25,6 +25,8 @@ from rmqha.wire.names import (
     REAL_QUEUE,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_DEQUEUED,
+    TIMER_ENQUEUED,
     UNIQUE_KEY,
 )
 
@@ -90,17 +92,23 @@ class DelayedCopies:
         return end
 
     def _take(self, queue: ConsumeQueue, at: int) -> bool:
-        """Whether a message has a copy that is no other's."""
         unit = queue.unit(at)
         if unit is None or unit[2] > self._end:
             return False
         record = self.lookup.by_queue_offset(SCHEDULE_TOPIC, queue.queue_id, at)
-        target = None if record is None else self._target(record)
-        if record is None or target is None:
+        return record is not None and self.has(record, unit[2])
+
+    def has(self, record: Record, due: int) -> bool:
+        """Whether a message has a copy that is no other's.
+
+        @param due: When it was to be delivered, in milliseconds since 1970.
+        """
+        target = self._target(record)
+        if target is None:
             return False
         topic, queue_id = target.queue.topic, target.queue.queue_id
         marks = record.body_crc, record.born_timestamp
-        start = min(self.lookup.by_time(topic, queue_id, unit[2]), target.read_from)
+        start = min(self.lookup.by_time(topic, queue_id, due), target.read_from)
         read: dict[_Marks, list[int]] = {}
         for place in range(start, target.read_from):
             found = self._marks(target.queue, place)
@@ -144,6 +152,9 @@ class DelayedCopies:
         return True
 
 
+_TIMES = (TIMER_ENQUEUED, TIMER_DEQUEUED)
+
+
 def _content(one: Record) -> tuple[object, ...]:
     """What a delayed message and its copy have in common."""
     return (
@@ -152,7 +163,7 @@ def _content(one: Record) -> tuple[object, ...]:
         one.born_timestamp,
         one.born_host,
         one.reconsume_times,
-        one.properties,
+        {name: value for name, value in one.properties.items() if name not in _TIMES},
     )
 
 

@@ -83,12 +83,13 @@ NOT_DONE = frozenset(
         Code.SEND_REPLY_MESSAGE_V2,
         Code.VIEW_BROKER_STATS_DATA,
         Code.RESUME_CHECK_HALF_MESSAGE,
+        Code.RECALL_MESSAGE,
         ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED,
         *USERS_OF_5,
     }
 )
 """What is not answered 0 even to an administrator: a client has to answer, nothing was counted, the
-half message is ended already, a field is missing, or there is nothing like it here."""
+half message is ended already, it is switched off, a field is missing, or it is not here."""
 
 
 class NobodyTests(AccessTestCase):

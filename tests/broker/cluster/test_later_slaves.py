@@ -7,6 +7,7 @@ from struct import unpack
 from typing import Any, cast
 
 from rmqha.broker.cluster.later_slaves import LaterSlaves
+from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.slave import HaInfo
@@ -14,7 +15,7 @@ from tests.broker.support import NOW, BrokerTestCase
 
 
 class LaterSlavesTests(BrokerTestCase):
-    """A broker without timers and POP."""
+    """A broker without timer messages and POP."""
 
     def ask(self, code: RequestCode, *, slave: bool = False) -> Command:
         """What it answers to such a slave, which sends no fields."""
@@ -62,7 +63,8 @@ class LaterSlavesTests(BrokerTestCase):
             log_end=lambda: 7,
             master=True,
             takes_tokens=True,
-            now_ms=lambda: NOW,
+            timers_at=TimerCheckpoint,
+            timers_by_topic=TimerMetrics,
         )
         answer = part.ha_info(cast(Any, None), Command.request(RequestCode.EXCHANGE_BROKER_HA_INFO))
         assert isinstance(answer, Command)

@@ -95,6 +95,7 @@ class TopicsTests(TableTestCase):
                 "broker-a": (1, 7),
                 "OFFSET_MOVED_EVENT": (1, 6),
                 "SCHEDULE_TOPIC_XXXX": (18, 6),
+                "rmq_sys_wheel_timer": (1, 6),
                 "C_REPLY_TOPIC": (1, 6),
                 "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
                 "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),

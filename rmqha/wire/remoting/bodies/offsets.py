@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
 
@@ -34,6 +34,35 @@ offset at which a queue goes on that has no message left."""
 
 
 @frozen(kw_only=True)
+class TimerProgress:
+    """How far timer messages are delivered, among brokers of ours.
+
+    @ivar low: The first queue offset of the timer topic that may wait; all before it are done with.
+    @ivar next: The first one of which nothing is said here.
+    @ivar time: Those before that are done with that were due by then, in milliseconds since 1970,
+    @ivar waiting: and are not among these.
+    @ivar window: After how many milliseconds messages were stored anew: that was the end of their
+        time then.
+    @ivar slot: C{timerPrecisionMs}, which may have been another too.
+    """
+
+    low: int
+    next: int
+    time: int
+    window: int
+    slot: int
+    waiting: tuple[int, ...] = ()
+
+    def covers(self, due: int, offset: int) -> bool:
+        """Whether a message is done with."""
+        return offset < self.next and due <= self.time and offset not in self.waiting
+
+
+TIMERS = "timers"
+"""Our own member of L{DelayOffsets}: how far timer messages are."""
+
+
+@frozen(kw_only=True)
 class DelayOffsets:
     """Answers code 45, and is C{delayOffset.json}: offsets by delay level."""
 
@@ -47,15 +76,35 @@ class DelayOffsets:
         found = self.extra.get(LOG_END)
         return found if type(found) is int else None
 
+    @property
+    def timers(self) -> TimerProgress | None:
+        """How far timer messages are; C{None} if nobody says."""
+        found = self.extra.get(TIMERS)
+        if not isinstance(found, dict):
+            return None
+        try:
+            numbers = {name: int(found[name]) for name in ("low", "next", "time", "window", "slot")}
+            return TimerProgress(**numbers, waiting=tuple(map(int, found["waiting"])))
+        except (TypeError, KeyError, ValueError):
+            return None
+
     def holds(self, end: int) -> bool:
         """Whether a log that ends there surely has what the offsets say."""
         return self.log_end is not None and self.log_end <= end
 
-    def at(self, log_end: int | None, offsets: dict[int, int]) -> DelayOffsets:
+    def at(
+        self,
+        log_end: int | None,
+        offsets: dict[int, int],
+        timers: TimerProgress | None = None,
+    ) -> DelayOffsets:
         """The same with other offsets, and with where the log has to end for them."""
-        extra = {name: value for name, value in self.extra.items() if name != LOG_END}
+        own = (LOG_END, TIMERS)
+        extra = {name: value for name, value in self.extra.items() if name not in own}
         if log_end is not None:
             extra[LOG_END] = log_end
+        if timers is not None:
+            extra[TIMERS] = asdict(timers)
         return evolve(self, offset_table=offsets, extra=extra)
 
 

@@ -82,6 +82,29 @@ class SendMessageAnswer:
 
 
 @frozen(kw_only=True)
+class RecallRequest:
+    """Code 370: a timer message is not to be delivered.
+
+    @ivar recall_handle: What its producer was given.
+    """
+
+    producer_group: str | None = None
+    topic: str
+    recall_handle: str
+
+
+@frozen(kw_only=True)
+class RecallAnswer:
+    """Which message that is.
+
+    @ivar msg_id: The unique key that its producer gave it.
+    """
+
+    msg_id: str
+    region: str = ext("MSG_REGION", "DefaultRegion")
+
+
+@frozen(kw_only=True)
 class SendRefusedAnswer:
     """What even an answer with an error says."""
 

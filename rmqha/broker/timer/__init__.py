@@ -1,0 +1,1 @@
+"""Timer messages: each is delivered at a time of its own."""

@@ -1,0 +1,106 @@
+"""What a record of the timer topic says: when its message is due, and what becomes of it then.
+
+Source: docs/protocol/remoting.md, Timer messages.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from attrs import evolve, frozen
+
+from rmqha.config.broker_settings import TimerSettings
+from rmqha.wire.log.encode import MAX_PROPERTIES
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Message, Record
+from rmqha.wire.names import (
+    REAL_TOPIC,
+    TIMER_CANCELS,
+    TIMER_DELIVER,
+    TIMER_DEQUEUED,
+    TIMER_ENQUEUED,
+    TIMER_OUT,
+    TIMER_ROLLS,
+    TIMER_TOPIC,
+    UNIQUE_KEY,
+)
+
+Identity = tuple[str, str, int, int, int]
+"""Topic, unique key, slot, checksum and birth: what a message keeps wherever it is stored."""
+
+
+@frozen(kw_only=True)
+class TimerRecord:
+    """A message that waits, or one that cancels another.
+
+    @ivar record: Where it waits.
+    @ivar topic: Where it goes.
+    @ivar slot: C{TIMER_OUT_MS}, in milliseconds since 1970; it is due in the slot behind that.
+    @ivar due: When it is delivered; a cancel is done with when all of its slot are.
+    @ivar at: When it is to be looked at: then, or when it is stored anew before that.
+    @ivar cancels: The name of the message that it cancels; C{""} if it is none.
+    @ivar rolls: How often it was stored anew.
+    """
+
+    record: Record
+    topic: str
+    slot: int
+    due: int
+    at: int
+    cancels: str
+    rolls: int
+
+    @classmethod
+    def read(cls, record: Record, settings: TimerSettings) -> Self:
+        """@raise ValueError: If it does not say when and where it is due."""
+        told = record.properties
+        topic, slot = told.get(REAL_TOPIC, ""), int(told.get(TIMER_OUT, ""))
+        if not topic or not 0 <= slot < 1 << 48:
+            raise ValueError(topic, slot)
+        end, deliver = slot + settings.precision, told.get(TIMER_DELIVER, "")
+        due = int(deliver) if deliver.isdigit() and slot < int(deliver) <= end else end
+        cancels = told.get(TIMER_CANCELS, "")
+        if cancels:
+            # No message of another topic is cancelled, whoever wrote this.
+            due, cancels = end + 1, cancels if cancels.startswith(f"{topic}+") else "+"
+        rolls = told.get(TIMER_ROLLS, "")
+        return cls(
+            record=record,
+            topic=topic,
+            slot=slot,
+            due=due,
+            at=_looked_at(slot, due, record.store_timestamp, settings.window_ms),
+            cancels=cancels,
+            rolls=int(rolls) if rolls.isdigit() else 0,
+        )
+
+    @property
+    def name(self) -> str:
+        """By which it may be cancelled."""
+        return f"{self.topic}+{self.record.properties.get(UNIQUE_KEY, '')}"
+
+    @property
+    def identity(self) -> Identity:
+        """What tells it from others, and not from itself stored anew."""
+        record = self.record
+        key = record.properties.get(UNIQUE_KEY, "")
+        return self.topic, key, self.slot, record.body_crc, record.born_timestamp
+
+    def waited(self, message: Message, now: int) -> Message:
+        """A message made of it, told how long it has waited; if there is room for that."""
+        told = {TIMER_ENQUEUED: str(self.record.store_timestamp), TIMER_DEQUEUED: str(now)}
+        if message.topic == TIMER_TOPIC:
+            told[TIMER_ROLLS] = str(self.rolls + 1)
+        properties = message.properties + encode(told)
+        fits = len(properties) <= MAX_PROPERTIES
+        return evolve(message, properties=properties) if fits else message
+
+
+def _looked_at(slot: int, due: int, stored: int, window: int) -> int:
+    """When a message is delivered, or stored anew before that, as stock brokers do it: the last
+    wait is not much shorter than the others.
+    """
+    rest = slot - stored - window
+    if rest < 0:
+        return due
+    return stored + (window // 2 if rest < window // 3 else window)

@@ -1,0 +1,473 @@
+"""Timer messages wait here, on a master: each is delivered at the millisecond it is due.
+
+The log is the truth.  What waits is read from the timer topic, and only when it is due and where it
+lies is kept; the progress that is written beside the log tells where to begin to read, and what is
+delivered.  What became due between that and the end of the log may be delivered or not: at the
+start its copies are looked for.
+
+One writer stores what is due, in the order of times and of queue offsets.  A message that the store
+does not take now is tried again, for as long as that takes.
+
+Source: docs/protocol/remoting.md, Timer messages.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.broker.delay.delay_offsets import LevelOffsets
+from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, WINDOW, Lateness
+from rmqha.broker.sending.messages import Messages
+from rmqha.broker.timer.pending import PendingTimers
+from rmqha.broker.timer.timer_record import Identity, TimerRecord
+from rmqha.config.broker_settings import TimerSettings
+from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
+from rmqha.ha.master.put_service import Putter
+from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.outcomes import DelayedCopies
+from rmqha.store.store import Store
+from rmqha.wire.log.record import Message
+from rmqha.wire.names import TIMER_TOPIC
+from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
+from rmqha.wire.remoting.bodies.offsets import TimerProgress
+
+QUEUE = 0
+"""The one queue of the timer topic."""
+
+SURE_COUNT, SURE_SPAN = 64, 10_000
+"""Where nobody says how far deliveries were: this many in a row, over so many milliseconds, have
+their copies in the log, so those that were due before have theirs."""
+
+
+@define(eq=False, kw_only=True)
+class Timers:
+    """Delivers timer messages.
+
+    @ivar writer: C{None} on a slave, which delivers nothing.
+    @ivar offsets: The table in which the progress is kept.
+    @ivar clock: Its C{seconds} must not jump.
+    @ivar topics: How many wait, by topic.
+    @ivar undeliverable: Messages that were set aside, as they can never be delivered.
+    @ivar lateness: How late messages were.
+    """
+
+    settings: TimerSettings
+    store: Store
+    writer: Putter | None
+    lookup: Lookup
+    messages: Messages
+    offsets: LevelOffsets
+    clock: IReactorTime
+    topics: Counter[str] = field(factory=Counter, init=False)
+    undeliverable: int = field(default=0, init=False)
+    lateness: Lateness = field(factory=Lateness, init=False)
+    _pending: PendingTimers = field(factory=PendingTimers, init=False)
+    # Which wait for the disk or replicas, and when they were due.
+    _flying: dict[int, int] = field(factory=dict, init=False)
+    # The next one of the queue to be read, and up to when all are taken that were read.
+    _next: int = field(default=0, init=False)
+    _taken: int = field(default=0, init=False)
+    # By slot the names of messages that are cancelled.
+    _cancelled: dict[int, set[str]] = field(factory=dict, init=False)
+    # During the start: messages that were stored anew, by how often.
+    _rolled: Counter[tuple[Identity, int]] = field(factory=Counter, init=False)
+    # What is left of the start; C{None} behind it, and before it.
+    _starting: Generator[None] | None = field(default=None, init=False)
+    _ready: bool = field(default=False, init=False)
+    _running: bool = field(default=False, init=False)
+    _began: int = field(default=0, init=False)
+    _changes: int = field(default=0, init=False)
+    _changed: int = field(default=0, init=False)
+    _call: IDelayedCall | None = field(default=None, init=False)
+    _came: bool = field(default=False, init=False)
+    _landed_all: Deferred[None] | None = field(default=None, init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
+
+    # --- life -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Read what waits, and begin to deliver; on a master only."""
+        self._running, self._began = True, self.store.now_ms()
+        self.store.dispatcher.on_units.append(self._units)
+        self.store.dispatcher.on_pause.append(self._paused)
+        self._starting = self._start()
+        self._wake()
+
+    def stop(self) -> Deferred[None]:
+        """Deliver no more.
+
+        @return: Fires when no message waits for the disk or replicas.
+        """
+        if self._running:
+            self._running = False
+            self.store.dispatcher.on_units.remove(self._units)
+            self.store.dispatcher.on_pause.remove(self._paused)
+            self._cancel()
+        if not self._flying:
+            return succeed(None)
+        self._landed_all = Deferred()
+        return self._landed_all
+
+    # --- what others know -------------------------------------------------------------
+
+    def progress(self) -> TimerProgress | None:
+        """How far deliveries are; while that is not known yet, or on a slave, as it was told."""
+        if not self._ready:
+            return self.offsets.timers
+        first, least = self._pending.next_due(), self._pending.least()
+        known = [*self._flying] if least is None else [least, *self._flying]
+        return TimerProgress(
+            low=min(known, default=self._next),
+            next=self._next,
+            time=self._taken if first is None else min(self._taken, first - 1),
+            waiting=tuple(sorted(self._flying)),
+            window=self.settings.window_ms,
+            slot=self.settings.precision,
+        )
+
+    def checkpoint(self) -> TimerCheckpoint:
+        """What request 60 is answered."""
+        now, known = self.store.now_ms(), self.progress()
+        queue = self._queue
+        if known is None:
+            # Nothing says what is done; but there may be nothing.
+            return TimerCheckpoint(last_read_time=0 if queue and queue.has_messages else now)
+        done = known.time
+        if self._ready:
+            first = self._pending.next_due()
+            done = min(now, *((first or now) - 1,), *(due - 1 for due in self._flying.values()))
+        slot = self.settings.precision
+        return TimerCheckpoint(
+            last_read_time=done // slot * slot,
+            queue_offset=known.next,
+            master_queue_offset=known.next,
+            timestamp=self._changed,
+            counter=self._changes,
+        )
+
+    def metrics(self) -> TimerMetrics:
+        """What request 61 is answered."""
+        waiting = {
+            topic: {"count": count, "timeStamp": self._changed}
+            for topic, count in self.topics.items()
+            if count > 0
+        }
+        version = DataVersion(timestamp=self._changed, counter=self._changes)
+        return TimerMetrics(data_version=version, timing_count=waiting)
+
+    def info(self) -> dict[str, str]:
+        """What request 28 is answered: how many seconds the first message is late, how many are not
+        read, and how many wait.
+        """
+        first, queue = self._pending.next_due(), self._queue
+        due = [*self._flying.values()] if first is None else [first, *self._flying.values()]
+        late = (self.store.now_ms() - min(due)) // 1000 if due else 0
+        unread = 0 if queue is None or not self._ready else queue.max_offset - self._next
+        return {
+            "timerReadBehind": str(max(0, late)),
+            "timerOffsetBehind": str(max(0, unread)),
+            "timerCongestNum": str(self.topics.total()),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What C{/status} says of it."""
+        if self.writer is None:
+            return {}
+        return {
+            "pending": dict(sorted(self.topics.items())),
+            "nextDue": self._pending.next_due(),
+            "reading": self._starting is not None,
+            "undeliverable": self.undeliverable,
+            "lateMillis": self.lateness.status(),
+        }
+
+    # --- turns ------------------------------------------------------------------------
+
+    @property
+    def _queue(self) -> ConsumeQueue | None:
+        """Where messages wait; C{None} if there never was one."""
+        return self.store.queues.get(TIMER_TOPIC, QUEUE)
+
+    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
+        if topic == TIMER_TOPIC:
+            self._came = True
+
+    def _paused(self) -> None:
+        if self._came:
+            self._came = False
+            self._wake()
+
+    def _wake(self) -> None:
+        """Look at what there is, in the reactor's next turn."""
+        self._cancel()
+        if self._running:
+            self._call = self.clock.callLater(0, self._take_turn)
+
+    def _cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _take_turn(self) -> None:
+        """Read and deliver for a while, then let others."""
+        self._call, pause = None, 0.0
+        until = self.clock.seconds() + SLICE
+        while pause == 0.0 and self.clock.seconds() < until:
+            try:
+                found = self._step()
+            except Exception:
+                self._log.failure(
+                    "Delivery of timer messages failed, retrying in {s} s",
+                    Failure(),
+                    s=AFTER_ERROR,
+                )
+                found = AFTER_ERROR
+            if found is None or not self._running:
+                return
+            pause = found
+        if self._call is None:
+            self._call = self.clock.callLater(pause, self._take_turn)
+
+    def _step(self) -> float | None:
+        """Do the next thing.
+
+        @return: Seconds after which this is worth calling again; C{None} if only after a message
+            came, or one was delivered.
+        """
+        if self._starting is not None:
+            if next(self._starting, self) is self:
+                self._starting, self._ready = None, True
+                self.offsets.timing = self.progress
+                self._change()
+            return 0.0
+        queue = self._queue
+        if queue is not None and self._next < queue.max_offset:
+            least = queue.min_offset
+            if self._next < least:
+                self._set_aside(self._next, f"it and {least - 1 - self._next} more were deleted")
+                self._next = least
+                return 0.0
+            self._note(self._next)
+            self._next += 1
+            return 0.0
+        if len(self._flying) >= WINDOW:
+            return None
+        now = self.store.now_ms()
+        found = self._pending.pop(now)
+        if found is not None:
+            return self._deliver(*found, now)
+        due = self._pending.next_due()
+        return None if due is None else min(LOOK, max(0.001, (due - now) / 1000))
+
+    # --- reading ----------------------------------------------------------------------
+
+    def _start(self) -> Generator[None]:
+        """Read what waits, and leave out what the log has the copies of."""
+        known, settings = self.offsets.timers, self.settings
+        if known and (known.window, known.slot) != (settings.window_ms, settings.precision):
+            known = None
+        last, queue = self.store.last_stored, self._queue
+        least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        # From the end, so that a message that was stored anew is met there first.
+        for offset in reversed(range(least if known is None else max(known.low, least), end)):
+            self._note(offset, known)
+            yield
+        self._pending.reverse()
+        self._rolled.clear()
+        self._next = end
+        self._taken = max(last, 0 if known is None else known.time)
+        due = []
+        while (found := self._pending.pop(last)) is not None:
+            due.append(found)
+            yield
+        yield from self._leave_out_delivered(due, sure=known is None)
+
+    def _leave_out_delivered(self, due: list[tuple[int, int]], *, sure: bool) -> Generator[None]:
+        """Let those wait again whose copies are not in the log.
+
+        @param due: In their order.
+        @param sure: Whether to end where it is sure that all before have theirs.
+        """
+        copies, in_a_row, newest = DelayedCopies(self.lookup), 0, 0
+        while due:
+            at, offset = due.pop()
+            found = self._at(offset)
+            if found is None or self._is_cancelled(found):
+                self._done(found)
+            elif found.cancels or found.at < found.due:
+                self._pending.back(at, offset)
+            elif (sure and in_a_row >= SURE_COUNT and newest - at > SURE_SPAN) or copies.has(
+                found.record, at
+            ):
+                newest, in_a_row = newest or at, in_a_row + 1
+                self._done(found)
+            else:
+                newest = in_a_row = 0
+                self._pending.back(at, offset)
+            yield
+
+    def _note(self, offset: int, known: TimerProgress | None = None) -> None:
+        """Let a message wait.
+
+        @param known: What is delivered of those from before the start.
+        """
+        found = self._at(offset)
+        if found is None:
+            self._set_aside(offset, "it is damaged, or does not say when and where it is due")
+            return
+        if self._starting is not None and self._was_rolled(found):
+            return
+        if known is not None and known.covers(found.at, offset):
+            return
+        self._pending.add(found.at, offset)
+        if found.cancels:
+            self._cancelled.setdefault(found.slot, set()).add(found.cancels)
+        else:
+            self.topics[found.topic] += 1
+
+    def _at(self, offset: int) -> TimerRecord | None:
+        record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+        try:
+            return None if record is None else TimerRecord.read(record, self.settings)
+        except ValueError:
+            return None
+
+    def _is_cancelled(self, found: TimerRecord) -> bool:
+        return not found.cancels and found.name in self._cancelled.get(found.slot, ())
+
+    def _was_rolled(self, found: TimerRecord) -> bool:
+        """Whether a message was stored anew, further on, and waits there."""
+        if found.rolls:
+            self._rolled[found.identity, found.rolls] += 1
+        anew = found.identity, found.rolls + 1
+        if anew not in self._rolled:
+            return False
+        self._rolled[anew] -= 1
+        if not self._rolled[anew]:
+            del self._rolled[anew]
+        return True
+
+    # --- delivery ---------------------------------------------------------------------
+
+    def _deliver(self, at: int, offset: int, now: int) -> float:
+        """Store what is due.
+
+        @return: Seconds after which the next one may be.
+        """
+        assert self.writer is not None, "only a master delivers"
+        try:
+            found = self._at(offset)
+            message = self._message(found, offset)
+            if found is None or message is None:
+                self._took(at, found)
+                return 0.0
+            stored = self.writer.put(found.waited(message, now))
+        except NotWritable as error:
+            self._pending.back(at, offset)
+            self._quiet.warn(
+                "not writable",
+                "",
+                "Timer messages wait until the store takes writes again: {error}",
+                error=error,
+            )
+            return RETRY
+        except MessageIllegal as error:
+            self._set_aside(offset, str(error))
+            self._took(at, found)
+            return 0.0
+        except Exception:
+            self._pending.back(at, offset)
+            raise
+        self._took(at, found)
+        if message.topic != TIMER_TOPIC and at >= self._began:
+            self.lateness.note(now - at)
+        self._flying[offset] = at
+        # Whatever the wait ends with, the message is in the log.
+        stored.addCallbacks(lambda _: self._landed(offset), self._not_flushed)
+        stored.addErrback(lambda why: self._log.failure("A timer message was not stored", why))
+        return 0.0
+
+    def _message(self, found: TimerRecord | None, offset: int) -> Message | None:
+        """What is to be stored for a message that is due; C{None} if nothing is."""
+        if found is None:
+            self._set_aside(offset, "its record was deleted, or damaged meanwhile")
+            return None
+        record = found.record
+        if found.at == found.due and found.cancels:
+            self._cancelled.pop(found.slot, None)
+            return None
+        if self._is_cancelled(found):
+            return None
+        message = self.messages.due(record)
+        if message is None:
+            self._set_aside(offset, "it is damaged, or has no topic and queue to go to")
+        elif self.store.queues.outlived(found.topic, record.offset):
+            self._set_aside(offset, f"topic {found.topic} was deleted after it was sent")
+        elif found.at < found.due:
+            return self.messages.from_record(
+                record,
+                topic=TIMER_TOPIC,
+                queue_id=QUEUE,
+                properties=record.raw_properties,
+                sys_flag=record.sys_flag,
+            )
+        else:
+            return message
+        return None
+
+    def _took(self, at: int, found: TimerRecord | None) -> None:
+        self._taken = max(self._taken, at)
+        self._done(found)
+        self._change()
+
+    def _done(self, found: TimerRecord | None) -> None:
+        """It waits no more, or waits anew."""
+        if found is not None and not found.cancels:
+            self.topics[found.topic] -= 1
+            if not self.topics[found.topic]:
+                del self.topics[found.topic]
+
+    def _change(self) -> None:
+        self._changes += 1
+        self._changed = self.store.now_ms()
+        self.offsets.file.dirty()
+
+    def _landed(self, offset: int) -> None:
+        full = len(self._flying) >= WINDOW
+        self._flying.pop(offset, None)
+        self.offsets.file.dirty()
+        if full:
+            self._wake()
+        if self._landed_all is not None and not self._flying:
+            landed, self._landed_all = self._landed_all, None
+            landed.callback(None)
+
+    def _not_flushed(self, failure: Failure) -> None:
+        """The disk failed: nothing more is stored until a restart, which begins where it was."""
+        failure.trap(FlushFailed, NotWritable)
+
+    def _set_aside(self, offset: int, reason: str) -> None:
+        self.undeliverable += 1
+        self._quiet.warn(
+            "not delivered",
+            "",
+            "Timer message {offset} is set aside: {reason}",
+            offset=offset,
+            reason=reason,
+        )

@@ -1,0 +1,216 @@
+"""Which messages wait, and what is answered to them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from base64 import urlsafe_b64decode
+from pathlib import Path
+from typing import ClassVar
+
+from rmqha.config.broker_settings import BrokerSettings, TimerSettings
+from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.frame import FrameDecoder
+from tests.broker.support import NOW, SEND_BATCH, batch, properties, sending
+from tests.broker.timer.support import TimerTestCase
+
+FRAMES = Path(__file__).resolve().parents[2] / "data" / "timer" / "frames.jsonl.gz"
+
+DIFFERENT = {
+    "delete with the bare unique key (4.x/5.0 style)": 13,
+    "transaction half with TIMER_DELAY_SEC 3": 13,
+    "commit of it": 1,
+}
+"""Where a stock broker answers 0: what it takes cancels nothing, and is lost."""
+
+
+class AcceptanceTests(TimerTestCase):
+    """Single messages and batches."""
+
+    def test_past(self) -> None:
+        """What is due already is stored as it is, at once."""
+        self.begin()
+        for more in (
+            {"TIMER_DELAY_SEC": "0"},
+            {"TIMER_DELAY_MS": "-5"},
+            {"TIMER_DELIVER_MS": str(NOW)},
+            {"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7"},
+        ):
+            answer = self.send(b"x", **more)
+            self.assertEqual(answer.code, 0)
+            self.assertNotIn("recallHandle", answer.ext)
+        self.passes(0.02)
+        self.assertEqual(len(self.got()), 4)
+        self.assertEqual(self.waiting(), [])
+
+    def test_refused(self) -> None:
+        """What is no time, or too far away, is refused, and so is all where it is switched off."""
+        self.begin()
+        for more in (
+            {"TIMER_DELAY_SEC": "abc"},
+            {"TIMER_DELAY_SEC": "259201"},
+            {"TIMER_DELAY_MS": "9" * 30},
+            {"TIMER_DELAY_SEC": "-5", "TIMER_DEL_UNIQKEY": "T+1"},
+        ):
+            answer = self.send(b"x", **more)
+            self.assertEqual(answer.code, 13, more)
+            self.assertIn("max delay 259200000ms;", answer.remark or "")
+        self.again(timers=TimerSettings(enabled=False))
+        answer = self.send(b"x", TIMER_DELAY_SEC="5")
+        self.assertEqual(
+            (answer.code, answer.remark),
+            (1, "accurate timer message is not enabled, timerWheelEnable is false"),
+        )
+        self.assertEqual((self.got(), self.waiting()), ([], []))
+
+    def test_level_wins(self) -> None:
+        """A delay level takes the other times away."""
+        self.begin()
+        self.send(b"x", TIMER_DELAY_SEC="30", DELAY="1")
+        self.skips(1.1)
+        (waited,) = self.records(SCHEDULE_TOPIC)
+        self.assertNotIn("TIMER_DELAY_SEC", waited.properties)
+        self.assertEqual(self.got(), [b"x"])
+
+    def test_half(self) -> None:
+        """A message of a transaction may not wait: stock brokers lose it."""
+        self.begin()
+        answer = self.send(b"x", TIMER_DELAY_SEC="3", TRAN_MSG="true", PGROUP="pg")
+        self.assertEqual(answer.code, 13)
+        self.assertIn("cannot be part of a transaction", answer.remark or "")
+
+    def test_batch(self) -> None:
+        """Each message of a batch waits by itself, and may say nothing of that by itself."""
+        self.begin()
+        ext = sending("T", batch=True, properties={"TIMER_DELAY_SEC": "4"})
+        body = batch((b"1", properties(UNIQ_KEY="1")), (b"2", properties(UNIQ_KEY="2")))
+        answer = self.client().ask(SEND_BATCH, ext, body)
+        assert answer is not None
+        self.assertEqual((answer.code, answer.ext.get("recallHandle")), (0, None))
+        self.skips(5)
+        self.assertEqual(self.got(), [b"1", b"2"])
+        forged = batch((b"1", properties(REAL_TOPIC="other")))
+        answer = self.client().ask(SEND_BATCH, ext, forged)
+        assert answer is not None
+        self.assertEqual(answer.code, 13)
+        self.assertIn("its own REAL_TOPIC", answer.remark or "")
+
+    def test_timer_topic(self) -> None:
+        """No client sends there by itself."""
+        self.begin()
+        self.assertEqual(self.send(b"x", "rmq_sys_wheel_timer").code, 16)
+
+
+class RecallTests(TimerTestCase):
+    """Request 370."""
+
+    on: ClassVar[TimerSettings] = TimerSettings(recalls=True)
+
+    def recall(self, handle: str, topic: str = "T") -> tuple[int, str]:
+        """Recall a message: code and remark."""
+        ext = {"producerGroup": "pg", "topic": topic, "recallHandle": handle}
+        answer = self.client().ask(RequestCode.RECALL_MESSAGE, ext)
+        assert answer is not None
+        return answer.code, answer.remark or ""
+
+    def test_recalled(self) -> None:
+        """What is recalled does not come, also after a restart and in the last millisecond."""
+        self.begin(timers=self.on)
+        handles = [self.later(b"%d" % n, 5000).ext["recallHandle"] for n in range(10)]
+        for handle in handles[::2]:
+            self.assertEqual(self.recall(handle), (0, ""))
+        self.skips(4)
+        self.again(timers=self.on)
+        self.skips(3)
+        self.assertEqual(self.got(), [b"%d" % n for n in range(1, 10, 2)])
+        self.assertEqual(self.recall(handles[1]), (604, "recall failed, timestamp invalid"))
+        (recall, *_) = (
+            one
+            for one in self.waiting()
+            if one.body == b"0" and "TIMER_DEL_UNIQKEY" in one.properties
+        )
+        self.assertEqual(recall.properties["TAGS"], "_RECALL_TAG_")
+
+    def test_refusals(self) -> None:
+        """Each has its code."""
+        self.begin(timers=self.on)
+        self.serving.topics.put(TopicConfig(topic_name="U"))
+        handle = self.later(b"x", 5000).ext["recallHandle"]
+        self.assertEqual(
+            urlsafe_b64decode(handle).decode(),
+            f"v1 T broker-a {(NOW + 5000) // 1000 * 1000 + 1} U1",
+        )
+        self.assertEqual(self.recall(handle, "X"), (17, "recall failed, the topic[X] not exist"))
+        self.assertEqual(self.recall("zzz"), (604, "recall handle is invalid"))
+        self.assertEqual(self.recall(handle, "U"), (604, "recall failed, topic not match"))
+        self.again(timers=self.on, name="other")
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        self.assertEqual(self.recall(handle), (604, "recall failed, broker service not available"))
+        self.again()
+        self.assertEqual(self.recall(handle), (16, "recall failed, operation is forbidden"))
+
+    def test_slave(self) -> None:
+        """A slave leaves it to its master."""
+        self.begin(slave=True, timers=self.on)
+        self.assertEqual(self.recall("x"), (11, "recall failed, broker service not available"))
+
+
+class GoldenTests(TimerTestCase):
+    """What a stock 5.3.3 broker was asked."""
+
+    broker_settings = BrokerSettings(name="BN", cluster="C", ip1="10.0.0.9", ip2="10.0.0.9")
+
+    def test_frames(self) -> None:
+        """Codes, remarks and fields are those of the stock broker, where it does no harm."""
+        with gzip.open(FRAMES, "rt") as lines:
+            frames = [json.loads(line) for line in lines]
+        self.born = self.bornof(frames[0])
+        self.begin(timers=TimerSettings(roll_window=10, recalls=True))
+        for name in ("TT", "TU"):
+            self.serving.topics.put(TopicConfig(topic_name=name, write_queue_nums=1))
+        for number, frame in enumerate(frames):
+            request, theirs = self.decoded(frame["request"]), self.decoded(frame["response"])
+            if request.code in (60, 61):
+                continue
+            # What the client reckons with is the stock broker's time of then.
+            self.born = next(filter(None, map(self.bornof, frames[number:])), self.born)
+            client = self.client()
+            client.connection.dataReceived(bytes.fromhex(frame["request"]))
+            (ours,) = client.heard()
+            with self.subTest(frame["name"]):
+                different = DIFFERENT.get(frame["name"])
+                self.assertEqual(ours.code, theirs.code if different is None else different)
+                if different is None:
+                    if theirs.code:
+                        self.assertEqual(ours.remark, theirs.remark)
+                        continue
+                    said = theirs.ext.keys() - {"transactionId"}
+                    self.assertEqual(ours.ext.keys() & said, said)
+                    self.assertEqual(ours.ext.get("queueId"), theirs.ext.get("queueId"))
+                    self.assertEqual(*(self.handle(one) for one in (ours, theirs)))
+
+    born = NOW
+
+    def now(self) -> int:
+        """The stock broker's."""
+        return self.born + round(self.clock.seconds() * 1000)
+
+    @staticmethod
+    def handle(answer: Command) -> list[str]:
+        """What a handle says, without the time: it depends on when the message came."""
+        text = urlsafe_b64decode(answer.ext.get("recallHandle") or "").decode()
+        return [word for word in text.split(" ") if not word.startswith("17955")]
+
+    @staticmethod
+    def decoded(text: str) -> Command:
+        (command,) = FrameDecoder().receive(bytes.fromhex(text))
+        return command
+
+    def bornof(self, frame: dict[str, str]) -> int:
+        """When its message was born, less the time that has passed here; 0 if it is none."""
+        ext = self.decoded(frame["request"]).ext
+        born = int(ext.get("bornTimestamp") or ext.get("g") or 0)
+        return born and born - round(self.clock.seconds() * 1000)

@@ -1,0 +1,139 @@
+"""F41: timer messages, while their master is killed, or replaced by its slave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from threading import Event, Thread
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, pull, records, send
+from rmqha.ha.promotion import promote
+from rmqha.wire.log.record import Record
+from rmqha.wire.names import TIMER_DELIVER
+from tests.faults.harness import BRISK, FaultTestCase, rounds
+
+TOPIC = "Timed"
+
+LONGEST = 4.0
+"""Seconds until the last message is due."""
+
+TOGETHER = 20
+"""Messages that are sent at a time, each tenth of a second at most."""
+
+
+class TimerTests(FaultTestCase):
+    """Brokers under C{twistd}, and a client that keeps its own books."""
+
+    def node(self, role: str, name: str, **keys: object) -> Node:
+        """A broker, not started."""
+        node = Node(self.folder, role, name, **{**BRISK, "brokerIP1": "127.0.0.1", **keys})
+        self._processes.append(node)
+        return node
+
+    def sends(self, master: Node, sent: set[bytes], end: Event) -> None:
+        """Send until it is enough; what was answered 0 counts."""
+        number = 0
+        while not end.is_set():
+            bodies = [b"%06d" % n for n in range(number, number + TOGETHER)]
+            number += TOGETHER
+            later = [self.random.randrange(1, round(LONGEST * 1000)) for _ in bodies]
+            try:
+                with Remote(master.port) as sender:
+                    answers = sender.ask_all(
+                        [
+                            send(TOPIC, body, later=ms)
+                            for body, ms in zip(bodies, later, strict=True)
+                        ]
+                    )
+            except (OSError, EOFError):
+                end.wait(0.1)
+                continue
+            sent.update(
+                body for body, answer in zip(bodies, answers, strict=True) if not answer.code
+            )
+            end.wait(0.1)
+
+    def copies(self, node: Node) -> dict[bytes, list[Record]]:
+        """All that was delivered, by body."""
+        found: dict[bytes, list[Record]] = {}
+        offset = 0
+        with Remote(node.port) as reader:
+            while not (answer := reader.ask(pull(TOPIC, "readers", offset))).code:
+                offset = int(answer.ext["nextBeginOffset"])
+                for record in records(answer):
+                    found.setdefault(record.body, []).append(record)
+        return found
+
+    def until_delivered(self, node: Node) -> None:
+        """Wait until nothing waits."""
+        node.until(
+            lambda status: (
+                not status["remoting"]["timers"]["reading"]
+                and not status["remoting"]["timers"]["pending"]
+            ),
+            "all is delivered",
+            LONGEST + 30.0,
+        )
+        until(lambda: node.status()["dispatchedOffset"] == node.status()["maxOffset"], "dispatched")
+
+    def assertOnce(self, node: Node, sent: set[bytes]) -> None:
+        """What was acknowledged came once, and not before its time."""
+        found = self.copies(node)
+        counts = Counter(map(len, found.values()))
+        self.tell(f"acknowledged {len(sent)}, came {len(found)}, by how often {dict(counts)}")
+        self.assertEqual(sent - found.keys(), set(), "lost")
+        self.assertEqual({1}, counts.keys(), "twice")
+        for (record,) in found.values():
+            self.assertGreaterEqual(
+                record.store_timestamp, int(record.properties[TIMER_DELIVER]), record.body
+            )
+
+    def test_killed(self) -> None:
+        """Killed again and again while it delivers, a master loses none, and none comes twice."""
+        master = self.node("master", "master").start()
+        sent: set[bytes] = set()
+        end = Event()
+        sender = Thread(target=self.sends, args=(master, sent, end))
+        sender.start()
+        try:
+            for _ in rounds(4):
+                self.passes(self.random.uniform(1.5, 3.0))
+                master.kill9()
+                master.start()
+        finally:
+            end.set()
+            sender.join()
+        self.assertGreater(len(sent), 200)
+        self.until_delivered(master)
+        self.assertOnce(master, sent)
+        self.assertEqual([], master.complaints())
+
+    def test_promoted(self) -> None:
+        """A slave that takes over delivers the rest, and nothing again."""
+        master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
+        keys = {
+            "haMasterAddress": "{}:{}".format(*master.address),
+            "haMasterClientAddress": f"127.0.0.1:{master.port}",
+        }
+        slave = self.node("slave", "slave", **keys).start()
+        slave.until_synced(master.status()["maxOffset"])
+        sent: set[bytes] = set()
+        end = Event()
+        sender = Thread(target=self.sends, args=(master, sent, end))
+        sender.start()
+        try:
+            self.passes(self.random.uniform(5.0, 8.0))
+            master.kill9()
+        finally:
+            end.set()
+            sender.join()
+        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
+        slave.term()
+        promote(self.settings(slave))
+        heir = self.node("master", "heir")
+        heir.root = heir.keys["storePathRootDir"] = slave.root
+        heir.start()
+        self.until_delivered(heir)
+        self.assertOnce(heir, sent)
+        for node in (slave, heir):
+            self.assertEqual([], node.complaints())
