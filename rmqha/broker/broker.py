@@ -73,6 +73,7 @@ from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.broker.timer.recall import Recalls
+from rmqha.broker.timer.stock_checkpoint import StockCheckpoint
 from rmqha.broker.timer.timers import Timers
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Putter
@@ -100,7 +101,13 @@ from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.remoting.signature import Credentials
-from rmqha.wire.store_layout import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
+from rmqha.wire.store_layout import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TIMER_CHECKPOINT,
+    TOPICS,
+)
 
 TABLES: Mapping[str, type[AttrsInstance]] = {
     TOPICS: TopicTable,
@@ -230,6 +237,7 @@ class Broker:
             offsets=levels,
             clock=reactor,
         )
+        self._timercheck = StockCheckpoint(files.path(TIMER_CHECKPOINT), levels, reactor, in_thread)
         self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
@@ -600,6 +608,7 @@ class Broker:
         self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
         self._sweeping.start(SWEEP)
+        self._timercheck.start()
         self.counts.start()
         self.counts.watch(self.store.dispatcher, self.store.queues)
         self.lags.start()
@@ -654,6 +663,7 @@ class Broker:
         """Deliver no more; then it is written how far that was."""
         await self.timers.stop()
         await self.schedule.stop()
+        await self._timercheck.stop()
 
     async def _leave(self) -> None:
         """Take leave of the name servers, and ask other brokers nothing more."""
@@ -712,6 +722,7 @@ class Broker:
         for table in self._tables:
             yield from table.jobs()
         yield from self.schedule.jobs()
+        yield self._timercheck.job
         yield from self.counts.jobs()
         yield from self.lags.jobs()
         yield from self.transactions.jobs()

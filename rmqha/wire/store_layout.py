@@ -46,6 +46,9 @@ CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
 """Its tables; they lie in L{CONFIG}."""
 
+TIMER_CHECKPOINT = "timercheck"
+"""How far the timer messages of a 5.x broker are, in L{CONFIG} too."""
+
 # --- our own --------------------------------------------------------------------
 
 OWN_FOLDER = "rmqha"

@@ -44,6 +44,7 @@ OF_ALL_BROKERS = {
     "adding to the offset journal",
     "ages of consumer lag",
     "writing topics.json",
+    "keeping timercheck",
 }
 
 

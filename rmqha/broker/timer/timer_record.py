@@ -11,8 +11,8 @@ from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.wire.log.encode import MAX_PROPERTIES
-from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import Message, Record
+from rmqha.wire.log.properties import encode, find
+from rmqha.wire.log.record import Message, Record, RecordProperties
 from rmqha.wire.names import (
     REAL_TOPIC,
     TIMER_CANCELS,
@@ -25,6 +25,11 @@ from rmqha.wire.names import (
     UNIQUE_KEY,
 )
 
+_REAL_TOPIC, _OUT, _DELIVER, _CANCELS, _ROLLS, _KEY = (
+    name.encode()
+    for name in (REAL_TOPIC, TIMER_OUT, TIMER_DELIVER, TIMER_CANCELS, TIMER_ROLLS, UNIQUE_KEY)
+)
+
 Identity = tuple[str, str, int, int, int]
 """Topic, unique key, slot, checksum and birth: what a message keeps wherever it is stored."""
 
@@ -33,7 +38,7 @@ Identity = tuple[str, str, int, int, int]
 class TimerRecord:
     """A message that waits, or one that cancels another.
 
-    @ivar record: Where it waits.
+    @ivar record: What is known of the record where it waits.
     @ivar topic: Where it goes.
     @ivar slot: C{TIMER_OUT_MS}, in milliseconds since 1970; it is due in the slot behind that.
     @ivar due: When it is delivered; a cancel is done with when all of its slot are.
@@ -42,7 +47,7 @@ class TimerRecord:
     @ivar rolls: How often it was stored anew.
     """
 
-    record: Record
+    record: Record | RecordProperties
     topic: str
     slot: int
     due: int
@@ -51,19 +56,19 @@ class TimerRecord:
     rolls: int
 
     @classmethod
-    def read(cls, record: Record, settings: TimerSettings) -> Self:
+    def read(cls, record: Record | RecordProperties, settings: TimerSettings) -> Self:
         """@raise ValueError: If it does not say when and where it is due."""
-        told = record.properties
-        topic, slot = told.get(REAL_TOPIC, ""), int(told.get(TIMER_OUT, ""))
+        raw = record.raw_properties
+        topic, slot = _text(raw, _REAL_TOPIC), int(_text(raw, _OUT))
         if not topic or not 0 <= slot < 1 << 48:
             raise ValueError(topic, slot)
-        end, deliver = slot + settings.precision, told.get(TIMER_DELIVER, "")
+        end, deliver = slot + settings.precision, _text(raw, _DELIVER)
         due = int(deliver) if deliver.isdigit() and slot < int(deliver) <= end else end
-        cancels = told.get(TIMER_CANCELS, "")
+        cancels = _text(raw, _CANCELS)
         if cancels:
             # No message of another topic is cancelled, whoever wrote this.
             due, cancels = end + 1, cancels if cancels.startswith(f"{topic}+") else "+"
-        rolls = told.get(TIMER_ROLLS, "")
+        rolls = _text(raw, _ROLLS)
         return cls(
             record=record,
             topic=topic,
@@ -77,13 +82,13 @@ class TimerRecord:
     @property
     def name(self) -> str:
         """By which it may be cancelled."""
-        return f"{self.topic}+{self.record.properties.get(UNIQUE_KEY, '')}"
+        return f"{self.topic}+{_text(self.record.raw_properties, _KEY)}"
 
     @property
     def identity(self) -> Identity:
         """What tells it from others, and not from itself stored anew."""
         record = self.record
-        key = record.properties.get(UNIQUE_KEY, "")
+        key = _text(record.raw_properties, _KEY)
         return self.topic, key, self.slot, record.body_crc, record.born_timestamp
 
     def waited(self, message: Message, now: int) -> Message:
@@ -94,6 +99,11 @@ class TimerRecord:
         properties = message.properties + encode(told)
         fits = len(properties) <= MAX_PROPERTIES
         return evolve(message, properties=properties) if fits else message
+
+
+def _text(raw: bytes, name: bytes) -> str:
+    """One property; C{""} if there is none."""
+    return (find(raw, name) or b"").decode("utf-8", "replace")
 
 
 def _looked_at(slot: int, due: int, stored: int, window: int) -> int:

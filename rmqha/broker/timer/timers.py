@@ -36,7 +36,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.outcomes import DelayedCopies
 from rmqha.store.store import Store
-from rmqha.wire.log.record import Message
+from rmqha.wire.log.record import Message, Record, RecordProperties
 from rmqha.wire.names import TIMER_TOPIC
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
@@ -307,13 +307,14 @@ class Timers:
         copies, in_a_row, newest = DelayedCopies(self.lookup), 0, 0
         while due:
             at, offset = due.pop()
-            found = self._at(offset)
-            if found is None or self._is_cancelled(found):
+            record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+            found = self._told(record)
+            if record is None or found is None or self._is_cancelled(found):
                 self._done(found)
             elif found.cancels or found.at < found.due:
                 self._pending.back(at, offset)
             elif (sure and in_a_row >= SURE_COUNT and newest - at > SURE_SPAN) or copies.has(
-                found.record, at
+                record, at
             ):
                 newest, in_a_row = newest or at, in_a_row + 1
                 self._done(found)
@@ -327,11 +328,11 @@ class Timers:
 
         @param known: What is delivered of those from before the start.
         """
-        found = self._at(offset)
+        found = self._told(self.lookup.properties(TIMER_TOPIC, QUEUE, offset))
         if found is None:
             self._set_aside(offset, "it is damaged, or does not say when and where it is due")
             return
-        if self._starting is not None and self._was_rolled(found):
+        if (found.rolls or self._rolled) and self._starting is not None and self._was_rolled(found):
             return
         if known is not None and known.covers(found.at, offset):
             return
@@ -341,8 +342,7 @@ class Timers:
         else:
             self.topics[found.topic] += 1
 
-    def _at(self, offset: int) -> TimerRecord | None:
-        record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+    def _told(self, record: Record | RecordProperties | None) -> TimerRecord | None:
         try:
             return None if record is None else TimerRecord.read(record, self.settings)
         except ValueError:
@@ -372,8 +372,9 @@ class Timers:
         """
         assert self.writer is not None, "only a master delivers"
         try:
-            found = self._at(offset)
-            message = self._message(found, offset)
+            record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+            found = self._told(record)
+            message = self._message(found, record, offset)
             if found is None or message is None:
                 self._took(at, found)
                 return 0.0
@@ -403,12 +404,13 @@ class Timers:
         stored.addErrback(lambda why: self._log.failure("A timer message was not stored", why))
         return 0.0
 
-    def _message(self, found: TimerRecord | None, offset: int) -> Message | None:
+    def _message(
+        self, found: TimerRecord | None, record: Record | None, offset: int
+    ) -> Message | None:
         """What is to be stored for a message that is due; C{None} if nothing is."""
-        if found is None:
+        if record is None or found is None:
             self._set_aside(offset, "its record was deleted, or damaged meanwhile")
             return None
-        record = found.record
         if found.at == found.due and found.cancels:
             self._cancelled.pop(found.slot, None)
             return None

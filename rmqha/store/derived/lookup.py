@@ -19,7 +19,7 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import Record, decode
+from rmqha.wire.log.record import Record, RecordProperties, decode, record_properties
 from rmqha.wire.store_layout import BLANK_SIZE
 
 _ROUNDS = 3
@@ -92,17 +92,29 @@ class Lookup:
         @return: C{None} outside the queue, where it has no message, and where the unit
             points to anything but this queue's own record.
         """
+        found = self._in_queue(topic, queue_id, queue_offset)
+        return None if found is None else decode(found[1], 0, found[0])
+
+    def properties(self, topic: str, queue_id: int, queue_offset: int) -> RecordProperties | None:
+        """The properties of the message of a queue offset, as L{by_queue_offset} finds it."""
+        found = self._in_queue(topic, queue_id, queue_offset)
+        return None if found is None else found[2]
+
+    def _in_queue(
+        self, topic: str, queue_id: int, queue_offset: int
+    ) -> tuple[int, memoryview, RecordProperties] | None:
+        """Where the message of a queue offset is, its bytes, and some of what they say."""
         queue = self.queues.get(topic, queue_id)
         unit = None if queue is None or queue_offset < 0 else queue.unit(queue_offset)
         if unit is None or unit[1] == BLANK_SIZE:
             return None
-        found = self._peek.at(unit[0])
-        if found is None or found.size != unit[1]:
+        buf = self._peek.whole(unit[0])
+        if buf is None or len(buf) != unit[1]:
             return None
-        fields = found.fields
-        if (fields.topic, fields.queue_id, fields.queue_offset) != (topic, queue_id, queue_offset):
+        told = record_properties(buf)
+        if (told.topic, told.queue_id, told.queue_offset) != (topic, queue_id, queue_offset):
             return None
-        return self._decoded(found)
+        return unit[0], buf, told
 
     def by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """The place of a time in a queue: the message that was stored nearest to it.

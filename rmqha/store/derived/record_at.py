@@ -48,7 +48,15 @@ class RecordReader:
     levels: DelayLevels
 
     def at(self, offset: int) -> RecordAt | None:
-        """Give the record at C{offset}, or C{None} when there is no whole, valid one.
+        """What dispatch needs of the record that L{whole} finds."""
+        buf = self.whole(offset)
+        if buf is None:
+            return None
+        size = len(buf)
+        return RecordAt(offset, size, dispatch_fields(buf, 0, size, offset, self.levels))
+
+    def whole(self, offset: int) -> memoryview | None:
+        """Give the bytes of the record at C{offset}, or C{None} when there is no whole, valid one.
 
         The body's CRC is not checked: the log's own recovery did that.
         """
@@ -70,4 +78,4 @@ class RecordReader:
         )
         if not isinstance(verdict, int) or verdict <= 0:
             return None
-        return RecordAt(offset, verdict, dispatch_fields(buf, 0, verdict, offset, self.levels))
+        return buf[:verdict]

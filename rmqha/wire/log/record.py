@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from struct import Struct
 from struct import error as struct_error
+from typing import NamedTuple
 
 from attrs import define, frozen
 from isal.isal_zlib import crc32
@@ -309,7 +310,12 @@ def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
 def _host(view: memoryview, at: int, ip6: int) -> tuple[Host, int]:
     width = 16 if ip6 else 4
     (port,) = _INT.unpack_from(view, at + width)
-    return (str(ip_address(bytes(view[at : at + width]))), port), at + width + 4
+    return (_address(bytes(view[at : at + width])), port), at + width + 4
+
+
+@lru_cache(maxsize=1024)
+def _address(packed: bytes) -> str:
+    return str(ip_address(packed))
 
 
 def _string(view: memoryview, at: int, length: Struct) -> tuple[bytes, int]:
@@ -318,6 +324,34 @@ def _string(view: memoryview, at: int, length: Struct) -> tuple[bytes, int]:
     if size < 0 or at + size > len(view):
         raise ValueError(f"a string of {size} bytes at {at} in {len(view)}")
     return bytes(view[at : at + size]), at + size
+
+
+class RecordProperties(NamedTuple):
+    """A record's place in its queue, and its properties; the names are L{Record}'s."""
+
+    body_crc: int
+    queue_id: int
+    queue_offset: int
+    born_timestamp: int
+    store_timestamp: int
+    topic: str
+    raw_properties: bytes
+
+
+def record_properties(buf: memoryview) -> RecordProperties:
+    """Read the properties of a record that L{check} found whole, and little else.
+
+    @param buf: All of it.
+    """
+    _, magic, crc, queue_id, _, queue_offset, _, sys_flag, born = _FIXED.unpack_from(buf)
+    extra = born_extra(sys_flag)
+    (stored,) = _LONG.unpack_from(buf, STORE_TIMESTAMP_AT + extra)
+    body = BODY_AT + extra + store_extra(sys_flag)
+    at = body + _INT.unpack_from(buf, body - 4)[0]
+    width = _BYTE if magic == MAGIC_V1 else _SHORT
+    at, size = at + width.size, width.unpack_from(buf, at)[0]
+    topic, raw = bytes(buf[at : at + size]).decode(), bytes(buf[at + size + 2 :])
+    return RecordProperties(crc, queue_id, queue_offset, born, stored, topic, raw)
 
 
 @define

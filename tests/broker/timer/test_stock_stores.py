@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
+from struct import unpack_from
+
+from twisted.internet.defer import Deferred
 
 from rmqha.config.broker_settings import BrokerSettings, TimerSettings
 from tests.broker.support import NOW
@@ -84,3 +87,17 @@ class StockStoreTests(TimerTestCase):
         self.assertEqual(self.serving.timers.topics, {"TT": 3}, "one is recalled")
         came = self.later_on(300_000_000)
         self.assertEqual(came[5:], [b"d-hour-rolled", b"e-max"])
+
+    def test_way_back(self) -> None:
+        """What a stock broker needs to know is there: the first that may wait, and the next."""
+        self.open("killed", KILLED)
+        self.skips(12)
+        checkpoint = self.serving._timercheck
+        self.stop()
+        self.successResultOf(Deferred.fromCoroutine(checkpoint.stop()))
+        data = (self.root / "config" / "timercheck").read_bytes()
+        self.assertEqual(len(data), 4096)
+        last_read, flushed, low, end, *_ = unpack_from(">7q", data)
+        self.assertEqual((flushed, low, end), (520, 2, 10), "d waits, and is the first")
+        self.assertLess(KILLED + 6000, last_read)
+        self.assertEqual(last_read % 1000, 0)

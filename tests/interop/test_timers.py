@@ -1,0 +1,158 @@
+"""Timer messages between brokers of ours and stock ones: in one store, and as master and slave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from struct import unpack
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, bodies, pull, send
+from lab.stock.brokers import Broker
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from tests.interop.cases import InteropTestCase
+from tests.interop.test_metadata import OF_THEIRS, ROUND
+from tests.support import client
+
+COUNT, STEP = 60, 500
+"""How many messages, and milliseconds from one to the next."""
+
+LAST = COUNT * STEP / 1000
+"""Seconds until the last one is due."""
+
+
+class TimerTestCase(InteropTestCase):
+    """Messages that come one after the other, while brokers change."""
+
+    def our_node(self, root: Path | None = None) -> Node:
+        """A master of ours."""
+        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+        master = Node(self.folder, "master", "master", root=root, **keys)
+        self._processes.append(master)
+        return master.start()
+
+    def makes_topic(self, port: int) -> None:
+        """Send what is not to wait."""
+        with Remote(port) as sender:
+            made = sender.ask(send(self.topic, b"first"))
+        self.assertEqual(0, made.code, made.remark)
+
+    def sends(self, port: int) -> None:
+        """Send them."""
+        with Remote(port) as sender:
+            asked = [send(self.topic, b"%d" % n, later=(n + 1) * STEP) for n in range(COUNT)]
+            for answer in sender.ask_all(asked):
+                self.assertEqual(0, answer.code, answer.remark)
+
+    def copies(self, port: int) -> Counter[bytes]:
+        """How often each came."""
+        found: Counter[bytes] = Counter()
+        offset = 0
+        with Remote(port) as reader:
+            while not (answer := reader.ask(pull(self.topic, "g", offset))).code:
+                offset = int(answer.ext["nextBeginOffset"])
+                found.update(bodies(answer))
+        return found
+
+    def until_all(self, node: Node | Broker) -> Counter[bytes]:
+        """Wait until each came."""
+        until(
+            lambda: len(self.copies(node.port)) > COUNT,
+            "all come",
+            LAST + 60,
+            tell=lambda: f"{len(self.copies(node.port)) - 1} of {COUNT}: {node.tail()}",
+            pause=0.5,
+        )
+        return self.copies(node.port)
+
+    def checkpoint(self, port: int) -> tuple[int, ...]:
+        """What a broker answers to 60."""
+        with Remote(port) as sender:
+            answer = sender.ask(Command.request(RequestCode.GET_TIMER_CHECK_POINT))
+        return unpack(">7q", answer.body)
+
+    def assertTwice(self, found: Counter[bytes], most: int, what: str) -> None:
+        """At most so many came again."""
+        again = sum(found.values()) - len(found)
+        self.tell_of(f"{what}: {again} of {COUNT} came again")
+        self.assertLessEqual(again, most)
+
+    def tell_of(self, line: str) -> None:
+        """Say it in the test's output."""
+        print(line)  # noqa: T201
+
+
+class TimerTests(TimerTestCase):
+    """5.3.3."""
+
+    version = "5.3.3"
+    roles = "timer messages"
+
+    def stock(self, **keys: object) -> Broker:
+        """A stock broker with a timer, not started."""
+        return self.broker(timerWheelEnable="true", **keys)
+
+    def test_slave(self) -> None:
+        """A stock slave of our master follows it, and goes on as the master."""
+        with self.scenario("a Java slave's timer follows our master, and delivers the rest later"):
+            master, slave = self.our_node(), self.stock(name="java-slave", role="SLAVE")
+            # A stock slave asks for topics when it starts, and then a minute later.
+            self.makes_topic(master.port)
+            slave.start()
+            until(
+                lambda: self.topic in client.topic_names(slave.client_address),
+                "it has the topic",
+                ROUND,
+                pause=0.5,
+            )
+            self.sends(master.port)
+
+            def follows() -> bool:
+                ours, theirs = self.checkpoint(master.port), self.checkpoint(slave.port)
+                behind = ours[0] - theirs[0]
+                return ours[3] == theirs[3] == COUNT and 0 <= behind <= 6000
+
+            until(follows, "the checkpoint follows", 40, pause=0.2)
+            self.until_equal_logs(master, slave)
+            master.term()
+            slave.stop()
+            slave.keys |= {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
+            slave.start()
+            self.assertTwice(self.until_all(slave), 12, "stock slave of ours as master")
+
+    def until_equal_logs(self, master: Node, slave: Broker) -> None:
+        """Wait until the slave's log is as long."""
+        until(
+            lambda: slave.runtime()["commitLogMaxOffset"] == master.status()["maxOffset"],
+            "the same log",
+            60,
+            tell=lambda: f"{slave.runtime()} {master.status()['maxOffset']}",
+            pause=0.2,
+        )
+
+    def test_their_store(self) -> None:
+        """Ours goes on where a stock broker was killed."""
+        with self.scenario("timer messages of a store that a Java master left"):
+            java = self.stock(role="ASYNC_MASTER").start()
+            self.makes_topic(java.port)
+            self.sends(java.port)
+            until(lambda: len(self.copies(java.port)) > COUNT // 4, "some come", LAST, pause=0.2)
+            before = self.copies(java.port)
+            java.kill9()
+            ours = self.our_node(java.root)
+            found = self.until_all(ours)
+            self.assertTwice(found, sum(before.values()) - len(before), "ours on a stock store")
+
+    def test_our_store(self) -> None:
+        """A stock broker goes on where ours was stopped; only what was delivered behind the first
+        that waits comes again.
+        """
+        with self.scenario("timer messages of a store that ours left"):
+            ours = self.our_node()
+            self.makes_topic(ours.port)
+            self.sends(ours.port)
+            until(lambda: len(self.copies(ours.port)) > COUNT // 4, "some come", LAST, pause=0.2)
+            ours.term()
+            java = self.stock(role="ASYNC_MASTER", root=ours.root).start()
+            self.assertTwice(self.until_all(java), 2, "a stock broker on our store")
