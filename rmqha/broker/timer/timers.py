@@ -91,6 +91,7 @@ class Timers:
     _changed: int = field(default=0, init=False)
     _call: IDelayedCall | None = field(default=None, init=False)
     _came: bool = field(default=False, init=False)
+    _disk_failed: bool = field(default=False, init=False)
     _landed_all: Deferred[None] | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
@@ -119,7 +120,7 @@ class Timers:
             self.store.dispatcher.on_units.remove(self._units)
             self.store.dispatcher.on_pause.remove(self._paused)
             self._cancel()
-        if not self._flying:
+        if not self._flying or self._disk_failed:
             return succeed(None)
         self._landed_all = Deferred()
         return self._landed_all
@@ -136,7 +137,7 @@ class Timers:
             low=min(known, default=self._next),
             next=self._next,
             time=self._taken if first is None else min(self._taken, first - 1),
-            waiting=tuple(sorted(self._flying)),
+            waiting=frozenset(self._flying),
             window=self.settings.window_ms,
             slot=self.settings.precision,
         )
@@ -456,13 +457,19 @@ class Timers:
         self.offsets.file.dirty()
         if full:
             self._wake()
-        if self._landed_all is not None and not self._flying:
+        if not self._flying:
+            self._all_landed()
+
+    def _all_landed(self) -> None:
+        if self._landed_all is not None:
             landed, self._landed_all = self._landed_all, None
             landed.callback(None)
 
     def _not_flushed(self, failure: Failure) -> None:
         """The disk failed: nothing more is stored until a restart, which begins where it was."""
         failure.trap(FlushFailed, NotWritable)
+        self._disk_failed = True
+        self._all_landed()
 
     def _set_aside(self, offset: int, reason: str) -> None:
         self.undeliverable += 1

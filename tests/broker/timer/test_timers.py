@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from rmqha.config.broker_settings import TimerSettings
-from rmqha.errors import NotWritable
+from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table
 from rmqha.wire.names import TIMER_TOPIC
@@ -96,6 +96,44 @@ class DeliveryTests(TimerTestCase):
         self.again()
         self.skips(3700)
         self.assertEqual(self.got(), [b"1", b"2"])
+
+
+class WaitingTests(TimerTestCase):
+    """Deliveries that wait for the disk or for replicas."""
+
+    def test_not_done(self) -> None:
+        """What waits is not done, and a stop waits for it."""
+        self.begin()
+        for n in range(3):
+            self.later(b"%d" % n, 1000 + 200 * n)
+        self.writer.outcome = waits = Deferred()
+        self.passes(1.05)
+        self.writer.outcome = PutStatus.PUT_OK
+        self.passes(0.5)
+        progress = self.serving.timers.progress()
+        assert progress is not None
+        self.assertEqual((progress.waiting, progress.low), ({0}, 0))
+        stopped = self.serving.timers.stop()
+        self.assertNoResult(stopped)
+        waits.callback(PutStatus.PUT_OK)
+        self.successResultOf(stopped)
+        progress = self.serving.timers.progress()
+        assert progress is not None
+        self.assertEqual((progress.waiting, progress.low), (set(), 3))
+
+    def test_disk_fails(self) -> None:
+        """A stop does not wait for what never comes, and nothing of it counts as done."""
+        self.begin()
+        self.later(b"x", 1000)
+        self.writer.outcome = waits = Deferred()
+        self.passes(1.01)
+        stopped = self.serving.timers.stop()
+        self.assertNoResult(stopped)
+        waits.errback(FlushFailed("commitlog", OSError(5, "broken")))
+        self.successResultOf(stopped)
+        progress = self.serving.timers.progress()
+        assert progress is not None
+        self.assertEqual(progress.waiting, {0})
 
 
 class RestartTests(TimerTestCase):

@@ -51,7 +51,7 @@ class TimerProgress:
     time: int
     window: int
     slot: int
-    waiting: tuple[int, ...] = ()
+    waiting: frozenset[int] = frozenset()
 
     def covers(self, due: int, offset: int) -> bool:
         """Whether a message is done with."""
@@ -84,7 +84,7 @@ class DelayOffsets:
             return None
         try:
             numbers = {name: int(found[name]) for name in ("low", "next", "time", "window", "slot")}
-            return TimerProgress(**numbers, waiting=tuple(map(int, found["waiting"])))
+            return TimerProgress(**numbers, waiting=frozenset(map(int, found["waiting"])))
         except (TypeError, KeyError, ValueError):
             return None
 
@@ -104,7 +104,7 @@ class DelayOffsets:
         if log_end is not None:
             extra[LOG_END] = log_end
         if timers is not None:
-            extra[TIMERS] = asdict(timers)
+            extra[TIMERS] = asdict(timers) | {"waiting": sorted(timers.waiting)}
         return evolve(self, offset_table=offsets, extra=extra)
 
 
