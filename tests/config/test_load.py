@@ -290,6 +290,15 @@ class TogetherTests(LoadTestCase):
         self.assertTrue(str(error).startswith(str(error.where)))  # type: ignore[attr-defined]
         self.load("haHousekeepingInterval=4000\nhaSendHeartbeatInterval=1000")
 
+    def test_roll_window(self) -> None:
+        """A message is stored anew before its log file expires."""
+        self.assertEqual(self.load("fileReservedTime=72").timers.window_ms, 172_800_000)
+        self.assertEqual(self.load("fileReservedTime=24").timers.window_ms, 57_600_000)
+        fine = self.load("timerPrecisionMs=300\ntimerRollWindowSlot=1000")
+        self.assertEqual((fine.timers.precision, fine.timers.window_ms), (200, 200_000))
+        error = self.problem("fileReservedTime=24\ntimerRollWindowSlot=86400")
+        self.assertIn("at most 86399 with fileReservedTime=24", str(error))
+
     def test_ports_follow_the_client_port(self) -> None:
         """The other ports are counted from listenPort unless they are given."""
         settings = self.load("listenPort=20911")

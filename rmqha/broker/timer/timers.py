@@ -30,7 +30,7 @@ from rmqha.broker.timer.pending import PendingTimers
 from rmqha.broker.timer.timer_record import Identity, TimerRecord
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
-from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
@@ -350,7 +350,8 @@ class Timers:
             return None
 
     def _is_cancelled(self, found: TimerRecord) -> bool:
-        return not found.cancels and found.name in self._cancelled.get(found.slot, ())
+        names = self._cancelled.get(found.slot)
+        return names is not None and not found.cancels and found.name in names
 
     def _was_rolled(self, found: TimerRecord) -> bool:
         """Whether a message was stored anew, further on, and waits there."""
@@ -399,6 +400,8 @@ class Timers:
         self._took(at, found)
         if message.topic != TIMER_TOPIC and at >= self._began:
             self.lateness.note(now - at)
+        if stored.called and isinstance(stored.result, PutResult):
+            return 0.0
         self._flying[offset] = at
         # Whatever the wait ends with, the message is in the log.
         stored.addCallbacks(lambda _: self._landed(offset), self._not_flushed)
