@@ -3,7 +3,7 @@
 A node writes to it while it runs, commands while none does.  Nothing depends on it, so nothing is
 fsynced: what a power cut takes of it is in the log of the node.
 
-Source: docs/operations.rst, Events.
+Source: docs/status.rst, Events.
 """
 
 from __future__ import annotations

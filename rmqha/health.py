@@ -5,7 +5,7 @@ in C{health()}, and a node's reasons are those of its parts, as they are at that
 is mended is gone from C{/healthz} with the next question.  A C{health()} is asked every second:
 it tells what is known already, and reads no file.
 
-Source: docs/operations.rst, Health.
+Source: docs/status.rst, Health.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ L{Periodic} goes on, says so in the log at a bounded rate, and remembers how it 
 lists its jobs in C{/status}, and a vital one that keeps failing makes C{/healthz} red.  One that
 cannot run again before the process does makes C{/livez} red too.
 
-Source: docs/operations.rst, Periodic jobs.
+Source: docs/status.rst, Periodic jobs.
 """
 
 from __future__ import annotations

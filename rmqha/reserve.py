@@ -6,7 +6,7 @@ and a node that was killed there could not start again and make room.  So one fi
 is kept that holds nothing: who finds the disk full makes it shorter by what is wanted, writes, and
 takes again what is left.  The log, queues and index never get any of it.
 
-Source: docs/operations.rst, Disk full.
+Source: docs/states.rst, Disk full.
 """
 
 from __future__ import annotations

@@ -166,6 +166,13 @@ LAB: dict[str, set[str]] = {
     "bench": {"stock"},
 }
 
+#: Modules that know each other, by type at least: what makes connections and the connections.
+CIRCLES = [
+    {"ha.elected.member_dialect", "ha.elected.proof", "ha.elected.set_master"},
+    {"ha.master.connection", "ha.master.master"},
+    {f"net.remoting.{name}" for name in ("calls", "connection", "connections", "handlers")},
+]
+
 #: Modules in one folder, at most: a room that has more is two.
 LARGEST_ROOM = 25
 
@@ -247,6 +254,17 @@ def known_to(room: str, plan: dict[str, set[str]]) -> set[str]:
     return known
 
 
+def behind(module: str, known: dict[str, set[str]]) -> set[str]:
+    """What a module imports, what that imports, and so on."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        new = known[left.pop()] - found
+        found |= new
+        left += new
+    return found
+
+
 class HouseTestCase(SynchronousTestCase):
     """Says which imports are wrong."""
 
@@ -293,6 +311,23 @@ class RoomTests(HouseTestCase):
                 and room_of(found.name, rooms) not in known[room_of(found.importer, rooms)]
             ]
         )
+
+    def test_circles(self) -> None:
+        """No modules know each other but those that are named, by type neither."""
+        known: dict[str, set[str]] = {name: set() for name in modules()}
+        for found in all_imports():
+            name = found.name.partition(".")[2]
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if found.top == "rmqha" and name:
+                known[found.importer.partition(".")[2]].add(name)
+        reached = {name: behind(name, known) for name in known}
+        circles = {
+            frozenset(other for other in there if name in reached[other])
+            for name, there in reached.items()
+            if name in there
+        }
+        self.assertEqual(sorted(map(sorted, CIRCLES)), sorted(map(sorted, circles)))
 
     def test_no_room_is_crowded(self) -> None:
         """A folder has so few modules that they can be read at a glance."""

@@ -40,11 +40,11 @@ def reasons() -> set[str]:
 
 
 class TableTests(SynchronousTestCase):
-    """The tables of docs/operations.rst, Health, and docs/guide/systemd.rst, Exit codes."""
+    """The tables of docs/status.rst, Health, and docs/guide/systemd.rst, Exit codes."""
 
     def test_reasons(self) -> None:
         """What the code can say is in the table, and nothing else is."""
-        told = re.findall(r"``([a-z-]+)``", first_column("operations.rst", "Reason"))
+        told = re.findall(r"``([a-z-]+)``", first_column("status.rst", "Reason"))
         self.assertEqual(len(told), len(set(told)), "one twice")
         patterns = reasons()
         missing = [one for one in patterns if not any(re.fullmatch(one, name) for name in told)]
@@ -53,7 +53,7 @@ class TableTests(SynchronousTestCase):
 
     def test_next_steps(self) -> None:
         """C{rmqha doctor} knows what comes next after each of them, on a page that is there."""
-        told = re.findall(r"``([a-z-]+)``", first_column("operations.rst", "Reason"))
+        told = re.findall(r"``([a-z-]+)``", first_column("status.rst", "Reason"))
         stops = [f"replication-{state}" for state in SyncState if state.is_stop]
         names = [*(name for name in told if name != "replication-"), *stops]
         self.assertEqual([name for name in names if next_step(name) is None], [])

@@ -91,10 +91,7 @@ class Member:
         if self.name == NAMES:
             found = {"clients": settings.namesrv.listen_port}
         else:
-            found = {
-                "clients": settings.broker.listen_port,
-                "slaves": settings.ha.listen_port,
-            }
+            found = {"clients": settings.broker.listen_port, "slaves": settings.ha.listen_port}
         return {**found, "status": settings.admin.listen_port}
 
     @property

@@ -12,14 +12,7 @@ from lab.demo_failover.report import Kill, Report
 from lab.harness import compare_stores
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.stock.brokers import BOOT, SMALL, Broker, Sends, Sent, Tool
-from lab.stock.controllers import (
-    VERSION,
-    answered,
-    asking,
-    controllers,
-    java_member,
-    our_member,
-)
+from lab.stock.controllers import VERSION, answered, asking, controllers, java_member, our_member
 from rmqha.controller.overview import look, members
 from rmqha.store.offline.client_ledger import Acknowledged
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo

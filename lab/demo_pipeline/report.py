@@ -100,9 +100,7 @@ class Report:
         table.add_row(
             "physical offsets",
             self._expect(
-                len(set(offsets)) == rows,
-                "each once",
-                f"{rows - len(set(offsets))} more than once",
+                len(set(offsets)) == rows, "each once", f"{rows - len(set(offsets))} more than once"
             ),
         )
         table.add_row(

@@ -379,10 +379,7 @@ class Node(Process):
             return error.code, json.load(error)
 
     def until(
-        self,
-        condition: Callable[[dict[str, Any]], Any],
-        what: str,
-        timeout: float = PATIENCE,
+        self, condition: Callable[[dict[str, Any]], Any], what: str, timeout: float = PATIENCE
     ) -> dict[str, Any]:
         """Wait until its status is as wanted.
 

@@ -4,7 +4,7 @@ The latest are kept in memory, and where there is a store in a file of it too, s
 keeps them.  States are looked at every second, as a monitor would look at them: one that lasts
 less may never be told.
 
-Source: docs/operations.rst, Events.
+Source: docs/status.rst, Events.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  
 no passwords, so that is for who has a login on the node's machine: the peer must be a loopback
 address, and the C{Host} that was asked for too, so that no web page can have a browser do it.
 
-Source of names: docs/operations.rst, Status, Health and Retention slots.
+Source of names: docs/status.rst, Status and Health; docs/states.rst, Retention slots.
 """
 
 from __future__ import annotations
@@ -222,7 +222,6 @@ class SlotsResource(Resource):
         self.node = node
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """One of them."""
         return SlotResource(self.node, path.decode("ascii", "replace"))
 
     def render(self, request: Request) -> bytes:

@@ -3,7 +3,7 @@
 Twisted's own lines have the class that logs; here they have the level and the node, for who reads
 the logs of several.  A file is turned over when it is full, and so many old ones are kept.
 
-Source: docs/operations.rst, Log.
+Source: docs/status.rst, Log.
 """
 
 from __future__ import annotations
@@ -86,7 +86,6 @@ class NodeLogFile(LogFile):
     wanted = False
 
     def write(self, data: str) -> None:
-        """Write a line."""
         if self.wanted:
             self.wanted = False
             self.rotate()  # type: ignore[no-untyped-call]

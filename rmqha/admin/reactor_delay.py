@@ -32,7 +32,6 @@ class ReactorDelay:
         self._next = self.clock.callLater(LOOK, self._called)
 
     def stop(self) -> None:
-        """Measure no more."""
         if self._next is not None:
             self._next.cancel()
             self._next = None

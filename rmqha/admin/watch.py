@@ -26,7 +26,6 @@ class Watch:
         self._looking = Periodic(self.job, self.clock, self.look)
 
     def look(self) -> None:
-        """Look once."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -34,9 +33,7 @@ class Watch:
         self._looking.start(self.every, now=True)
 
     def stop(self) -> Deferred[None]:
-        """Look no more."""
         return self._looking.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._looking

@@ -106,10 +106,7 @@ class _CopiedFiles:
 
 
 def copy_log(
-    source: RestoreSource,
-    target: RestoreTarget,
-    folder: Path,
-    progress: Progress | None = None,
+    source: RestoreSource, target: RestoreTarget, folder: Path, progress: Progress | None = None
 ) -> CopiedLog:
     """Copy whole records up to the target; they are on the disk when this returns.  Blocking.
 

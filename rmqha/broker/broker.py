@@ -226,6 +226,7 @@ class Broker:
             lookup=self.lookup,
             messages=self.messages,
             offsets=levels,
+            unread=self._is_unread,
             clock=reactor,
         )
         self.timers = Timers(
@@ -584,6 +585,11 @@ class Broker:
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         config = self.topics.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_nums
+
+    def _is_unread(self, topic: str, queue_id: int) -> bool:
+        """Whether a topic has shrunk, and this queue of it is no longer read."""
+        config = self.topics.get(topic)
+        return config is not None and queue_id >= config.read_queue_nums
 
     # --- life -------------------------------------------------------------------------
 

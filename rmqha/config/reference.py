@@ -70,6 +70,20 @@ _NAMESRV_INTRO = (
     "--role namesrv FILE`` shows them all."
 )
 
+_FIRST = (
+    *("brokerRole", "brokerName", "brokerId", "brokerClusterName", "namesrvAddr"),
+    *("storePathRootDir", "flushDiskType", "mappedFileSizeCommitLog"),
+    *("listenPort", "haListenPort", "brokerIP1", "brokerIP2", "haMasterAddress", "inSyncReplicas"),
+    *("haMaxReceiveBytesPerSecond", "fileReservedTime", "deleteWhen", "messageDelayLevel"),
+    *("haAllowedPeers", "clientAllowedPeers"),
+)
+"""What a pair needs, in the order in which a person asks."""
+
+_FIRST_INTRO = (
+    "Twenty keys that are written most, in the order in which one asks for them. All others are in "
+    "the sections after this one, and their defaults are right for most."
+)
+
 _MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}
 
 _COLUMNS = ("Key", "Default", "Meaning")
@@ -78,10 +92,14 @@ _WIDTHS = "35 20 45"
 
 def reference() -> str:
     """The chapter, as reStructuredText."""
-    parts = [_INTRO]
+    parts = [_INTRO, _heading("What a pair needs", _FIRST_INTRO)]
+    rows = {row[0]: row for section in _HEADINGS for row in _key_rows(section)}
+    first = {cell: row for cell, row in rows.items() if _names(cell) & set(_FIRST)}
+    parts.append(_table(_COLUMNS, sorted(first.values(), key=_place), _WIDTHS))
     for section, (title, intro) in _HEADINGS.items():
         parts.append(_heading(title, intro))
-        parts.append(_table(_COLUMNS, _key_rows(section), _WIDTHS))
+        rest = [row for row in _key_rows(section) if row[0] not in first]
+        parts.append(_table(_COLUMNS, rest, _WIDTHS))
     parts.append(
         _heading(
             "Refused when switched on",
@@ -132,6 +150,16 @@ def reference() -> str:
     )
     parts.extend(_harmless(NAMESRV_FILE.harmless))
     return "\n".join(parts)
+
+
+def _names(cell: str) -> set[str]:
+    """The keys that a first cell names."""
+    return set(re.findall(r"``(.+?)``", cell))
+
+
+def _place(row: tuple[str, ...]) -> int:
+    """Where a row stands in the first table."""
+    return min(_FIRST.index(name) for name in _names(row[0]) & set(_FIRST))
 
 
 def _key_rows(section: str) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """What a member of a set does, and what follows for it from what is decided: pure values.
 
-Source: docs/operations.rst, Members of a set.
+Source: docs/states.rst, Members of a set.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that they have not given.  Without all that the store is a new member that has a
 What was there is kept in a folder of its own.  The identity is the last to go: whatever dies before
 has left a store that is refused as before, and the command can be given again.
 
-Source: docs/operations.rst, Wiped controllers.
+Source: docs/states.rst, Wiped controllers.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A clean stop leaves those that were there in that run; a crash leaves those of e
 The HA port sees from where a replica calls, not where it listens.  A slave of ours says that
 when it asks for its master's tables; of a stock one nothing is known.
 
-Source: docs/operations.rst, A lost tail.
+Source: docs/states.rst, A lost tail.
 """
 
 from __future__ import annotations

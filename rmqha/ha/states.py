@@ -1,4 +1,4 @@
-"""The names a node gives to what it is doing; docs/operations.rst says what to do in each."""
+"""The names a node gives to what it is doing; docs/states.rst says what to do in each."""
 
 from __future__ import annotations
 

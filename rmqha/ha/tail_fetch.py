@@ -15,7 +15,7 @@ has, and appends what comes behind them, record by record with its CRC.  It says
 an onlooker, so that a slave of ours sends everything to its last byte, asks for no proof, and
 counts it for nothing; to a stock slave it looks like any slave that connects.
 
-Source: docs/operations.rst, A lost tail; docs/protocol/ha.rst, Onlookers.
+Source: docs/states.rst, A lost tail; docs/protocol/ha.rst, Onlookers.
 """
 
 from __future__ import annotations

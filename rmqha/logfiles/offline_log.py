@@ -90,7 +90,6 @@ class OfflineLog:
 
     @property
     def file_size(self) -> int:
-        """Size of each file, in bytes."""
         return self.raw.file_size
 
     @property

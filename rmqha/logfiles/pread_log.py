@@ -45,7 +45,6 @@ class PreadLog:
 
     @property
     def file_size(self) -> int:
-        """Size of each file, in bytes."""
         return max((file.end - file.start for file in self.files.files), default=0)
 
     @property

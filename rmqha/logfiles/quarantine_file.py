@@ -1,6 +1,6 @@
 """A file that keeps what was cut from a log, read like the log it was part of.
 
-Source: docs/operations.rst, Diverged.
+Source: docs/states.rst, Diverged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All metrics there are, by what they are about.
 
-Source: docs/guide/metrics.rst; docs/operations.rst, Status.
+Source: docs/guide/metrics.rst; docs/status.rst, Status.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What /status tells of the process, its ports, and what a name server knows.
 
-Source: docs/guide/metrics.rst; docs/operations.rst, Status.
+Source: docs/guide/metrics.rst; docs/status.rst, Status.
 """
 
 from __future__ import annotations

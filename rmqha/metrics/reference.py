@@ -23,7 +23,7 @@ Metrics
 
 ``GET /metrics`` on the admin port of every node, whatever its role, answers in Prometheus' text
 format. The port is open on the node's own machine only, until ``adminListenAddress`` says otherwise
-(:doc:`/operations`, *Status*); a Prometheus on another machine has to reach it::
+(:doc:`/status`, *Status*); a Prometheus on another machine has to reach it::
 
     scrape_configs:
       - job_name: rmqha
@@ -90,7 +90,7 @@ _OWN = ("Of writes and the reactor", "What a broker of RocketMQ does not tell of
 _STATUS = (
     "Of the status",
     """\
-These are fields of ``/status`` (:doc:`/operations`, *Status*), which says more about each. States
+These are fields of ``/status`` (:doc:`/status`, *Status*), which says more about each. States
 are told as one sample for each, 1 for the one there is.""",
 )
 

@@ -2,7 +2,7 @@
 
 A field that a node does not have, or that is C{null}, gives no sample.
 
-Source: docs/guide/metrics.rst; docs/operations.rst, Status.
+Source: docs/guide/metrics.rst; docs/status.rst, Status.
 """
 
 from __future__ import annotations

@@ -298,9 +298,7 @@ class RouteTable:
             if address in self._live and self._live[address].filter_servers
         }
         return TopicRoute(
-            broker_datas=brokers,
-            queue_datas=tuple(queues.values()),
-            filter_server_table=filters,
+            broker_datas=brokers, queue_datas=tuple(queues.values()), filter_server_table=filters
         )
 
     def cluster_info(self) -> ClusterInfo:
@@ -327,7 +325,6 @@ class RouteTable:
         )
 
     def topics_of(self, cluster: str) -> tuple[str, ...]:
-        """The topics of a cluster's brokers."""
         names = {data.broker_name for data in self._of(cluster)}
         return tuple(topic for topic, queues in self._queues.items() if names & queues.keys())
 

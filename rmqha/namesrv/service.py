@@ -336,12 +336,7 @@ class NameServer:
                 guard = only_listed(need, handler, self._allowed, "change anything here")
                 registry.register(code, audited_as(need, guard))
         self.factory = RemotingFactory(
-            registry,
-            clock,
-            limits=limits,
-            allowed=connecting,
-            gate=gate,
-            name="name server port",
+            registry, clock, limits=limits, allowed=connecting, gate=gate, name="name server port"
         )
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()
@@ -359,7 +354,6 @@ class NameServer:
         self._sweeping.start(self.settings.scan_interval)
 
     def stop(self) -> Deferred[None]:
-        """Close all connections."""
         self._sweeping.stop()
         for grace in self._graces:
             grace.cancel()
@@ -403,7 +397,6 @@ class NameServer:
         )
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._sweeping
         yield from self.factory.connections.jobs()
 

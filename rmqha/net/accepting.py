@@ -74,7 +74,6 @@ class PatientPort(tcp.Port):
         super().doRead()
 
     def loseConnection(self, *arguments: Any) -> Any:
-        """Listen no more."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -97,7 +96,6 @@ class PatientPort(tcp.Port):
             self._later = self.reactor.callLater(PAUSE, self._again)
 
     def fed(self) -> None:
-        """There was one."""
         if self._starved:
             self._starved = False
             self._log.info(

@@ -5,7 +5,7 @@ peers as come has none left for its own files: then it can neither flush nor mak
 its log.  So what its files need is taken off first, and of the rest a part is the HA port's, so
 that clients cannot shut replicas out.
 
-Source: docs/operations.rst, File descriptors.
+Source: docs/states.rst, File descriptors.
 """
 
 from __future__ import annotations
@@ -49,12 +49,10 @@ class ConnectionShares:
 
     @property
     def connections(self) -> int:
-        """Connections of all ports."""
         return max(self.files - self.own - self.stored(), self.files // SHARE)
 
     @property
     def ha(self) -> int:
-        """Most connections to the HA port."""
         return min(self.ha_wanted, max(1, self.connections // SHARE))
 
     @property

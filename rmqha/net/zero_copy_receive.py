@@ -129,11 +129,7 @@ class ZeroCopyClient(tcp.Client):
     _filled = 0
 
     def start_scatter(
-        self,
-        sink: Any,
-        handover: Handover,
-        max_body: int,
-        headers: FrameHeaders = CLASSIC_HEADERS,
+        self, sink: Any, handover: Handover, max_body: int, headers: FrameHeaders = CLASSIC_HEADERS
     ) -> None:
         """From the next byte on, read frames into a sink instead of calling C{dataReceived}.
 

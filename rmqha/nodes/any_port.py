@@ -4,7 +4,7 @@ B{A port that may be a stock broker's HA port is asked nothing}: it takes any ei
 slave holds, and acknowledges writes by that.  So the port below is asked first whether it is a
 broker's client port, and whose HA port this one is; then L{keeps_slaves} tries it.
 
-Source: docs/operations.rst, Addresses.
+Source: docs/status.rst, Addresses.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ class AskedNode:
 
     @property
     def ha_port(self) -> int:
-        """Its HA port."""
         return self._port("haListenPort", HA_PORT_STEP)
 
     @property

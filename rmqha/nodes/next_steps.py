@@ -1,7 +1,7 @@
 """What to do about each reason why a node is not well: the next command, and the page with the
 rest.
 
-Source: docs/operations.rst, Health.
+Source: docs/status.rst, Health.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NextStep:
     page: str
 
 
-_STATES, _RUNBOOKS = "operations.rst", "runbooks"
+_STATUS, _STATES, _RUNBOOKS = "status.rst", "states.rst", "runbooks"
 
 _RESTART = "systemctl restart rmqha@broker"
 _ROOM = NextStep("du -sh {store}.* {store}/*", f"{_RUNBOOKS}/disk-nearly-full.rst")
@@ -40,7 +40,7 @@ _DISK = NextStep(
     f"dmesg | tail; when the disk works again {_RESTART}", f"{_STATES}, A failed fsync"
 )
 _CHECK = "rmqha config check /etc/rmqha/broker.conf"
-_JOB = NextStep("rmqha status {node} --all", f"{_STATES}, Periodic jobs")
+_JOB = NextStep("rmqha status {node} --all", f"{_STATUS}, Periodic jobs")
 _MASTER = "rmqha failover /etc/rmqha/broker.conf --dry-run"
 
 NEXT_STEPS: Mapping[str, NextStep] = {
@@ -71,19 +71,19 @@ NEXT_STEPS: Mapping[str, NextStep] = {
     "cold-difference": NextStep(_COMPARE, f"{_STATES}, Cold damage"),
     "cold-damage": _REPAIR,
     "faults-from-master": _REPAIR,
-    "not-registered": NextStep(_CHECK, f"{_STATES}, Health"),
-    "another-broker": NextStep(_CHECK, f"{_STATES}, Health"),
+    "not-registered": NextStep(_CHECK, f"{_STATUS}, Health"),
+    "another-broker": NextStep(_CHECK, f"{_STATUS}, Health"),
     "twin": _TWO,
     "name-servers-disagree": NextStep(
         "rmqha status --name-server HOST:9876, of each of them", f"{_RUNBOOKS}/two-masters.rst"
     ),
-    "not-publishing": NextStep("rmqha status {node} --all", f"{_STATES}, Health"),
+    "not-publishing": NextStep("rmqha status {node} --all", f"{_STATUS}, Health"),
     "accounts": NextStep(_CHECK, "guide/access-control.rst"),
     "tls-files": NextStep(_CHECK, "guide/tls.rst"),
     "tls-expiry": NextStep("rmqha status {node} --all", "guide/tls.rst, Renew them"),
     "failing-job": _JOB,
     "stuck-job": _JOB,
-    "dead-job": NextStep(_RESTART, f"{_STATES}, Periodic jobs"),
+    "dead-job": NextStep(_RESTART, f"{_STATUS}, Periodic jobs"),
     "replication-unproven": NextStep(_COMPARE, f"{_STATES}, Replication states"),
     "replication-below-min": NextStep(
         "rmqha clone MASTER {store} --anew", f"{_STATES}, Below the master's first byte"

@@ -1,7 +1,7 @@
 """What matters of a node, for people.  A node may be of another version: what it does not tell is
 left out.
 
-Source: docs/operations.rst, Status.
+Source: docs/status.rst, Status.
 """
 
 from __future__ import annotations
@@ -232,6 +232,8 @@ def attention(status: Status) -> Iterator[str]:
         yield f"{faults} damaged ranges in the log"
     if status.get("servedFaults"):
         yield f"{status['servedFaults']} messages could not be read"
+    if unreadable := (remoting.get("delayed") or {}).get("unreadable"):
+        yield f"{unreadable} delayed messages are in queues that are no longer read"
     stale = [row["name"] for row in status.get("readers") or () if row.get("state") == "stale"]
     if stale:
         yield f"Spark streams that read no more: {', '.join(map(str, stale))}"

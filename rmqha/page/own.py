@@ -68,7 +68,6 @@ class OwnPage:
     _looked: float = field(default=float("-inf"), init=False)
 
     async def told(self) -> NodePage:
-        """How the node is now."""
         groups = await self._behind()
         status = self.node.status()
         wrong = failing(self.node.health(), HealthProbe.HEALTH)

@@ -140,5 +140,4 @@ class NoPage(Resource):
         return self
 
     def render(self, request: Request) -> bytes:
-        """Say so."""
         return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/"]})

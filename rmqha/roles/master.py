@@ -5,7 +5,7 @@ that it may have lost (L{rmqha.ha.tail_fetch}), makes what they gave its own, an
 may serve: never with a loss that its own marks prove and nobody made good, unless an operator has
 said so.
 
-Source: docs/operations.rst, A lost tail.
+Source: docs/states.rst, A lost tail.
 """
 
 from __future__ import annotations

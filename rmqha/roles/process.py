@@ -191,7 +191,7 @@ class Process(Service):
         yield from self.history.jobs()
 
     def status(self) -> dict[str, Any]:
-        """What C{/status} says; docs/operations.rst, Status, lists the fields."""
+        """What C{/status} says; docs/status.rst, Status, lists the fields."""
         return {
             **self.identity(),
             "fileLimit": self.shares.files,

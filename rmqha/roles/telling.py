@@ -126,7 +126,7 @@ class TellingNode(Node):
             yield GroupRow(group=group, topic=topic, messages=lag.messages, seconds=seconds)
 
     def status(self) -> dict[str, Any]:
-        """What C{/status} says; docs/operations.rst, Status, lists the fields."""
+        """What C{/status} says; docs/status.rst, Status, lists the fields."""
         store = self.store_service.opened
         log = None if store is None else store.log
         lost = self.lost_tail()

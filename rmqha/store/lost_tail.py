@@ -16,7 +16,7 @@ log prove it.  Each of them says up to where the log was durable when it was wri
 Who cuts a log on purpose lowers them all first (L{lower}).  So a log that ends below one of them
 was shortened by nobody who knew of it.
 
-Source: docs/operations.rst, A lost tail.
+Source: docs/states.rst, A lost tail.
 """
 
 from __future__ import annotations
@@ -34,14 +34,7 @@ from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log import record_checksums
 from rmqha.store.published import publish
-from rmqha.wire.store_layout import (
-    BACKUP_SUFFIX,
-    DISPATCHED,
-    EPOCH,
-    LOST_TAIL,
-    OWN_FOLDER,
-    POINT,
-)
+from rmqha.wire.store_layout import BACKUP_SUFFIX, DISPATCHED, EPOCH, LOST_TAIL, OWN_FOLDER, POINT
 
 
 @frozen
@@ -66,7 +59,6 @@ class LostTail:
         )
 
     def error(self, commitlog: Path, kind: type[LogShortened] = LogShortened) -> LogShortened:
-        """The same as an error."""
         return kind(str(commitlog), self.start, self.to, self.mark)
 
 

@@ -39,12 +39,7 @@ from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log import arrival, copied_damage_file, expiry
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.range_repair import (
-    RepairIntent,
-    finish_repair,
-    pending_repair,
-    write_repair,
-)
+from rmqha.store.log.range_repair import RepairIntent, finish_repair, pending_repair, write_repair
 from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.retention import fullest

@@ -99,7 +99,6 @@ class PacedDispatch:
         self.disk_full(error)
 
     def stop(self) -> None:
-        """Dispatch nothing more."""
         if self._next is not None and self._next.active():
             self._next.cancel()
 

@@ -282,7 +282,6 @@ class Store:
         return self.log.copied.status()
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._room
         yield self._derived
         yield from self.flusher.jobs()

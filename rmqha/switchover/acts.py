@@ -131,5 +131,4 @@ class Hands:
         return f"process {pid} still runs" if ours else ""
 
     def leave(self) -> None:
-        """Remove the file."""
         self.pid_file.unlink(missing_ok=True)

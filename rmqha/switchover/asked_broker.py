@@ -191,7 +191,6 @@ class AskedBroker:
         )
 
     async def offsets(self) -> Offsets:
-        """Its consumer offsets."""
         answer = await self._ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
         return read(ConsumerOffsets, answer.body).offset_table
 

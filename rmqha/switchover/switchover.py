@@ -339,7 +339,6 @@ class Switchover:
         return held
 
     async def _stop(self, under_way: UnderWay) -> None:
-        """Have the old master stopped."""
         if under_way.phase is Phase.CLOSING:
             self.journal.write(evolve(under_way, phase=Phase.STOPPING))
         self._way_back(

@@ -65,7 +65,7 @@ def follows(slave: AskedBroker, master: AskedBroker, epoch: int = 0) -> Missing:
             agreed = 0
             return (
                 f"its log ends at byte {look.end}, that of its master at {after.end}: see Ahead in "
-                "docs/operations.rst"
+                "docs/states.rst"
             )
         agreed = agreed + 1 if look.end >= before.end else 0
         return "" if agreed > 1 else f"it has {look.end} of {before.end} bytes"

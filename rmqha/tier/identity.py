@@ -49,11 +49,9 @@ class TierIdentity:
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return f"{LOGS}/{hashlib.sha256(self.render()).hexdigest()[:_DIGITS]}.json"
 
     def render(self) -> bytes:
-        """As it is put there."""
         table = {"version": VERSION, "firstOffset": self.begin, "identity": self.log.to_json()}
         return json.dumps(table).encode() + b"\n"
 

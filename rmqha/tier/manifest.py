@@ -101,11 +101,9 @@ class FileManifest:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
         return self.end - self.start
 
     def render(self) -> bytes:
-        """As it is put there."""
         table = {
             "version": VERSION,
             "firstOffset": self.start,

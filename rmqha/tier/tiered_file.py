@@ -43,7 +43,6 @@ class TieredFile(FoundFile):
 
     @classmethod
     def of(cls, tier: str, start: int, end: int) -> Self:
-        """The file of a range."""
         where = ObjectFolder.at(tier).shown(object_name(start))
         return cls(Path(where), start, end, 0, end - start, tier)
 

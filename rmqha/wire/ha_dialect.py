@@ -123,12 +123,10 @@ class ClassicSlaveDialect:
     _decoder: TransferDecoder = field(init=False, factory=lambda: TransferDecoder(MAX_BODY))
 
     def opening(self, report: int, *, onlooker: bool) -> bytes:
-        """The first report."""
         before = ha_frame.encode_report(ONLOOKER) if onlooker else b""
         return before + ha_frame.encode_report(report)
 
     def report(self, offset: int) -> bytes:
-        """A report."""
         return ha_frame.encode_report(offset)
 
     def receive(self, data: bytes) -> Iterator[Said]:
@@ -173,7 +171,6 @@ class SetSlaveDialect:
         return ha_v2.encode_handshake(self.handshake)
 
     def report(self, offset: int) -> bytes:
-        """A report."""
         return ha_v2.encode_report(offset)
 
     def receive(self, data: bytes) -> Iterator[Said]:

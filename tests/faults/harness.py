@@ -182,12 +182,7 @@ class FaultTestCase(SynchronousTestCase):
             self.check(master, slave, acked=acked)
 
     def check(
-        self,
-        master: Driver,
-        slave: Node,
-        *,
-        acked: list[Write] | None = None,
-        equal: bool = True,
+        self, master: Driver, slave: Node, *, acked: list[Write] | None = None, equal: bool = True
     ) -> None:
         """Two stopped nodes: prefix, promises, derived files, and a log without surprises."""
         promised = master.history.acked if acked is None else acked

@@ -59,10 +59,7 @@ class SmallDiskTests(SmallDiskTestCase):
             ballast = self.fill(disk, self.random.randint(0, 300_000))
             statuses = set()
             deadline = time.monotonic() + 30
-            while "disk-full" not in (
-                slave.status()["state"],
-                slave.status()["upstream"]["state"],
-            ):
+            while "disk-full" not in (slave.status()["state"], slave.status()["upstream"]["state"]):
                 self.assertLess(time.monotonic(), deadline, f"never full\n{slave.tail()}")
                 statuses |= {w.status for w in master.put(100, size=4000, concurrency=20).wait()}
             self.assertEqual(503, slave.health())

@@ -7,14 +7,7 @@ import time
 from lab.harness.nodes import Node, until
 from lab.harness.proxy import MOST_WAITING
 from lab.harness.writer import Burst, Driver
-from tests.faults.harness import (
-    HOUSEKEEPING,
-    SLACK,
-    SOON_SILENT,
-    NetworkTestCase,
-    rounds,
-    seconds,
-)
+from tests.faults.harness import HOUSEKEEPING, SLACK, SOON_SILENT, NetworkTestCase, rounds, seconds
 
 MIB = 1 << 20
 

@@ -32,8 +32,7 @@ class LostTailTestCase(FaultTestCase):
         """A pair in sync; what a crash of the master needs to know is written down."""
         master = self.master(**{**KEYS, **keys})
         slave = self.slave(
-            master.address,
-            **{**KEYS, "haMasterClientAddress": f"127.0.0.1:{master.port}", **keys},
+            master.address, **{**KEYS, "haMasterClientAddress": f"127.0.0.1:{master.port}", **keys}
         )
         self.start_both(master, slave)
         slave.until_synced(0)

@@ -190,8 +190,7 @@ class HostileSlaveTests(PeerTestCase):
             got += len(peer.recv(1 << 16))
         peer.sendall(struct.pack(">q", middle))
         until(
-            lambda: any(row["acked"] == middle for row in master.status()["replicas"]),
-            "the report",
+            lambda: any(row["acked"] == middle for row in master.status()["replicas"]), "the report"
         )
         self.assertFalse(burst.done)
         peer.sendall(struct.pack(">q", master.status()["maxOffset"]))

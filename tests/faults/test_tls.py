@@ -134,8 +134,7 @@ class TlsClusterTests(FaultTestCase):
             lambda status: all(row["secondsLeft"] < 46 * 86400 for row in status["tls"]), "renewed"
         )
         self.assertEqual(
-            ["clients", "requests", "replication"],
-            [row["role"] for row in master.status()["tls"]],
+            ["clients", "requests", "replication"], [row["role"] for row in master.status()["tls"]]
         )
 
     def test_tool(self) -> None:

@@ -118,11 +118,7 @@ class Run:
     def start(self) -> Run:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                self.command,
-                cwd=ROOT,
-                env=self.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                self.command, cwd=ROOT, env=self.environment, stdout=log, stderr=subprocess.STDOUT
             )
         self.begun = time.monotonic()
         return self

@@ -29,9 +29,6 @@ on one machine, with small files so that a log has many.  "Byte-equal" means tha
 the same SHA-256 on both sides; "derived files" are the consume queues and the index.
 
 {when}
-
-| Peer | Version | Roles | Scenario | Result |
-| --- | --- | --- | --- | --- |
 """
 
 OK, FAILED, SECOND = "ok", "failed", "ok at the second try"
@@ -117,9 +114,8 @@ def page(results: Iterable[Result]) -> str:
     rows = list(results)
     brokers = [row for row in rows if row.table == "brokers"]
     text = [HEAD.format(when=facts(len(rows)))]
-    for row in sorted(brokers, key=lambda row: (row.roles, row.scenario, row.version, row.peer)):
-        cells = [row.peer, row.version, row.roles, row.scenario]
-        text.append(_line([*cells, f"{row.result} ({row.seconds:.0f} s)"]))
+    for roles in sorted({row.roles for row in brokers}):
+        text.extend(_roles(roles, [row for row in brokers if row.roles == roles]))
     clients = [row for row in rows if row.table == "clients"]
     if clients:
         text.append(CLIENTS)
@@ -127,6 +123,21 @@ def page(results: Iterable[Result]) -> str:
         text.extend(_site(site, [row for row in clients if row.site == site]))
     text.extend(_commands([row for row in rows if row.table == "mqadmin"]))
     return "".join(text)
+
+
+def _roles(roles: str, rows: list[Result]) -> Iterator[str]:
+    """What was tried in these roles: a line for each scenario, a column for each version."""
+    versions = sorted({(row.peer, row.version) for row in rows})
+    yield f"\n## {_cell(roles[0].upper() + roles[1:])}\n\n"
+    yield _line(["Scenario", *(" ".join(each).removeprefix("RocketMQ ") for each in versions)])
+    yield _line(["---"] * (len(versions) + 1))
+    for scenario in sorted({row.scenario for row in rows}):
+        found = {(row.peer, row.version): row for row in rows if row.scenario == scenario}
+        cells = [
+            f"{found[each].result} ({found[each].seconds:.0f} s)" if each in found else "-"
+            for each in versions
+        ]
+        yield _line([scenario, *cells])
 
 
 def _site(site: str, rows: list[Result]) -> Iterator[str]:

@@ -7,13 +7,7 @@ from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, Broker
-from lab.stock.controllers import (
-    OurNode,
-    StockController,
-    controllers,
-    java_member,
-    our_member,
-)
+from lab.stock.controllers import OurNode, StockController, controllers, java_member, our_member
 from tests.interop import cases
 from tests.interop.cases import InteropTestCase
 

@@ -235,12 +235,7 @@ class SetScenarios(LinkedSetTestCase):
     """
 
     letters = ""
-    full_only: tuple[str, ...] = (
-        "test_masters",
-        "test_cut_off",
-        "test_partitions",
-        "test_members",
-    )
+    full_only: tuple[str, ...] = ("test_masters", "test_cut_off", "test_partitions", "test_members")
 
     def test_masters(self) -> None:
         """Masters are stopped, killed, frozen, and replaced by an operator."""

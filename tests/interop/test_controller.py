@@ -133,8 +133,7 @@ class ControllerTests(InteropTestCase):
                 ControllerResponseCode.INVALID_REPLICAS,
             )
             self.assertEqual(
-                self.refused(group.apply(1, "another;2")),
-                ControllerResponseCode.BROKER_ID_INVALID,
+                self.refused(group.apply(1, "another;2")), ControllerResponseCode.BROKER_ID_INVALID
             )
 
     def test_three(self) -> None:

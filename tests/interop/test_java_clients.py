@@ -230,12 +230,7 @@ class JavaClientTests(SiteTestCase):
             sent = bodies("question", 5)
             content = {"tags": ["red"] * 5, "keys": sent, "bodies": sent, "how": how}
             got = self.ask(
-                client,
-                "request",
-                namesrv=client.names,
-                topic=topic,
-                group=f"P-{topic}",
-                **content,
+                client, "request", namesrv=client.names, topic=topic, group=f"P-{topic}", **content
             )
             self.assertEqual([f"reply to {body}" for body in sent], got)
             server.stop()

@@ -16,15 +16,7 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
 from lab.stock.brokers import BOOT
 from tests.faults.harness import SOON_SILENT, rounds
-from tests.faults.ledger import (
-    GROUP,
-    ORDERS,
-    QUEUES,
-    Ledger,
-    Sender,
-    TablesLedger,
-    until_told,
-)
+from tests.faults.ledger import GROUP, ORDERS, QUEUES, Ledger, Sender, TablesLedger, until_told
 from tests.faults.test_newer_tables import LATER, PAID
 from tests.interop import set_cases
 from tests.support import client

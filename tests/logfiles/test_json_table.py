@@ -62,8 +62,7 @@ class TextTests(SynchronousTestCase):
         """Unquoted keys are integers, quoted ones strings, and strings are left alone."""
         text = b'\xef\xbb\xbf{ 1:{-2 :"{3:4,5:6}"},"7":[8,{9:\n0}], "a\\"{1:":"\\\\"}'
         self.assertEqual(
-            json_table.parse(text),
-            {1: {-2: "{3:4,5:6}"}, "7": [8, {9: 0}], 'a"{1:': "\\"},
+            json_table.parse(text), {1: {-2: "{3:4,5:6}"}, "7": [8, {9: 0}], 'a"{1:': "\\"}
         )
 
     def test_no_table(self) -> None:

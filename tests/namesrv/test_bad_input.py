@@ -12,14 +12,7 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.namesrv.test_requests import TOPICS, NamesrvCase, Peer
-from tests.support.bad_input import (
-    BODIES,
-    Complaints,
-    assert_told,
-    bad_fields,
-    good_fields,
-    shown,
-)
+from tests.support.bad_input import BODIES, Complaints, assert_told, bad_fields, good_fields, shown
 from tests.support.request_headers import REQUESTS
 
 GOOD: dict[str, Any] = {

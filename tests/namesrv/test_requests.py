@@ -230,8 +230,7 @@ class RequestTests(NamesrvCase):
         )
         body = zlib.compress(raw)
         self.assertEqual(
-            self.register(peer, body=body, compressed="true", bodyCrc32=5).remark,
-            "crc32 not match",
+            self.register(peer, body=body, compressed="true", bodyCrc32=5).remark, "crc32 not match"
         )
         self.assertEqual(self.server.table.topics(), ())
         crc = register.checksum(body)

@@ -122,12 +122,7 @@ class RouteTests(SynchronousTestCase):
         (row,) = self.table.refused_status(4.0)
         self.assertEqual(
             row,
-            {
-                "address": MASTER,
-                "brokerName": "broker-a",
-                "masterEpoch": 1,
-                "secondsSilent": 1.0,
-            },
+            {"address": MASTER, "brokerName": "broker-a", "masterEpoch": 1, "secondsSilent": 1.0},
         )
 
     def test_equal_masters(self) -> None:

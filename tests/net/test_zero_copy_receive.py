@@ -154,11 +154,7 @@ class ChunkingTests(SynchronousTestCase):
 
     @given(frames, st.lists(st.integers(0, 1 << 20), max_size=40), st.integers(1, 4000), st.data())
     def test_equals_portable(
-        self,
-        shape: list[tuple[int, int]],
-        places: list[int],
-        file_size: int,
-        data: st.DataObject,
+        self, shape: list[tuple[int, int]], places: list[int], file_size: int, data: st.DataObject
     ) -> None:
         """However a stream is chunked, wherever rooms end and at whatever byte it is handed over,
         events and log are those of the portable decoder.

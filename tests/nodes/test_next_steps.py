@@ -26,7 +26,7 @@ class NextStepTests(SynchronousTestCase):
         self.assertEqual("replication-diverged: so it is", text)
         assert step is not None
         self.assertEqual("rmqha diverge /data --against 10.0.0.1:10912", step.command)
-        self.assertEqual("operations.rst, Diverged", step.page)
+        self.assertEqual("states.rst, Diverged", step.page)
         (((_, slots),), ((_, tables),)) = (
             list(advice("10.0.0.2", seen(name))) for name in ("replica-away", "older-tables")
         )

@@ -166,9 +166,7 @@ class ClusterTests(SynchronousTestCase):
         answers nobody is gone.
         """
         self.told()
-        left = ClusterInfo(
-            broker_addr_table={"broker-a": TABLE.broker_addr_table["broker-a"]},
-        )
+        left = ClusterInfo(broker_addr_table={"broker-a": TABLE.broker_addr_table["broker-a"]})
         self.others.clients[NAMES] = left
         del self.others.clients["10.0.0.5:10911"]
         self.clock.advance(100)
@@ -250,6 +248,5 @@ class ClusterTests(SynchronousTestCase):
         self.patch(Others, "request", lambda _, *given: asked(*given))
         self.told()
         self.assertEqual(
-            set(codes),
-            {RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_RUNTIME_INFO},
+            set(codes), {RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_BROKER_RUNTIME_INFO}
         )

@@ -273,11 +273,7 @@ class PointTests(SynchronousTestCase):
         ranges = plan(open_stores(options), options)
         reader = MessageReader(options, chosen_columns(options))
         before = Point(
-            confirm=self.end,
-            durable=self.end,
-            min_offset=0,
-            broker_name="golden",
-            generation="i",
+            confirm=self.end, durable=self.end, min_offset=0, broker_name="golden", generation="i"
         )
         cut = before.cut_at(self.all[-1], 1)
         (self.store / OWN_FOLDER / POINT).write_bytes(render_point(cut))

@@ -206,7 +206,7 @@ class DocumentedTests(SynchronousTestCase):
         """The table of jobs has each, and says whether it is vital.  What only the commands
         C{diverge} and C{receive} repeat is not in any status.
         """
-        page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "status.rst").read_text(encoding="utf-8")
         rows = (
             page.partition("\nPeriodic jobs\n")[2].partition("\nNode states\n")[0].split("   * - ")
         )

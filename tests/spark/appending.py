@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from rmqha.pipeline.sinks.target import Format, IcebergPlace, Target
+from rmqha.pipeline.sinks.table import IcebergPlace
+from rmqha.pipeline.sinks.target import Format, Target
 from tests.support.lake import append
 
 EVERY = 0.05

@@ -37,7 +37,8 @@ try:
 
     from lab.stock.s3_server import S3Server
     from rmqha.pipeline.sinks.commits import Commits
-    from rmqha.pipeline.sinks.target import Format, IcebergPlace, Target, found_at
+    from rmqha.pipeline.sinks.table import IcebergPlace
+    from rmqha.pipeline.sinks.target import Format, Target, found_at
     from tests.support.lake import listed
     from tests.support.object_servers import server
 

@@ -114,8 +114,7 @@ class GoldenTests(LogTestCase):
                     queue = store.queues.get(line["topic"], line["queueId"])
                     assert queue is not None
                     self.assertEqual(
-                        (queue.min_offset, queue.max_offset),
-                        (line["minOffset"], line["maxOffset"]),
+                        (queue.min_offset, queue.max_offset), (line["minOffset"], line["maxOffset"])
                     )
             index = golden.document(version, golden.truth(name, "expected-index.json"))
             assert store.index is not None
@@ -286,11 +285,7 @@ class LifeTests(StoreTestCase):
         """A stop whose retention, publisher or last flush fails flushes and closes all the same,
         gives the lock back last, and tells; the next start makes it good.
         """
-        steps = [
-            (Retention, "retention"),
-            (Publisher, "publishing"),
-            (Flusher, "flushing the log"),
-        ]
+        steps = [(Retention, "retention"), (Publisher, "publishing"), (Flusher, "flushing the log")]
         for part, name in steps:
             for how in (lambda: 1 // 0, lambda: fail(ZeroDivisionError())):
                 store = self.small()
@@ -693,10 +688,7 @@ class SlaveTests(StoreTestCase):
         source = self.filled(*[60_000] * 200, file_size=size)
         clock = Clock()
         store = self.opened(
-            self.folder() / "store",
-            master=False,
-            clock=clock,
-            settings={"file_size": size},
+            self.folder() / "store", master=False, clock=clock, settings={"file_size": size}
         )
         append_frame(store.log, 0, content(source))
         store.log.progress()

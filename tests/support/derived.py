@@ -38,13 +38,7 @@ def dispatcher(log: LogReader, root: Path, clock: Clock | None = None, **more: A
     given = settings(root, **more)
     queues, index = open_derived(root, given)
     levels = DelayLevels.parse(given.delay_levels)
-    return Dispatcher(
-        log=log,
-        queues=queues,
-        index=index,
-        levels=levels,
-        clock=clock or Clock(),
-    )
+    return Dispatcher(log=log, queues=queues, index=index, levels=levels, clock=clock or Clock())
 
 
 def drain(maker: Dispatcher) -> None:

@@ -23,11 +23,7 @@ Rows = Iterable[pa.RecordBatch]
 
 
 def spread(
-    spark: Any,
-    count: int,
-    piece: Callable[[int], Rows],
-    schema: pa.Schema,
-    shown: Shown = silent,
+    spark: Any, count: int, piece: Callable[[int], Rows], schema: pa.Schema, shown: Shown = silent
 ) -> pa.Table:
     """As L{rmqha.pipeline.jobs.spark_work.spread}."""
     batches = [batch for number in range(count) for batch in piece(number)]
@@ -42,10 +38,7 @@ def ranges_of(spark: Any, stores: Stores, **options: object) -> list[Range]:
 
 
 def run(
-    ranges: list[Range],
-    work: Callable[[Range], Rows],
-    schema: pa.Schema,
-    shown: Shown = silent,
+    ranges: list[Range], work: Callable[[Range], Rows], schema: pa.Schema, shown: Shown = silent
 ) -> pa.Table:
     """As L{rmqha.pipeline.jobs.spark_work.run}; the last range comes first, because any may."""
     batches = [batch for each in reversed(ranges) for batch in work(each)]

@@ -11,8 +11,7 @@ import pyarrow.dataset as ds
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import plan
 from rmqha.pipeline.log.stores import open_stores
-from rmqha.pipeline.sinks.gather import Gather
-from rmqha.pipeline.sinks.parquet import OURS, WriteRanges
+from rmqha.pipeline.sinks.parquet import OURS, Gather, WriteRanges
 from rmqha.pipeline.sinks.target import Appending, Format, Target
 from rmqha.pipeline.sinks.written import WRITTEN, Written, files_from_rows, from_rows
 

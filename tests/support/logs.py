@@ -158,14 +158,7 @@ class LogTestCase(SynchronousTestCase):
         """
         opening = {
             name: more.pop(name)
-            for name in (
-                "repair",
-                "ours_from",
-                "fetches",
-                "before",
-                "patient",
-                "follows_confirm",
-            )
+            for name in ("repair", "ours_from", "fetches", "before", "patient", "follows_confirm")
             if name in more
         }
         given = {

@@ -692,10 +692,7 @@ class HandsTests(SynchronousTestCase):
         there = {"T@g": {0: 5, 1: 5}, "T@h": {0: 1}}
         self.assertEqual([], lower_offsets({"T@g": {0: 5, 1: 6}, "T@h": {0: 1}}, there))
         self.assertEqual(
-            [
-                "group g in queue 1 of T: 4, not 5",
-                "group h in queue 0 of T: none, not 1",
-            ],
+            ["group g in queue 1 of T: 4, not 5", "group h in queue 0 of T: none, not 1"],
             lower_offsets({"T@g": {0: 9, 1: 4}}, there),
         )
 

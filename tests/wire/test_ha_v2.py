@@ -49,10 +49,7 @@ TRANSFERS = st.builds(
     I64,
     I64,
 )
-STRANGE = {
-    "ha-run4-scripted-9-to35101": int.from_bytes(b"GET "),
-    "ha-run4-scripted-10-to35101": 4,
-}
+STRANGE = {"ha-run4-scripted-9-to35101": int.from_bytes(b"GET "), "ha-run4-scripted-10-to35101": 4}
 """Connections on which a script spoke something else, and what that begins with."""
 
 Message = HandshakeAnswer | tuple[TransferHeader, bytes]

@@ -58,7 +58,9 @@ class Delivery:
     @ivar clock: Monotonic; when a message is due is told by the store's wall clock.
     @ivar delivered: Told of a level and its new offset.
     @ivar late: Told how late a message was stored, in milliseconds.
+    @ivar unread: Whether a queue of a topic is there and no longer read: the topic has shrunk.
     @ivar skipped: Messages that could not be delivered.
+    @ivar unreadable: Messages that nobody gets until their topic has its queues again.
     """
 
     store: Store
@@ -68,7 +70,9 @@ class Delivery:
     clock: IReactorTime
     delivered: Callable[[DelayLevel], None]
     late: Callable[[int], None]
+    unread: Callable[[str, int], bool]
     skipped: int = field(default=0, init=False)
+    unreadable: int = field(default=0, init=False)
     quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -198,6 +202,8 @@ class DelayLevel:
                 stored = shared.writer.put(message)
             except MessageIllegal as error:
                 self._skip(_named(record, str(error)))
+            else:
+                self._note_unread(message.topic, message.queue_id)
         self._next += 1
         flying, flight = self._flying, _Flight(self._next)
         flying.append(flight)
@@ -222,6 +228,21 @@ class DelayLevel:
     def _moved(self, end: int) -> None:
         self.done = end
         self.shared.delivered(self)
+
+    def _note_unread(self, topic: str, queue_id: int) -> None:
+        if self.shared.unread(topic, queue_id):
+            self.shared.unreadable += 1
+            self.shared.quiet.warn(
+                "not read",
+                topic,
+                "Delayed message {offset} of level {number} is in queue {queue} of {topic}, which "
+                "is no longer read: rmqha topic change {topic} --read {count}",
+                offset=self._next,
+                number=self.number,
+                queue=queue_id,
+                topic=topic,
+                count=queue_id + 1,
+            )
 
     def _skip(self, reason: str) -> None:
         self.shared.skipped += 1
@@ -301,11 +322,13 @@ class Schedule:
         lookup: Lookup,
         messages: Messages,
         offsets: LevelOffsets,
+        unread: Callable[[str, int], bool],
         clock: IReactorTime,
     ) -> None:
         """@param store: It is open.
         @param writer: C{None} on a slave, which delivers nothing.
         @param offsets: How far the levels are; loaded.
+        @param unread: Whether a topic has shrunk so that a queue is no longer read.
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
         """
         self._store = store
@@ -322,6 +345,7 @@ class Schedule:
                 clock=clock,
                 delivered=self._delivered,
                 late=self._late,
+                unread=unread,
             )
         self._lateness = Lateness()
         self._began = 0
@@ -416,6 +440,7 @@ class Schedule:
         status: dict[str, Any] = {"levels": dict(sorted(levels.items(), key=lambda i: int(i[0])))}
         if self._delivery is not None:
             status["undeliverable"] = self._delivery.skipped
+            status["unreadable"] = self._delivery.unreadable
             status["lateMillis"] = self._lateness.status()
         return status
 

@@ -23,7 +23,7 @@ def reset(store: Path, as_json: bool) -> None:
 
     Identity, epoch labels and what the member was counted on to hold go into a folder
     rmqha/before-reset-N of the store; the log stays as it is.  Refused while a node is running on
-    it.  Do it to all members, and then start the last master first: see docs/operations.rst,
+    it.  Do it to all members, and then start the last master first: see docs/states.rst,
     Wiped controllers.
     """
     raw = RawLog.open(store)

@@ -13,7 +13,7 @@ from rmqha.cli.spark.common import Setting, stores_argument
 from rmqha.cli.spark.tables import TABLE, iceberg_options, known
 from rmqha.pipeline.jobs import check as job
 from rmqha.pipeline.jobs.spark_work import Stores
-from rmqha.pipeline.sinks.target import IcebergPlace
+from rmqha.pipeline.sinks.table import IcebergPlace
 
 MOST = 20
 """Offsets of one kind that are printed."""

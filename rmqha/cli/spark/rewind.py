@@ -9,7 +9,7 @@ import click
 from rmqha.cli.common import Whole
 from rmqha.cli.spark.tables import TABLE, iceberg_options
 from rmqha.pipeline.jobs import rewind as job
-from rmqha.pipeline.sinks.target import IcebergPlace
+from rmqha.pipeline.sinks.table import IcebergPlace
 
 
 @click.command()

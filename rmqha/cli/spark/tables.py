@@ -13,7 +13,8 @@ from rmqha.pipeline.errors import OptionUnknown
 from rmqha.pipeline.log.option_values import nearest
 from rmqha.pipeline.log.options import KINDS
 from rmqha.pipeline.sinks.encoding import Compression
-from rmqha.pipeline.sinks.target import Format, IcebergPlace
+from rmqha.pipeline.sinks.table import IcebergPlace
+from rmqha.pipeline.sinks.target import Format
 
 
 class TablePlace(click.ParamType[Path | str]):

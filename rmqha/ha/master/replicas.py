@@ -4,7 +4,7 @@ Lag in seconds is the age of the oldest byte a replica has not acknowledged.  Th
 itself does not tell when a byte was written here, so a L{Timeline} remembers where its
 end was and when.
 
-Source: docs/operations.rst, Replicas of a master.
+Source: docs/states.rst, Replicas of a master.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ offset when it has reached another log file, once a minute at most: a master tha
 gives its replicas the grace to come back too.  An offset that is older than the truth holds more,
 never less.
 
-Source: docs/operations.rst, Retention slots.
+Source: docs/states.rst, Retention slots.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ reason why the log does not follow.
 
 Each connection tells what it saw; here is decided what that makes of the slave, and
 what is asked next (L{rmqha.ha.slave.search}).  Nothing here connects, waits or repairs: that
-is L{Follower<rmqha.ha.slave.follower.Follower>}'s.  docs/operations.rst tells what each
+is L{Follower<rmqha.ha.slave.follower.Follower>}'s.  docs/states.rst tells what each
 state means and what to do.
 """
 

@@ -13,7 +13,7 @@ write may be acknowledged for a record that nobody could check.  So a record is 
 
 Everything else stops the slave, as before.
 
-Source: docs/operations.rst, Damaged records from the master.
+Source: docs/states.rst, Damaged records from the master.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class MasterDamage:
         log.copied.add(record)
         self._log.error(
             "Copied a damaged record as it is on the master {master}: byte {offset}, {size} bytes: "
-            '{reason}; docs/operations.rst ("Damaged records from the master") says what to do',
+            '{reason}; docs/states.rst ("Damaged records from the master") says what to do',
             master=self.master,
             offset=record.offset,
             size=record.size,

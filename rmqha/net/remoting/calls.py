@@ -92,7 +92,6 @@ class RefusedRequests:
     counts: Counter[tuple[int, str]] = field(factory=Counter, init=False)
 
     def add(self, code: int, host: str) -> None:
-        """One came."""
         key = code, host
         if len(self.counts) >= MOST_REFUSED and key not in self.counts:
             key = -1, OTHERS

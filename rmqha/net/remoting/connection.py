@@ -114,7 +114,6 @@ class PendingRequests:
         return True
 
     def fail(self, error: Exception) -> None:
-        """There will be no more answers."""
         questions, self._questions = self._questions, {}
         if self._timer is not None:
             self._timer.cancel()

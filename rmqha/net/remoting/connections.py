@@ -229,7 +229,6 @@ class Connections:
 
     @property
     def stopping(self) -> bool:
-        """Whether no more connections are taken."""
         return self.door.stopping
 
     def stop(self) -> Deferred[None]:
@@ -240,7 +239,6 @@ class Connections:
         return self.door.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._sweeping
 
     def status(self) -> dict[str, object]:

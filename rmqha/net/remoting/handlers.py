@@ -107,7 +107,6 @@ class Registry:
         return code in self._handlers
 
     def codes(self) -> frozenset[int]:
-        """The codes that are handled."""
         return frozenset(self._handlers)
 
     def serve_run(
@@ -128,8 +127,7 @@ class Registry:
         if handler is None:
             self.refused.add(code, connection.host)
             return command.answer(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {code} not supported",
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
             )
         begun = calls.seconds()
         try:

@@ -5,7 +5,7 @@ Each part of a server gives its handlers together with their needs, so that none
 Who changed what: a line of the log for each change that an administrator asks for, whatever
 became of it.
 
-Source: docs/protocol/remoting.md, Request codes; docs/operations.rst, Log.
+Source: docs/protocol/remoting.md, Request codes; docs/status.rst, Log.
 """
 
 from __future__ import annotations

@@ -15,12 +15,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.abstract import isIPAddress, isIPv6Address
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.interfaces import (
-    IAddress,
-    IHostResolution,
-    IReactorTime,
-    IResolutionReceiver,
-)
+from twisted.internet.interfaces import IAddress, IHostResolution, IReactorTime, IResolutionReceiver
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -117,11 +112,9 @@ class ServerNames:
             self._looking.start(PERIOD, now=True)
 
     def stop(self) -> None:
-        """Look no more."""
         self._looking.stop()
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._looking
 
     def look(self) -> Deferred[None]:

@@ -42,7 +42,6 @@ class ClearText:
     _log = Logger()
 
     def on_connection(self, host: str) -> None:
-        """One was taken."""
         name = host if host in self.connections or len(self.connections) < MOST_HOSTS else OTHERS
         now = self.clock.seconds()
         self.connections[name] += 1

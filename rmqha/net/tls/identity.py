@@ -227,12 +227,10 @@ class TlsIdentities:
         return Deferred.fromCoroutine(self._look_at_all())
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         if self.all:
             yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
-        """What is wrong with any."""
         now = self.now()
         for identity in self.all:
             mine = self._reading is not None and self._reading[0] is identity

@@ -80,11 +80,9 @@ class NodeTls:
         )
 
     def client_ports(self) -> TlsGate:
-        """What the client ports accept."""
         return TlsGate(self.remoting.tls, self._clients, clear_text=self._clear_text("clients"))
 
     def ha_port(self) -> TlsGate:
-        """What the HA port accepts."""
         shows = self._ha is not None and self.settings.ha_cert is not None
         return TlsGate(
             self.settings.ha_mode, self._ha if shows else None, "haTlsMode", self._clear_text("ha")

@@ -23,8 +23,8 @@ from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.columns import TableColumns
 from rmqha.pipeline.sinks.position import TablePosition, selection_of
-from rmqha.pipeline.sinks.table import LakeTable
-from rmqha.pipeline.sinks.target import IcebergPlace, found_at
+from rmqha.pipeline.sinks.table import IcebergPlace, LakeTable
+from rmqha.pipeline.sinks.target import found_at
 
 Told = Callable[[int, int], object]
 """Takes the bytes of the log that are compared, and those that have to be."""

@@ -24,17 +24,12 @@ from rmqha.pipeline.log.errors import LogEndsBefore
 from rmqha.pipeline.log.options import OF_ROWS, MissingStores, ReadOptions
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
-from rmqha.pipeline.sinks.gather import Gather
+from rmqha.pipeline.sinks.parquet import Gather
 from rmqha.pipeline.sinks.position import TablePosition
+from rmqha.pipeline.sinks.table import IcebergPlace
 from rmqha.pipeline.sinks.table_layout import By
-from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
-from rmqha.pipeline.sinks.written import (
-    WRITTEN,
-    WrittenFile,
-    files_from_rows,
-    files_of,
-    from_rows,
-)
+from rmqha.pipeline.sinks.target import Appending, Format, Target
+from rmqha.pipeline.sinks.written import WRITTEN, WrittenFile, files_from_rows, files_of, from_rows
 
 Choice = TypeVar("Choice", bound=StrEnum)
 

@@ -98,7 +98,6 @@ class Walking:
     options: ReadOptions
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Follow the records of a file."""
         file = self.files.files[self.first + number]
         end = min(self.end, file.end)
         wanted = Range(

@@ -111,7 +111,6 @@ class Resend:
         )
 
     def message(self, row: dict[str, Any]) -> Outgoing:
-        """A record as a message."""
         return Outgoing(
             self.to_topic or row["topic"],
             row["body"],

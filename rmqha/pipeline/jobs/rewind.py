@@ -10,8 +10,8 @@ from contextlib import closing
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.jobs.spark_work import Path
-from rmqha.pipeline.sinks.table import LakeTable, Taken
-from rmqha.pipeline.sinks.target import IcebergPlace, found_at
+from rmqha.pipeline.sinks.table import IcebergPlace, LakeTable, Taken
+from rmqha.pipeline.sinks.target import found_at
 
 
 def rewind(

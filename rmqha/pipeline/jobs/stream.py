@@ -25,7 +25,8 @@ from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
 from rmqha.pipeline.sinks.position import selection_of
-from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target, local
+from rmqha.pipeline.sinks.table import IcebergPlace, local
+from rmqha.pipeline.sinks.target import Appending, Format, Target
 from rmqha.pipeline.spark.source import NAME
 
 CHECKPOINT = "checkpoint"

@@ -83,7 +83,6 @@ class Range:
         return LogFile(Path(self.path), self.file_start, self.file_end)
 
     def files(self, tier: str = "") -> LogFiles:
-        """A log of that file alone."""
         return LogFiles(Path(self.root), (self.file(tier),))
 
     def to_json(self) -> str:
@@ -158,11 +157,7 @@ def _bytes(place: int) -> int:
 
 
 def cut_at(
-    start: int,
-    end: int,
-    anchors: Iterable[int],
-    size: int,
-    weigh: Callable[[int], int] = _bytes,
+    start: int, end: int, anchors: Iterable[int], size: int, weigh: Callable[[int], int] = _bytes
 ) -> list[int]:
     """Where to cut C{[start, end)}: at anchors, so that no part is longer than C{size} if
     anchors lie near enough, and parts are as few as that allows.

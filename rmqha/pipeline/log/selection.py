@@ -60,7 +60,6 @@ class Selection:
 
     @classmethod
     def of(cls, options: ReadOptions, seen: int = _BEYOND) -> Selection:
-        """The selection that options describe."""
         tags = options.tags
         return cls(
             visibility=options.visibility,
@@ -81,14 +80,7 @@ class Selection:
     @property
     def everything(self) -> bool:
         """Whether every record is a row."""
-        rules = (
-            self.topics,
-            self.pattern,
-            self.queue_ids,
-            self.assigned,
-            self.tags,
-            self.passing,
-        )
+        rules = (self.topics, self.pattern, self.queue_ids, self.assigned, self.tags, self.passing)
         unruled = all(rule is None for rule in rules)
         return (
             unruled

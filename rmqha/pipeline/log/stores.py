@@ -41,12 +41,7 @@ from rmqha.pipeline.log.errors import (
     PublishedPointStale,
     SameLog,
 )
-from rmqha.pipeline.log.log_walk import (
-    Behind,
-    boundary,
-    first_stored,
-    round_up,
-)
+from rmqha.pipeline.log.log_walk import Behind, boundary, first_stored, round_up
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import Position, make
 from rmqha.tier.joined_log import find_log, only_tier, tiered_splits

@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen
 
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import (
-    Split,
-    read_point,
-    read_runs,
-    read_topic_spans,
-    topic_index_of,
-)
+from rmqha.logfiles.published import Split, read_point, read_runs, read_topic_spans, topic_index_of
 from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.options import Mode, ReadOptions
 from rmqha.pipeline.log.selection import Selection

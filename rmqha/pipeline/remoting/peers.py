@@ -149,7 +149,6 @@ class Peers:
         self.close()
 
     def close(self) -> None:
-        """Close the connections to all peers."""
         while self._open:
             self._open.popitem()[1].close()
 

@@ -63,7 +63,6 @@ class TableColumns:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """Those that have to be read."""
         return tuple(dict.fromkeys((*self.kept, self.topic, self.time, self.size)))
 
     def schema(self, by: By, whole: bool) -> pa.Schema:

@@ -83,7 +83,6 @@ class Commits(ABC):
 
     @property
     def folder(self) -> ObjectFolder:
-        """The table's."""
         return self._shape.folder
 
     @abstractmethod

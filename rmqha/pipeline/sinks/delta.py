@@ -399,11 +399,7 @@ def _said_of(
             f"{name}/sum": total,
         }
         transactions += [Transaction(key, value, _now()) for key, value in values.items()]
-    said = {
-        _HELD: json.dumps(as_json(held)),
-        _MOVED: json.dumps(sorted(moved)),
-        _SEEN: str(seen),
-    }
+    said = {_HELD: json.dumps(as_json(held)), _MOVED: json.dumps(sorted(moved)), _SEEN: str(seen)}
     return CommitProperties(custom_metadata=said, app_transactions=transactions)
 
 

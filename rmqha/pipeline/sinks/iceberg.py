@@ -40,9 +40,15 @@ from rmqha.pipeline.sinks.columns import STORE
 from rmqha.pipeline.sinks.parquet import OURS, Shape
 from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write
-from rmqha.pipeline.sinks.table import LakeTable, Taken, refused_for, require_same
+from rmqha.pipeline.sinks.table import (
+    IcebergPlace,
+    LakeTable,
+    Taken,
+    local,
+    refused_for,
+    require_same,
+)
 from rmqha.pipeline.sinks.table_layout import DATE, By
-from rmqha.pipeline.sinks.target import IcebergPlace, local
 from rmqha.pipeline.sinks.written import WrittenFile
 from rmqha.tier.objects import ANSWER_MOST
 

@@ -7,13 +7,16 @@ runs twice makes the same file twice.
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,10 +29,9 @@ from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import MessageReader, Passed
 from rmqha.pipeline.sinks.columns import STORE, TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
-from rmqha.pipeline.sinks.gather import chunks, lay_aside
 from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
-from rmqha.pipeline.sinks.written import Written, WrittenFile, to_row
+from rmqha.pipeline.sinks.written import Written, WrittenFile, file_row, to_row
 from rmqha.tier.objects import ObjectFolder, put_file
 
 OURS = "_rmqha"
@@ -78,7 +80,6 @@ class Shape:
 
     @property
     def folder(self) -> ObjectFolder:
-        """Its folder, whatever it is in."""
         return ObjectFolder.at(self.url or self.root.as_uri())
 
     def bring(self, file: Path, path: str) -> str:
@@ -116,7 +117,6 @@ class WriteRanges:
     generation: int = 0
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Write the files of a range."""
         trimmed = above(wanted, self.floors.get(wanted.store))
         if trimmed is None:
             yield to_row(Written(wanted.store, wanted.start, Position(wanted.end)))
@@ -142,7 +142,6 @@ class WriteRanges:
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:
-        """Files to write rows to."""
         return Files(work=self, columns=TableColumns.of(self.options))
 
     def name(self, store: str, start: int, end: int) -> str:
@@ -222,7 +221,6 @@ class _Open:
     end: int = 0
 
     def add(self, rows: pa.Table, columns: TableColumns, schema: pa.Schema) -> None:
-        """Write rows, as they were read."""
         starts = rows.column(columns.place)
         # What is damaged has no size.
         sizes = pc.fill_null(rows.column(columns.size), 1).cast(pa.int64())
@@ -275,7 +273,6 @@ class Files:
         self._open[key].add(part.rows, self.columns, self._schema)
 
     def close(self) -> None:
-        """Finish the files that are open."""
         for opened in self._open.values():
             opened.writer.close()
         self.done += [self._named(folder, each) for (_, folder), each in self._open.items()]
@@ -354,3 +351,134 @@ def _shown(value: Any, up: bool) -> Any:
     if up and value.microsecond % 1000:
         value += _MS
     return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+# --- rows laid aside, and gathered --------------------------------------------
+#
+# In layouts by topic rows that belong together are brought together, whatever range they are from.
+# A task that reads a range cannot have a file open for each of thousands of topics, nor should it
+# write one of a few KiB for each.  So it lays its rows aside in one file, in small runs of one
+# folder each; then other tasks take some topics each, and gather their runs into files of a good
+# size.  Bodies stay out of the JVM on that way too.
+
+TARGET = 128 << 20
+"""Bytes at which a file is closed, and another one begun."""
+
+CHUNK = 32 << 20
+"""Bytes of rows that become a row group."""
+
+_BUCKETS = 64
+"""Parts that topics are divided into; a task gathers one or more."""
+
+_SPARE = 32 << 20
+"""Bytes laid aside that are worth a task."""
+
+_OPEN = 32
+"""Files with rows laid aside that a task has open."""
+
+_INDEX = ".json"
+
+Folder = tuple[str, str | None, str | None]
+"""Store, topic and day."""
+
+
+def bucket_of(topic: str | None) -> int:
+    """The part that a topic is in."""
+    return crc32((topic or "").encode("utf-8", "surrogateescape")) % _BUCKETS
+
+
+def lay_aside(
+    work: WriteRanges, store: str, rows: Iterable[pa.Table], columns: TableColumns
+) -> str:
+    """Write rows where the job has its unfinished files.
+
+    @return: The path, C{""} if there were none.
+    """
+    place = work.scratch(store) / f"{uuid.uuid4().hex}.arrow"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    index: list[tuple[int, str | None, str | None]] = []
+    writer: pa.ipc.RecordBatchFileWriter | None = None
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    try:
+        for chunk in rows:
+            if writer is None:
+                writer = pa.ipc.new_file(str(place), chunk.schema, options=options)
+            for part in parts(chunk, columns.topic, columns.time, work.shape.by):
+                for batch in part.rows.combine_chunks().to_batches():
+                    writer.write_batch(batch)
+                    index.append((bucket_of(part.topic), part.topic, part.date))
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        return ""
+    place.with_suffix(_INDEX).write_text(json.dumps(index))
+    return str(place)
+
+
+@frozen(kw_only=True)
+class Gather:
+    """The work of a task: runs that were laid aside become files.
+
+    @ivar work: What laid them aside.
+    @ivar asides: Stores and paths, in the order of the log.
+    @ivar count: How many tasks there are.
+    """
+
+    work: WriteRanges
+    asides: tuple[tuple[str, str], ...]
+    count: int
+
+    @classmethod
+    def of(cls, work: WriteRanges, written: Iterable[Written]) -> Gather:
+        """What has to be done with what tasks laid aside."""
+        order = sorted(written, key=lambda each: (each.store, each.planned))
+        asides = tuple((each.store, each.aside) for each in order if each.aside)
+        size = sum(Path(path).stat().st_size for _, path in asides)
+        count = min(_BUCKETS, 1 + size // _SPARE) if asides else 0
+        return cls(work=work, asides=asides, count=count)
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        runs: dict[Folder, list[tuple[str, int]]] = {}
+        for store, path in self.asides:
+            index = json.loads(Path(path).with_suffix(_INDEX).read_text())
+            for row, (bucket, topic, date) in enumerate(index):
+                if bucket % self.count == number:
+                    runs.setdefault((store, topic, date), []).append((path, row))
+        opened = lru_cache(_OPEN)(_opened)
+        with self.work.files() as files:
+            for (store, topic, date), found in runs.items():
+                for rows in chunks((opened(path).get_batch(row) for path, row in found), CHUNK):
+                    files.add(store, Partition(topic, date, rows))
+                    if files.bytes >= TARGET:
+                        files.close()
+                files.close()
+        for file in files.done:
+            yield file_row(file)
+
+    def clear(self) -> None:
+        """Remove what was laid aside."""
+        for _, path in self.asides:
+            Path(path).unlink(missing_ok=True)
+            Path(path).with_suffix(_INDEX).unlink(missing_ok=True)
+
+
+def _opened(path: str) -> Any:
+    return pa.ipc.open_file(pa.memory_map(path))
+
+
+def chunks(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.Table]:
+    """Batches put together, so that few are sorted and written, and row groups are not small.
+
+    @param least: Bytes of each, but of the last.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= least:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held)

@@ -39,7 +39,6 @@ class TablePosition:
 
     @property
     def end(self) -> int:
-        """Physical offset where it ends."""
         return self.position.offset
 
     def cut(self, to: int) -> TablePosition:
@@ -52,7 +51,6 @@ class TablePosition:
         return TablePosition(min(self.first, to), Position(to, seen=self.position.seen))
 
     def to_json(self) -> dict[str, Any]:
-        """As a value of JSON."""
         position = self.position
         return {
             "first": self.first,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -19,8 +22,45 @@ from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import WrittenFile
 from rmqha.tier.objects import told_if_slow, unreachable, words_of
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
+_FILE = "file:"
+
 _TRIES = 5
 """How often a commit is tried that others are faster than."""
+
+
+@frozen
+class IcebergPlace:
+    """Where an Iceberg table is listed.
+
+    @ivar catalog: The catalog's name in pyiceberg's configuration, C{None} for one of our
+        own beside the files.
+    @ivar properties: The catalog's properties, besides those.
+    @ivar table: The table's name with its namespace.
+    """
+
+    catalog: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    table: str = "rmqha.messages"
+
+
+def local(out: str | PathLike[str]) -> Path:
+    """A folder of a file system, as a path or as Spark's C{file:} name.
+
+    @raise TableRefused: If it is elsewhere.
+    """
+    text = fspath(out)
+    if text.lower().startswith(_FILE):
+        text = re.sub("^/{2,}", "/", text[len(_FILE) :])
+    elif _SCHEME.match(text):
+        raise TableRefused(
+            text, "it is neither on a mounted file system nor an s3:// or hdfs:// URL"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise TableRefused(ascii(text), "the name of its folder is not UTF-8") from error
+    return Path(text).expanduser().absolute()
 
 
 @frozen
@@ -147,10 +187,7 @@ class LakeTable(ABC):
                 return
 
     def _require_done(
-        self,
-        error: Exception,
-        refresh: Callable[[], object],
-        moved: Mapping[Source, TablePosition],
+        self, error: Exception, refresh: Callable[[], object], moved: Mapping[Source, TablePosition]
     ) -> None:
         """Look whether a commit that failed is in the table: its answer may be lost.
 

@@ -58,7 +58,6 @@ class Partition:
         return {**topic, DATE: self.date}
 
     def folder(self, by: By) -> PurePosixPath:
-        """The folder, below the table's."""
         table = [encoded(self.topic or NO_VALUE)] if by is By.TABLE else []
         names = [
             f"{name}={NO_VALUE if value is None else encoded(value)}"
@@ -102,7 +101,6 @@ def _sorted(rows: pa.Table, topic: str) -> pa.Table:
 
 
 def _by_day(rows: pa.Table, time: str) -> Iterator[tuple[str | None, pa.Table]]:
-    """The rows of each day."""
     days = pc.cast(pc.floor_temporal(rows.column(time), unit="day"), pa.date32(), safe=False)
     found = pc.unique(days)
     for day in found:

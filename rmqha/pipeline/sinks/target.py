@@ -23,14 +23,12 @@ from rmqha.pipeline.sinks.encoding import Encoding
 from rmqha.pipeline.sinks.folder import FolderTable
 from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
 from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
-from rmqha.pipeline.sinks.table import LakeTable
+from rmqha.pipeline.sinks.table import IcebergPlace, LakeTable, local
 from rmqha.pipeline.sinks.table_layout import By, encoded
 from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of, range_of
 from rmqha.tier.joined_log import find_log
 from rmqha.tier.objects import shown_url, told_if_slow, unreachable, words_of
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
-_FILE = "file:"
 _S3, _HDFS = "s3://", "hdfs://"
 
 
@@ -51,21 +49,6 @@ _ODD = {
 
 _ODD_URL = {Format.ICEBERG: _QUOTED}
 """The same in a URL: pyarrow, which writes the files, decodes it, and pyiceberg does not."""
-
-
-@frozen
-class IcebergPlace:
-    """Where an Iceberg table is listed.
-
-    @ivar catalog: The catalog's name in pyiceberg's configuration, C{None} for one of our
-        own beside the files.
-    @ivar properties: The catalog's properties, besides those.
-    @ivar table: The table's name with its namespace.
-    """
-
-    catalog: str | None = None
-    properties: tuple[tuple[str, str], ...] = ()
-    table: str = "rmqha.messages"
 
 
 @frozen(kw_only=True)
@@ -142,8 +125,7 @@ class Target:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
             raise TableRefused(
-                self.shape.place,
-                "a table for each topic is only possible with Parquet files",
+                self.shape.place, "a table for each topic is only possible with Parquet files"
             )
         try:
             with told_if_slow(self.shape.place):
@@ -192,25 +174,6 @@ def scratch_root(url: str) -> Path:
     """Where a host has what is not finished of a table in an object store."""
     digest = hashlib.sha256(url.encode()).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"rmqha-{os.getuid()}", digest)
-
-
-def local(out: str | PathLike[str]) -> Path:
-    """A folder of a file system, as a path or as Spark's C{file:} name.
-
-    @raise TableRefused: If it is elsewhere.
-    """
-    text = fspath(out)
-    if text.lower().startswith(_FILE):
-        text = re.sub("^/{2,}", "/", text[len(_FILE) :])
-    elif _SCHEME.match(text):
-        raise TableRefused(
-            text, "it is neither on a mounted file system nor an s3:// or hdfs:// URL"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise TableRefused(ascii(text), "the name of its folder is not UTF-8") from error
-    return Path(text).expanduser().absolute()
 
 
 def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> LakeTable:

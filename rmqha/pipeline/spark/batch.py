@@ -135,5 +135,4 @@ class BatchReader(DataSourceReader):
         return [RangePartition(found) for found in plan(stores, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
         return self._rows.of(partition)

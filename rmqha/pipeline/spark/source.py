@@ -159,7 +159,6 @@ class LogSource(DataSource):
         return remembering(spark_schema(found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """What plans and reads a batch."""
         from rmqha.pipeline.spark.batch import BatchReader
 
         return BatchReader(ReadOptions.parse(recalled(schema, self.options)), schema)

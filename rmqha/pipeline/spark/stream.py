@@ -178,7 +178,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
         return self._rows.of(partition)
 
     def commit(self, end: dict[str, Any]) -> None:

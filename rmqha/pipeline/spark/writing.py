@@ -62,7 +62,6 @@ class _Sending:
         return cls(options)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        """Send all rows of one task."""
         rows, number = MessageRows(self.options.topic), 0
         with Producer(self.options) as producer:
             for batch in batches:

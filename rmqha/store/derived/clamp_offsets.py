@@ -131,11 +131,7 @@ def _halves(offsets: dict[str, dict[int, int]], lookup: Lookup) -> Iterator[Clam
 
 
 def clamp_delays(
-    root: Path,
-    lookup: Lookup,
-    *,
-    change: bool = True,
-    planned: DelayOffsets | None = None,
+    root: Path, lookup: Lookup, *, change: bool = True, planned: DelayOffsets | None = None
 ) -> tuple[Clamped, ...]:
     """Let each delay level go on inside its queue, at the first message whose copy the log does not
     have.  Blocking.

@@ -137,7 +137,6 @@ class ConsumeQueue:
         return max(self._first, 0) // UNIT_SIZE
 
     def paths(self) -> list[str]:
-        """The queue's files, oldest first."""
         if self._first < 0:
             return []
         return [

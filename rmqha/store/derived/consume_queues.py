@@ -82,7 +82,6 @@ class ConsumeQueues:
 
     @property
     def folder(self) -> Path:
-        """Where the topics' folders are."""
         return self.root / CONSUMEQUEUE
 
     @property
@@ -98,11 +97,9 @@ class ConsumeQueues:
 
     @property
     def topics(self) -> Collection[str]:
-        """The topics that have queues."""
         return self._topics.keys()
 
     def of(self, topic: str) -> Collection[ConsumeQueue]:
-        """The queues of a topic."""
         return self._topics.get(topic, {}).values()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:

@@ -54,9 +54,7 @@ class ScalarRun:
         row = dispatch_fields(buf, place, size, offset, self.levels)
         if row.has_unit:
             self._add_unit(
-                (row.topic, row.queue_id),
-                row.queue_offset,
-                UNIT.pack(offset, size, row.tags_code),
+                (row.topic, row.queue_id), row.queue_offset, UNIT.pack(offset, size, row.tags_code)
             )
         if row.indexable:
             for key in row.keys:

@@ -92,7 +92,6 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
         return self.root / INDEX
 
     @property

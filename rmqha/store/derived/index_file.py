@@ -87,7 +87,6 @@ class IndexShape:
 
     @property
     def file_size(self) -> int:
-        """Size of a file, in bytes."""
         return self.entries_at + ENTRY_SIZE * self.entries
 
 
@@ -174,7 +173,6 @@ class IndexFile:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no entry."""
         return self.count <= 1
 
     def _writable(self, upto: int) -> mmap.mmap:

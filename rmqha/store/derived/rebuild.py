@@ -98,12 +98,7 @@ def rebuild(
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
     maker = Dispatcher(
-        log=log,
-        queues=queues,
-        index=index,
-        levels=levels,
-        clock=Clock(),
-        window=WINDOW,
+        log=log, queues=queues, index=index, levels=levels, clock=Clock(), window=WINDOW
     )
     maker.recover(clean=True)
     start, total = log.min_offset, log.confirmed - log.min_offset

@@ -47,7 +47,6 @@ class _Asked:
     done: Deferred[None] = field(factory=Deferred)
 
     def end(self, failure: FlushFailed | None) -> None:
-        """Close the files, and tell."""
         failure = close(self.files) or failure
         if failure is None:
             self.done.callback(None)
@@ -192,11 +191,9 @@ class FsyncThread:
     # --- IReadDescriptor ----------------------------------------------------------------
 
     def fileno(self) -> int:
-        """Where the thread is heard."""
         return self._hear
 
     def doRead(self) -> None:
-        """The thread told something."""
         try:
             told = os.read(self._hear, MOST * array("i").itemsize)
         except BlockingIOError:
@@ -215,7 +212,6 @@ class FsyncThread:
         self._lost(reason.getErrorMessage())
 
     def logPrefix(self) -> str:
-        """Who it is."""
         return self.name
 
 

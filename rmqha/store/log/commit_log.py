@@ -112,7 +112,6 @@ class CommitLog:
 
     @property
     def file_size(self) -> int:
-        """Bytes of one log file."""
         return self.folder.file_size
 
     @property

@@ -1,6 +1,6 @@
 """Where a store keeps the records that were damaged on the master when they were copied.
 
-Source: docs/operations.rst, Damaged records from the master.
+Source: docs/states.rst, Damaged records from the master.
 """
 
 from __future__ import annotations

@@ -73,7 +73,6 @@ class Flusher:
         self.log.flush_listeners.insert(0, self._answer)
 
     def start(self) -> None:
-        """Begin flushing by the clock."""
         self._last = self.clock.seconds()
         self._timed.start(self.settings.flush_interval)
 
@@ -84,7 +83,6 @@ class Flusher:
             self._timed.start(settings.flush_interval)
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._timed
 
     def stop(self) -> Deferred[None]:

@@ -92,7 +92,6 @@ class RepairIntent:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """All that is written."""
         return tuple(each for patch in self.patches for each in patch.ranges)
 
     def as_table(self) -> Table:
@@ -275,7 +274,6 @@ def write_repair(root: Path, commitlog: Path, intent: RepairIntent, step: Step) 
 
 
 def _write(commitlog: Path, intent: RepairIntent, start: int, stop: int, theirs: RawLog) -> None:
-    """Write a range, file by file."""
     size = intent.file_size
     while start < stop:
         first = start - start % size

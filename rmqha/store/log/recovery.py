@@ -5,7 +5,7 @@ After a clean stop the last three files are checked, after a crash everything si
 the newest file whose first record the checkpoint calls flushed.  Where the log ends is decided
 in L{rmqha.logfiles.log_end}.  What lies behind decides what that means: nothing valid, and a
 crash tore the tail; a valid record, and something has damaged the log, which a master must not
-repair by cutting away what it acknowledged (docs/operations.rst, A damaged log).
+repair by cutting away what it acknowledged (docs/states.rst, A damaged log).
 
 Rules: docs/protocol/store.rst, Recovery.
 """
@@ -63,7 +63,6 @@ class FolderReader:
 
     @classmethod
     def of_file(cls, file: MappedFile) -> FolderReader:
-        """A log of one file."""
         return cls(LogFolder(file.path.parent, file.size, [file]))
 
     def __attrs_post_init__(self) -> None:
@@ -140,12 +139,7 @@ def recover(
     reader = FolderReader(folder)
     start = folder.files[row].start if folder.files else 0
     found = find_log_end(
-        reader,
-        start,
-        crc=crc,
-        nul_is_torn_from=nul_is_torn_from,
-        copied=copied,
-        progress=progress,
+        reader, start, crc=crc, nul_is_torn_from=nul_is_torn_from, copied=copied, progress=progress
     )
     ended_inside = found.reason is not None
     return Recovery(

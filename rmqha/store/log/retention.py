@@ -140,7 +140,6 @@ class Retention:
         self._timed.start(self.settings.clean_interval)
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._timed
 
     def stop(self) -> Deferred[None]:
@@ -379,7 +378,7 @@ class Retention:
         return sum(size for _, size in self._mapped)
 
     def status(self) -> dict[str, Any]:
-        """C{retention} of the status; docs/operations.rst, Status, lists the fields."""
+        """C{retention} of the status; docs/status.rst, Status, lists the fields."""
         return {
             "diskUse": self.use,
             "deletedFiles": self.deleted_files,

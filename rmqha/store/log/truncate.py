@@ -4,7 +4,7 @@ Order: the tail is copied to a quarantine file, then an intent file makes the cu
 certain, then the log is zeroed and later files are deleted last to first, then queues
 and index are cut, then the intent goes.  Everything after the intent can be repeated,
 and L{rmqha.store.opening} does so whenever it finds one.  What was cut may be the only
-copy of acknowledged writes: C{rmqha dump} reads a quarantine file (docs/operations.rst,
+copy of acknowledged writes: C{rmqha dump} reads a quarantine file (docs/states.rst,
 Diverged).
 
 An intent is obeyed without asking, so it is believed only when it speaks of this log: it has

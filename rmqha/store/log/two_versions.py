@@ -6,7 +6,7 @@ broker wrote the property for it: a bit in the properties decodes on both sides,
 checksum that a node keeps of each record tells.  Both versions of the first record are kept,
 whatever becomes of the log.
 
-Source: docs/operations.rst, Diverged.
+Source: docs/states.rst, Diverged.
 """
 
 from __future__ import annotations
@@ -93,11 +93,7 @@ class TwoVersions:
 
 
 def judge_versions(
-    ours: memoryview | bytes,
-    theirs: memoryview | bytes,
-    start: int,
-    file_end: int,
-    file_size: int,
+    ours: memoryview | bytes, theirs: memoryview | bytes, start: int, file_end: int, file_size: int
 ) -> TwoVersions:
     """Decode and check the records of two versions of a piece of a log.
 
@@ -135,10 +131,7 @@ def judge_versions(
 
 
 def vouched(
-    found: TwoVersions,
-    ours: memoryview | bytes,
-    theirs: memoryview | bytes,
-    *kept: KeptChecksums,
+    found: TwoVersions, ours: memoryview | bytes, theirs: memoryview | bytes, *kept: KeptChecksums
 ) -> TwoVersions:
     """Say which version of the first record is right by what one side keeps of it, or each.
     Blocking.

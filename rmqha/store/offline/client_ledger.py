@@ -110,7 +110,6 @@ class Acknowledged:
         return evolve(self, offset=offset)
 
     def as_row(self) -> dict[str, Any]:
-        """As a line has it."""
         told = asdict(self)
         return {key: told[name] for name, key in _NAMES.items() if told[name] is not None}
 

@@ -6,7 +6,7 @@ side's records are its own, and cutting either loses them.
 What is compared is bytes, whether they are valid records or not, as far as both logs
 have any: a flipped bit is a difference although recovery would end its log before it.
 
-Source: docs/operations.rst, Diverged.
+Source: docs/states.rst, Diverged.
 """
 
 from __future__ import annotations

@@ -132,7 +132,6 @@ class LogCheck:
         return Finding(str(self.raw.at(offset).path), offset, reason)
 
     def _bad(self, bad: BadPlace) -> Iterator[Finding]:
-        """Tell damage from the log's end."""
         reason = bad.fault.value
         moved = moved_from(self.raw, bad.offset) if bad.fault is Fault.OFFSET else None
         if moved is not None:

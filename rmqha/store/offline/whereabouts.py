@@ -140,7 +140,6 @@ class LookedFor:
                     self.saw(number, record, where, message.other_body(record))
 
     def saw(self, number: int, record: Record, where: Searched, differs: str = "") -> None:
-        """Note where one is."""
         sighting = Sighting(
             place=where.place,
             path=str(where.raw.path),
@@ -170,7 +169,6 @@ class StoreLook:
     unsure: list[Finding] = field(factory=list)
 
     def findings(self) -> list[Finding]:
-        """What could not be looked at."""
         searched = (self.log, *self.others)
         return [one for each in searched for one in each.findings()] + self.unsure
 
@@ -241,11 +239,7 @@ class Whereabouts:
         self.missing = {number: wanted.found[number] for number in lacking if number in still}
 
     def _in_log(
-        self,
-        store: StoreLook,
-        wanted: LookedFor,
-        lacking: list[int],
-        progress: Progress | None,
+        self, store: StoreLook, wanted: LookedFor, lacking: list[int], progress: Progress | None
     ) -> None:
         """Note what a store has at its byte, and look in all of its log for the others."""
         log = store.log

@@ -67,7 +67,6 @@ class StoreReplica:
 
     @property
     def name(self) -> str:
-        """The path that was given."""
         return str(self.raw.root or self.raw.path)
 
     async def begins(self) -> int:

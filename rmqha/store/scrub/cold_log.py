@@ -45,7 +45,6 @@ class ColdLog:
 
     @property
     def confirmed(self) -> int:
-        """The same as L{end}."""
         return self.end
 
     def file_start(self, offset: int) -> int:

@@ -6,7 +6,7 @@ byte is looked at once in a while, in a thread, a slice at a time and at a bound
 page cache.  Only what is confirmed and on the disk is looked at.  Old files may be deleted
 meanwhile; what they held is no fault any more.
 
-Source: docs/operations.rst, Cold damage; docs/architecture.rst, Cold damage.
+Source: docs/states.rst, Cold damage; docs/architecture.rst, Cold damage.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ class Scrubber:
         return self._job.stop().addCallback(lambda _: self._save())
 
     def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
         yield self._job
 
     # --- slices ---------------------------------------------------------------
@@ -195,7 +194,6 @@ class Scrubber:
         self._job.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
 
     def _end(self, running: ScrubPass) -> Deferred[None]:
-        """A pass is over."""
         last = evolve(running, ended=self.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)
         self._lost, self._dirty, self._debt = None, True, 0.0
@@ -261,7 +259,7 @@ class Scrubber:
     def _tell(self, fault: ScrubFault) -> None:
         self.faults[fault.offset] = fault
         self._log.error(
-            "Damage at rest: {fault}; `rmqha verify` shows all of it, docs/operations.rst "
+            "Damage at rest: {fault}; `rmqha verify` shows all of it, docs/states.rst "
             '("Cold damage") what to do',
             fault=str(fault),
         )
@@ -310,7 +308,6 @@ class Scrubber:
         return ""
 
     def health(self) -> Iterator[HealthReason]:
-        """That damage is known."""
         if self.faults:
             first = self.faults[min(self.faults)]
             more = len(self.faults) + self.uncounted - 1

@@ -3,7 +3,7 @@
 It is followed from record to record, as C{rmqha verify} does.  Behind a bad place the next valid
 record is searched for, slice by slice too.
 
-Source: docs/operations.rst, Cold damage.
+Source: docs/states.rst, Cold damage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads and writes the tables of one store, with their checksums.
 
-Source: docs/protocol/store.rst, Checksums of tables; docs/operations.rst, Damaged tables.
+Source: docs/protocol/store.rst, Checksums of tables; docs/states.rst, Damaged tables.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from rmqha.store.tables.table_verdict import (
     look_at,
 )
 from rmqha.wire.remoting.json_body import from_json
-from rmqha.wire.store_layout import (
-    ASIDE,
-    CONFIG,
-    METADATA,
-    OWN_FOLDER,
-    TABLE_CHECKSUMS,
-)
+from rmqha.wire.store_layout import ASIDE, CONFIG, METADATA, OWN_FOLDER, TABLE_CHECKSUMS
 
 Body = TypeVar("Body", bound=AttrsInstance)
 

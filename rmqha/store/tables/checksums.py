@@ -68,7 +68,6 @@ class Fingerprint:
         return f"{self.size} bytes with CRC {self.crc:08x}{version}"
 
     def as_table(self) -> Table:
-        """As it is written."""
         row: Table = {"size": self.size, "crc": self.crc}
         more = {"version": self.version, "journal": self.journal}
         return row | {name: value for name, value in more.items() if value is not None}

@@ -73,7 +73,6 @@ class MergedTables:
     faults: list[str] = field(factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "from": str(self.source),
             "offsets": self.moved,
@@ -149,7 +148,6 @@ class _Other:
         self.faults: list[str] = []
 
     def read(self, name: str) -> json_table.Table | None:
-        """Read one."""
         if self._store is None:
             found = json_table.read_generation(self.folder / name)
             table, fault = found.table, found.fault

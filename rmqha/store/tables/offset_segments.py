@@ -78,7 +78,6 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return name_of(self.number)
 
     def __str__(self) -> str:

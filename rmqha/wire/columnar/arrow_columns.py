@@ -47,12 +47,7 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 
 
 def binaries(
-    buf: memoryview,
-    start: Array,
-    end: Array,
-    present: Array | None = None,
-    *,
-    utf8: bool = False,
+    buf: memoryview, start: Array, end: Array, present: Array | None = None, *, utf8: bool = False
 ) -> Any:
     """Copy parts of a buffer into a column of bytes.
 

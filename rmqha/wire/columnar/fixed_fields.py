@@ -135,7 +135,6 @@ class FixedFields:
 
 
 def _read(fields: FixedColumns, name: str) -> Array | None:
-    """A field that was read before."""
     found: Array
     if name in WIDE:
         found = fields.wide[WIDE.index(name)]

@@ -73,13 +73,7 @@ def sound(
 
 
 def heads(
-    buf: memoryview,
-    base: int,
-    stop: int,
-    crc: bool,
-    max_size: int,
-    nul_is_torn: bool,
-    bodies: bool,
+    buf: memoryview, base: int, stop: int, crc: bool, max_size: int, nul_is_torn: bool, bodies: bool
 ) -> kernels_numpy.FixedColumns:
     """Find the sound records at the front of a buffer, and read their fixed fields.
 

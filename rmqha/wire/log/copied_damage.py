@@ -5,7 +5,7 @@ is not what its CRC says.  Who checks the log has to know: recovery would cut it
 it everything behind.  Each record is kept with a CRC-32 of all its bytes, so that only just those
 are passed (C{rmqha/copied-damage.json}).
 
-Source: docs/operations.rst, Damaged records from the master.
+Source: docs/states.rst, Damaged records from the master.
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class CopiedDamage:
         return made
 
     def as_table(self) -> dict[str | int, Any]:
-        """What L{of_table} reads."""
         return {"records": [asdict(record) for record in self]}
 
     def __iter__(self) -> Iterator[CopiedRecord]:

@@ -33,7 +33,6 @@ class LogIdentity:
 
     @property
     def name(self) -> str:
-        """Its names, for people."""
         where = f" of cluster {self.cluster}" if self.cluster else ""
         return f"{self.broker or '?'}{where}"
 

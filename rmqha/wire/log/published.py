@@ -92,7 +92,6 @@ class Point:
 
     @property
     def identity(self) -> LogIdentity:
-        """Whose log it is."""
         return LogIdentity(
             cluster=self.cluster, broker=self.broker_name, first=self.first, sum=self.sum
         )

@@ -66,12 +66,7 @@ def encode(command: Command) -> bytes:
     fields = b"".join(pairs)
     remark = command.remark.encode("utf-8", "replace") if command.remark else b""
     fixed = _FIXED.pack(
-        command.code,
-        command.language,
-        command.version,
-        command.opaque,
-        command.flag,
-        len(remark),
+        command.code, command.language, command.version, command.opaque, command.flag, len(remark)
     )
     return b"".join((fixed, remark, pack(len(fields)), fields))
 

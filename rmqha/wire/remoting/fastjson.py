@@ -127,7 +127,6 @@ class _Reader:
     at: int = 0
 
     def whole(self) -> Any:
-        """The only value of the text."""
         value = self._value(0)
         self._blanks()
         if self.at < len(self.text):

@@ -23,10 +23,7 @@ HEADER_LIMIT = 256 * 1024
 _PREFIX = Struct(">iI")
 _PIECE = 4096
 _DECODERS = {0: json_header.decode, 1: binary_header.decode}
-_ENCODERS = {
-    SerializeType.JSON: json_header.encode,
-    SerializeType.ROCKETMQ: binary_header.encode,
-}
+_ENCODERS = {SerializeType.JSON: json_header.encode, SerializeType.ROCKETMQ: binary_header.encode}
 
 
 @frozen

@@ -45,10 +45,7 @@ class Credentials:
 
 
 def signature(
-    ext: Mapping[str, str],
-    body: bytes | memoryview,
-    secret_key: str,
-    without: Collection[str] = (),
+    ext: Mapping[str, str], body: bytes | memoryview, secret_key: str, without: Collection[str] = ()
 ) -> str:
     """The signature of a request: HMAC with SHA-1, in Base64.
 

@@ -58,7 +58,6 @@ class Part:
 
 
 def _over(kind: PartKind, evaluate: Evaluate, *parts: Part) -> Part:
-    """A part of others."""
     return Part(
         kind,
         evaluate,

@@ -105,10 +105,7 @@ class QueueTests(StatisticsTestCase):
                 stats.offset_table,
                 {
                     queue(0): GroupOffset(
-                        broker_offset=3,
-                        consumer_offset=2,
-                        last_timestamp=NOW + 1000,
-                        pull_offset=2,
+                        broker_offset=3, consumer_offset=2, last_timestamp=NOW + 1000, pull_offset=2
                     ),
                     queue(1): GroupOffset(pull_offset=0),
                 },

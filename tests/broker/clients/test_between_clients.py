@@ -264,10 +264,7 @@ class ResetTests(BetweenTestCase):
         self.assertTrue(push.is_oneway)
         self.assertEqual(
             (push.code, push.ext),
-            (
-                220,
-                {"topic": "T", "group": "cg", "timestamp": str(NOW + 1000), "isForce": "true"},
-            ),
+            (220, {"topic": "T", "group": "cg", "timestamp": str(NOW + 1000), "isForce": "true"}),
         )
         self.assertEqual(push.body, answer.body)
         self.assertNotIn(b" ", bytes(push.body))

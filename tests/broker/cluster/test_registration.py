@@ -424,10 +424,7 @@ class RegistrationTests(BrokerTestCase):
         """The first of the configured ones that answers is believed."""
         theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
         self.begin()
-        self.servers.answers = {
-            ONE: RemotingUnreachable(ONE, "refused"),
-            TWO: (theirs, b""),
-        }
+        self.servers.answers = {ONE: RemotingUnreachable(ONE, "refused"), TWO: (theirs, b"")}
         self.heard.clear()
         self.clock.advance(30)
         self.clock.advance(0)

@@ -17,13 +17,7 @@ from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
-from tests.broker.metadata_master import (
-    ADDRESS,
-    PlayedMaster,
-    group,
-    offsets_body,
-    topic,
-)
+from tests.broker.metadata_master import ADDRESS, PlayedMaster, group, offsets_body, topic
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
 from tests.support.health import unhealthy
@@ -689,14 +683,7 @@ class OffsetsTests(MetadataTestCase):
         self.assertEqual(2, slave.metadata.status()["owed"])
         self.round()
         self.assertEqual(
-            [
-                {
-                    "consumerGroup": "g",
-                    "topic": "Orders",
-                    "queueId": "0",
-                    "commitOffset": "130",
-                }
-            ],
+            [{"consumerGroup": "g", "topic": "Orders", "queueId": "0", "commitOffset": "130"}],
             self.master.told,
         )
         self.assertEqual(0, slave.metadata.status()["owed"])

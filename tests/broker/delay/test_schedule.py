@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -341,10 +342,7 @@ class OffsetTests(ScheduleTestCase):
             self.root = golden.store(version)
             self.jump = 0
             broker = self.broker(
-                sizes={
-                    "file_size": golden.LOG_FILE_SIZE,
-                    "queue_file_size": golden.QUEUE_FILE_SIZE,
-                }
+                sizes={"file_size": golden.LOG_FILE_SIZE, "queue_file_size": golden.QUEUE_FILE_SIZE}
             )
             broker.store.now_ms = lambda: (1 << 42) + round(self.clock.seconds() * 1000)
             waiting = self.pending()
@@ -493,6 +491,25 @@ class FailureTests(ScheduleTestCase):
         self.assertEqual(self.got(), [b"good"])
         self.assertEqual(self.offsets(), {1: 7})
         self.assertEqual(broker.schedule.status()["undeliverable"], 6)
+
+    def test_unreadable(self) -> None:
+        """What comes to a queue that is no longer read is there, counted and named; a topic that
+        grows again has it.
+        """
+        broker = self.begin()
+        self.later(b"read")
+        broker.store.put(self.delayed({"REAL_TOPIC": "T", "REAL_QID": "3"}))
+        whole = broker.topics.get("T")
+        assert whole is not None
+        broker.topics.put(evolve(whole, read_queue_nums=1, write_queue_nums=1))
+        self.passes(1.02)
+        self.assertEqual(broker.schedule.status()["unreadable"], 1)
+        self.assertEqual(broker.schedule.status()["undeliverable"], 0)
+        self.assertEqual((len(self.got()), len(self.got(queue_id=3))), (1, 1))
+        broker.topics.put(whole)
+        broker.store.put(self.delayed({"REAL_TOPIC": "T", "REAL_QID": "3"}))
+        self.passes(1.02)
+        self.assertEqual(broker.schedule.status()["unreadable"], 1)
 
     def test_too_large(self) -> None:
         """Neither does one the store takes no more."""

@@ -5,13 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 
-from tests.faults.walkthrough.cluster import (
-    AT_ONCE,
-    GROUP,
-    TOPIC,
-    WalkthroughCase,
-    until_all,
-)
+from tests.faults.walkthrough.cluster import AT_ONCE, GROUP, TOPIC, WalkthroughCase, until_all
 
 SLAVE_NOT_AVAILABLE = 11
 """The answer's code: stored, and nobody to wait for."""

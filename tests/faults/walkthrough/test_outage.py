@@ -9,14 +9,7 @@ from lab.harness.remote import Remote, progress
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.offsets import MaxOffsetRequest
-from tests.faults.walkthrough.cluster import (
-    GROUP,
-    QUEUES,
-    SOON,
-    TOPIC,
-    WalkthroughCase,
-    until_all,
-)
+from tests.faults.walkthrough.cluster import GROUP, QUEUES, SOON, TOPIC, WalkthroughCase, until_all
 
 
 class PlannedTests(WalkthroughCase):

@@ -881,8 +881,7 @@ class StatusTests(MasterCase):
         self.lose(self.fed(5, "10.0.0.3")[0])
         self.lose(self.fed(-5, "10.0.0.4")[0])
         self.assertEqual(
-            self.states(),
-            [("10.0.0.1", "ahead"), ("10.0.0.2", "ahead"), ("10.0.0.3", "below-min")],
+            self.states(), [("10.0.0.1", "ahead"), ("10.0.0.2", "ahead"), ("10.0.0.3", "below-min")]
         )
         self.assertIn(str(1 << 40), self.factory.replicas()[0].detail)
         self.fed(host="10.0.0.1")

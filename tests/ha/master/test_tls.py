@@ -42,10 +42,7 @@ def identity(authority: Authority, name: str = "", *, mutual: bool = True) -> Tl
     key, path = authority.certificate(name) if name else (None, None)
     files = TlsFiles(key=key, certificates=path, trusted=authority.root if mutual else None)
     found = TlsIdentity(
-        "replication",
-        "of replication",
-        files,
-        ClientAuth.REQUIRE if mutual else ClientAuth.NONE,
+        "replication", "of replication", files, ClientAuth.REQUIRE if mutual else ClientAuth.NONE
     )
     found.load()
     return found
@@ -107,8 +104,7 @@ class TlsSlavesTests(TestCase):
             self.assertEqual(one.copied, 0)
         await self.left(3)
         self.assertEqual(
-            self.factory.closed,
-            {"tls-certificate": 1, "tls-no-certificate": 1, "clear-text": 1},
+            self.factory.closed, {"tls-certificate": 1, "tls-no-certificate": 1, "clear-text": 1}
         )
         self.assertEqual([each.acked for each in self.factory.replicas()], [self.log.end])
         await self.copied(good)

@@ -153,8 +153,7 @@ class AskTests(SynchronousTestCase):
         claim = EpochClaim(broker_name="a", master_epoch=2, master_addr="10.0.0.6:10911")
         self.successResultOf(ask(client, "10.0.0.1:10911", claim))
         self.assertEqual(
-            client.said,
-            [{"brokerName": "a", "masterEpoch": "2", "masterAddr": "10.0.0.6:10911"}],
+            client.said, [{"brokerName": "a", "masterEpoch": "2", "masterAddr": "10.0.0.6:10911"}]
         )
 
     def test_refused(self) -> None:

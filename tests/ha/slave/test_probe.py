@@ -109,10 +109,7 @@ class OverlapTests(SynchronousTestCase):
         self.assertFalse(search.lower())
 
     @given(
-        st.integers(0, 40 * GIB),
-        st.integers(2, 40 * GIB),
-        st.integers(1, 1 << 22),
-        st.booleans(),
+        st.integers(0, 40 * GIB), st.integers(2, 40 * GIB), st.integers(1, 1 << 22), st.booleans()
     )
     def test_only_down(self, minimum: int, size: int, batch: int, proven: bool) -> None:
         """Whatever the log: questions fall, stay inside it, and end."""

@@ -47,8 +47,7 @@ class AuditTests(SynchronousTestCase):
         """A change that was made is told with who asked for it and what it was."""
         self.ask(None, topic="T", cluster="C")
         self.assertEqual(
-            self.lines,
-            ["Audit: 10.0.0.7:40000: DELETE_TOPIC_IN_BROKER cluster=C topic=T: done"],
+            self.lines, ["Audit: 10.0.0.7:40000: DELETE_TOPIC_IN_BROKER cluster=C topic=T: done"]
         )
 
     def test_signed(self) -> None:

@@ -104,10 +104,7 @@ class AdmissionTests(SynchronousTestCase):
         """Where only TLS may stay a connection that says nothing has the time of a handshake; where
         clear text may, the idle limit is its own.
         """
-        for mode, closed in (
-            (TlsMode.ENFORCING, {"tls-handshake": 1}),
-            (TlsMode.PERMISSIVE, {}),
-        ):
+        for mode, closed in ((TlsMode.ENFORCING, {"tls-handshake": 1}), (TlsMode.PERMISSIVE, {})):
             clock = Clock()
             factory = RemotingFactory(Registry(), clock, gate=TlsGate(mode, object()))
             self.join(factory)

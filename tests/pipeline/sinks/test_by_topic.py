@@ -22,7 +22,7 @@ try:
 
     from rmqha.pipeline.jobs.rewind import rewind
     from rmqha.pipeline.log.options import ReadOptions
-    from rmqha.pipeline.sinks import gather
+    from rmqha.pipeline.sinks import parquet
     from rmqha.pipeline.sinks.parquet import OURS
     from rmqha.pipeline.sinks.table_layout import By, encoded
     from rmqha.pipeline.sinks.target import Appending
@@ -99,7 +99,7 @@ class ManyTopicsTests(LakeTestCase):
         """A topic with more rows than a file is to have gets several, each in the log's order."""
         store, count = store_of(2, 8000)
         self.addCleanup(shutil.rmtree, store)
-        self.patch(gather, "CHUNK", 256 << 10)
+        self.patch(parquet, "CHUNK", 256 << 10)
         target = self.target("parquet", by=By.TOPIC)
         whole = sum(1 for _ in self.files_by(target, store, 1 << 30))
         self.assertEqual(2, whole)
@@ -119,7 +119,7 @@ class ManyTopicsTests(LakeTestCase):
         self.assertEqual(count, len(set(offsets(target))))
 
     def files_by(self, target: Any, store: Path, size: int) -> list[Path]:
-        self.patch(gather, "TARGET", size)
+        self.patch(parquet, "TARGET", size)
         append(target, store)
         return [target.root / name for name in files(target.root)]
 

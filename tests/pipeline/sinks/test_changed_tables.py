@@ -154,12 +154,7 @@ class OtherLogTests(ChangedTestCase):
 def old_json(position: TablePosition) -> dict[str, Any]:
     """What the versions before identities said of a position."""
     place = position.position
-    return {
-        "first": position.first,
-        "last": place.last,
-        "offset": place.offset,
-        "sum": place.sum,
-    }
+    return {"first": position.first, "last": place.last, "offset": place.offset, "sum": place.sum}
 
 
 def forget(target: Target) -> None:

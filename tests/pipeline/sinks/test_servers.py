@@ -23,15 +23,9 @@ try:
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.sinks.folder import FolderTable
     from rmqha.pipeline.sinks.parquet import STAGED
+    from rmqha.pipeline.sinks.table import IcebergPlace
     from rmqha.pipeline.sinks.table_layout import By
-    from rmqha.pipeline.sinks.target import (
-        Appending,
-        Format,
-        IcebergPlace,
-        Target,
-        found_at,
-        object_url,
-    )
+    from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, object_url
     from rmqha.tier.errors import TierError
     from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras

@@ -35,8 +35,9 @@ try:
     from rmqha.pipeline.sinks.encoding import Compression, Encoding
     from rmqha.pipeline.sinks.iceberg import IcebergSink
     from rmqha.pipeline.sinks.parquet import OURS
+    from rmqha.pipeline.sinks.table import local
     from rmqha.pipeline.sinks.table_layout import By, encoded, parts
-    from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, local
+    from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at
     from tests.support.lake import append, files, found, offsets, rows
     from tests.support.objects import SCHEME, TABLE, Objects
 

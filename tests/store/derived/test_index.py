@@ -142,8 +142,7 @@ class PutTests(IndexTestCase):
         self.assertEqual(put(index, [1, 2], 100, TIME), 0)
         self.assertEqual(put(index, [3, 4], 200, TIME), 0)
         self.assertEqual(
-            index.put(np.array([1, 2, 3, 4]), np.array([100, 100, 200, 200]), np.full(4, TIME)),
-            0,
+            index.put(np.array([1, 2, 3, 4]), np.array([100, 100, 200, 200]), np.full(4, TIME)), 0
         )
         self.assertEqual(index_files(self.root), before)
         self.assertEqual(put(index, [3, 4, 5], 200, TIME), 1)

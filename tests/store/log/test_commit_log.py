@@ -234,8 +234,7 @@ class FrameTests(LogTestCase):
                 self.assertLessEqual(log.confirmed, log.end)
         log.verify()
         self.assertEqual(
-            (log.end, log.confirmed, log.last_record),
-            (source.end, source.end, source.last_record),
+            (log.end, log.confirmed, log.last_record), (source.end, source.end, source.last_record)
         )
         self.assertEqual(content(log), data)
         self.assertEqual(files_of(log.folder.path), files_of(source.folder.path))

@@ -41,8 +41,7 @@ class VerdictTests(TwoVersionsTestCase):
         """A bit of a body is on the side that its checksum says."""
         self.harm(self.ours.folder.files[0].view, 4, 100)
         self.assertEqual(
-            self.told(4 * SIZE),
-            "8 of 9 records decode on both sides, 1 only on the master's",
+            self.told(4 * SIZE), "8 of 9 records decode on both sides, 1 only on the master's"
         )
         self.setUp()
         self.harm(self.theirs, 4, 100)
@@ -118,8 +117,7 @@ class KeptTests(TwoVersionsTestCase):
             self.assertEqual((found.start, found.ours), (1200, 1))
             kept = self.kept()
             self.assertEqual(
-                list(kept),
-                [f"{1200:020d}-{1500:020d}.{side}.log" for side in ("master", "ours")],
+                list(kept), [f"{1200:020d}-{1500:020d}.{side}.log" for side in ("master", "ours")]
             )
             self.assertEqual(
                 list(kept.values()), [self.theirs[1200:1500], self.ours.read(1200, 300)]

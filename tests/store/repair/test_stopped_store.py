@@ -248,8 +248,7 @@ class RefusedTests(RepairCase):
         self.assertEqual("the replica's bytes are bad too: body crc", missing.reason)
         self.assertEqual((missing.start - 10 * SIZE, missing.stop - missing.start), (9856, 362))
         self.assertEqual(
-            [*report.ranges],
-            [(10 * SIZE, missing.start), (missing.stop, report.ranges[-1][1])],
+            [*report.ranges], [(10 * SIZE, missing.start), (missing.stop, report.ranges[-1][1])]
         )
         whole = self.before[Path(damage.name(10)).name]
         ours = (self.store / damage.name(10)).read_bytes()

@@ -207,9 +207,7 @@ if COMPILED:
 @contextmanager
 def way(chosen: kernels.Kernels, few: int) -> Iterator[None]:
     """Run something with certain loops."""
-    with (
-        patch.object(kernels, "_chosen", chosen._replace(few=few)),
-    ):
+    with patch.object(kernels, "_chosen", chosen._replace(few=few)):
         yield
 
 

@@ -174,12 +174,6 @@ class BatchRunTests(SynchronousTestCase):
         for position, some in ((6, 3), (-1, 3), (total + 6, 3), (0, 2), (0, 0), (0, 4)):
             with self.assertRaises(ValueError):
                 run.write(
-                    file,
-                    position,
-                    0,
-                    count=some,
-                    stored=0,
-                    born_host=b"",
-                    next_offsets=offsets,
+                    file, position, 0, count=some, stored=0, born_host=b"", next_offsets=offsets
                 )
         self.assertEqual((bytes(total + 5), {KEY: 7}), (bytes(file), offsets))

@@ -58,11 +58,7 @@ class SoundRunsTests(SynchronousTestCase):
 
     @given(ROWS, st.integers(1, 12), st.integers(1, 1500), CODES)
     def test_like_step_by_step(
-        self,
-        rows: list[tuple[int, int, bool]],
-        most: int,
-        room: int,
-        codes: frozenset[int] | None,
+        self, rows: list[tuple[int, int, bool]], most: int, room: int, codes: frozenset[int] | None
     ) -> None:
         """Of a sound log it gives what the steps give."""
         data, units = log_of(rows)
@@ -78,11 +74,7 @@ class SoundRunsTests(SynchronousTestCase):
 
     @given(ROWS, CODES, st.integers(0, 2000), st.integers(0, 7))
     def test_damage(
-        self,
-        rows: list[tuple[int, int, bool]],
-        codes: frozenset[int] | None,
-        place: int,
-        bit: int,
+        self, rows: list[tuple[int, int, bool]], codes: frozenset[int] | None, place: int, bit: int
     ) -> None:
         """It gives nothing exactly if a chosen record is not what its unit says."""
         data, units = log_of(rows)

@@ -262,15 +262,7 @@ class AnyBytesTests(SynchronousTestCase):
         cut = memoryview(data)[:limit]
         more = memoryview(data + b"\xa5" * 64)
         results = [
-            check(
-                buf,
-                0,
-                len(cut),
-                OFFSET,
-                OFFSET + room,
-                max_size=FILE,
-                nul_is_torn=nul_is_torn,
-            )
+            check(buf, 0, len(cut), OFFSET, OFFSET + room, max_size=FILE, nul_is_torn=nul_is_torn)
             for buf in (cut, more, bytes(more))
         ]
         self.assertEqual(results[0], results[1])

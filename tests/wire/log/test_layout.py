@@ -87,10 +87,7 @@ class TableTests(SynchronousTestCase):
         """The sizes of docs/protocol/store.rst: 88 bytes before the body, 91 at least."""
         self.assertEqual((88, 112, 91), (BODY_AT, HEAD_MOST, MIN_RECORD))
         self.assertEqual(MIN_RECORD, BODY_AT + STRING_LENGTHS)
-        self.assertEqual(
-            BODY_AT,
-            sum(field.size for field in FIELDS.values()),
-        )
+        self.assertEqual(BODY_AT, sum(field.size for field in FIELDS.values()))
 
     def test_arrays(self) -> None:
         """Offsets of many records are those of each of them."""

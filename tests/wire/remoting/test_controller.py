@@ -42,12 +42,7 @@ SHAPES: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
         headers.AlterSyncStateSetAnswer,
         SyncStateSet,
     ),
-    Code.ELECT_MASTER: (
-        headers.ElectMasterRequest,
-        None,
-        headers.ElectMasterAnswer,
-        ElectedMaster,
-    ),
+    Code.ELECT_MASTER: (headers.ElectMasterRequest, None, headers.ElectMasterAnswer, ElectedMaster),
     Code.REGISTER_BROKER: (
         headers.RegisterMemberRequest,
         None,
@@ -65,27 +60,13 @@ SHAPES: dict[int, tuple[Kind, Kind, Kind, Kind]] = {
     Code.GET_BROKER_EPOCH_CACHE: (None, None, None, EpochCache),
     Code.NOTIFY_BROKER_ROLE_CHANGED: (headers.RoleChangedRequest, SyncStateSet, None, None),
     Code.CLEAN_BROKER_DATA: (headers.CleanBrokerDataRequest, None, None, None),
-    Code.GET_NEXT_BROKER_ID: (
-        headers.NextBrokerIdRequest,
-        None,
-        headers.NextBrokerIdAnswer,
-        None,
-    ),
-    Code.APPLY_BROKER_ID: (
-        headers.ApplyBrokerIdRequest,
-        None,
-        headers.ApplyBrokerIdAnswer,
-        None,
-    ),
+    Code.GET_NEXT_BROKER_ID: (headers.NextBrokerIdRequest, None, headers.NextBrokerIdAnswer, None),
+    Code.APPLY_BROKER_ID: (headers.ApplyBrokerIdRequest, None, headers.ApplyBrokerIdAnswer, None),
     RequestCode.BROKER_HEARTBEAT: (headers.MemberHeartbeatRequest, None, None, None),
 }
 """Header and body of each request, then of its answer."""
 
-ADMINISTRATORS = {
-    Code.GET_SYNC_STATE_DATA,
-    Code.GET_BROKER_EPOCH_CACHE,
-    Code.CLEAN_BROKER_DATA,
-}
+ADMINISTRATORS = {Code.GET_SYNC_STATE_DATA, Code.GET_BROKER_EPOCH_CACHE, Code.CLEAN_BROKER_DATA}
 """What no member asks; here scripts did."""
 
 

@@ -44,10 +44,7 @@ class Golden(SynchronousTestCase):
     def test_binary(self) -> None:
         """A known binary request and its answer, both ways, bit for bit."""
         request = Command(
-            code=30,
-            opaque=7,
-            ext={"topic": "T1", "queueId": "1"},
-            serialize=SerializeType.ROCKETMQ,
+            code=30, opaque=7, ext={"topic": "T1", "queueId": "1"}, serialize=SerializeType.ROCKETMQ
         )
         answer = Command(
             code=0,

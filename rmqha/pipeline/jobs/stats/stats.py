@@ -88,7 +88,6 @@ class Counting:
     step: int | None = None
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Count the records of a range."""
         counts = RangeCounts(self.step or FINEST, self.step is None)
         selection = Selection.of(self.options)
         keep = None if selection.everything else selection.keep
@@ -295,7 +294,6 @@ class Stats:
     delays: dict[str, dict[int, int]]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it but the buckets."""
         found = asdict(self)
         del found["sizes"], found["delays"]
         return found

@@ -130,7 +130,6 @@ def _fill(files: LogFiles, start: int, end: int, view: memoryview) -> tuple[int,
 
 
 def _why(files: LogFiles, offset: int) -> Absent:
-    """Why no file has a byte."""
     return Absent.DELETED if offset < files.first else Absent.MISSING
 
 
@@ -203,12 +202,10 @@ class Comparing:
 
     @property
     def chunks(self) -> int:
-        """How many chunks there are."""
         return max(0, len(self.edges) - 1)
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
         return -(-self.chunks // self.each)
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:

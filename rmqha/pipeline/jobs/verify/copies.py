@@ -47,7 +47,6 @@ class Copy:
     cuts: tuple[Cut, ...] = ()
 
     def range(self, start: int, end: int) -> Range:
-        """Some of it, for a L{RangeProof}."""
         return Range(
             store=self.name,
             broker=self.broker,

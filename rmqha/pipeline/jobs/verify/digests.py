@@ -69,7 +69,6 @@ class Digests:
 
     @property
     def copy(self) -> Copy:
-        """The copy they are of."""
         return Copy(
             name=self.store,
             root="",
