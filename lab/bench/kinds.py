@@ -37,7 +37,7 @@ WINDOW = 32
 BATCH = 32
 """Messages of a batch."""
 
-GOALS = {"transactions": 5.0, "batches": 8.0, "delayed": 1.2, "one-way": 1.0}
+GOALS = {"transactions": 5.0, "batches": 20.0, "delayed": 1.2, "one-way": 1.0}
 """The most that one of a kind costs, of a plain message."""
 
 _BODY = b"x" * BODY

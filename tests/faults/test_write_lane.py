@@ -5,13 +5,19 @@ from __future__ import annotations
 import signal
 from unittest import skipUnless
 
+from attrs import evolve
+
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
 from lab.harness.writer import Driver
+from rmqha.broker.sending.transactions import COMMITTED, ROLLED_BACK
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import ONEWAY, Command
 from tests.broker.support import batch
 from tests.faults.harness import FaultTestCase
+from tests.faults.ledger import bodies, until_there
+from tests.faults.test_newer_tables import PAID, commit, half
 
 #: Where it dies.
 PLACES = ("run-read", "half-run", "run-written", "run-told", "run-answers", "run-done")
@@ -24,6 +30,9 @@ BATCHES = 5
 
 TOPIC = "Orders"
 
+#: What is said of half messages.
+WORDS = (COMMITTED, COMMITTED, ROLLED_BACK)
+
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class RunTests(FaultTestCase):
@@ -35,6 +44,7 @@ class RunTests(FaultTestCase):
         """
         master, slave = self.pair(mappedFileSizeCommitLog=262144)
         self.acked: set[bytes] = set()
+        self.halves: dict[bytes, Command] = {}
         self.sent = 0
         for place in self.random.sample(PLACES, len(PLACES)):
             count = self.random.randint(1, 60)
@@ -47,6 +57,7 @@ class RunTests(FaultTestCase):
             self.assertEqual(-signal.SIGKILL, master.wait(), place)
             master.start()
         self.send_some(master, slave)
+        self.end_all(master, slave)
         self.settle(master, slave)
 
     def send_until_dead(self, master: Driver) -> None:
@@ -60,11 +71,17 @@ class RunTests(FaultTestCase):
         until(lambda: not master.running, "dead", tell=master.tail)
 
     def window(self, client: Remote) -> None:
-        """One window, sent at once, and its answers."""
-        bodies = {}
-        for _ in range(WINDOW):
+        """One window, sent at once, and its answers; half messages of it are ended by the next."""
+        sends = {}
+        ends = list(self.halves.values())[-WINDOW // 4 :]
+        for number in range(WINDOW):
+            for end in ends[number::WINDOW]:
+                client.send(evolve(end, flag=ONEWAY))
             sent = [self.body()]
-            if self.random.randrange(BATCHES):
+            if number % 4 == 0:
+                command = half(self.sent)
+                sent = [bytes(command.body)]
+            elif self.random.randrange(BATCHES):
                 command = send(TOPIC, sent[0], self.sent % 4)
             else:
                 sent += [self.body() for _ in range(self.random.randint(0, 20))]
@@ -72,11 +89,15 @@ class RunTests(FaultTestCase):
                 command.code = RequestCode.SEND_BATCH_MESSAGE
                 command.ext["m"] = "true"
             client.send(command)
-            bodies[command.opaque] = sent
-        for _ in bodies:
+            sends[command.opaque] = sent
+        for _ in sends:
             answer = client.heard()
             if answer.code == ResponseCode.SUCCESS:
-                self.acked.update(bodies[answer.opaque])
+                self.acked.update(sends[answer.opaque])
+                body = sends[answer.opaque][0]
+                if body.startswith(b"half "):
+                    place = int(answer.ext["queueOffset"]), int(answer.ext["msgId"][-16:], 16)
+                    self.halves[body] = commit(*place, word=self.random.choice(WORDS))
 
     def body(self) -> bytes:
         self.sent += 1
@@ -98,6 +119,23 @@ class RunTests(FaultTestCase):
                 path.read_bytes() for path in sorted((node.root / "commitlog").iterdir())
             )
             self.assertEqual([], [body for body in self.acked if body not in log], node.name)
+
+    def end_all(self, master: Driver, slave: Node) -> None:
+        """Whatever was said of half messages is said again, and changes nothing: those that were
+        committed are there, in both, and none that was rolled back.
+        """
+        with Remote(master.port) as client:
+            for answer in client.ask_all([evolve(end) for end in self.halves.values()]):
+                self.assertEqual(ResponseCode.SUCCESS, answer.code, answer)
+        slave.until_synced(master.status()["maxOffset"])
+        wanted = {
+            body
+            for body, end in self.halves.items()
+            if end.ext["commitOrRollback"] == str(COMMITTED)
+        }
+        for node in (master, slave):
+            until_there(node.port, PAID, wanted)
+            self.assertEqual(set(), (bodies(node.port, PAID) - wanted) & self.halves.keys())
 
     def answered(self, client: Remote) -> bool:
         body = b"is the slave there? "

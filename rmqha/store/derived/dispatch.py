@@ -395,7 +395,9 @@ class Dispatcher:
         @return: Whether there was any.
         """
         started = self.clock.seconds()
-        run = DispatchReader(buf, self.position, limit, self._most, self.log.file_size)
+        run = DispatchReader(
+            buf, self.position, limit, self._most, self.log.file_size, delays=self.levels.delays
+        )
         if not run.records:
             return False
         if run.records == self._most:

@@ -29,7 +29,7 @@ from rmqha.wire.log.layout import (
     SYS_FLAG_AT,
 )
 from rmqha.wire.log.sys_flag import BORN_IP6, COMMIT, ROLLBACK, STORE_IP6, TRANSACTION
-from rmqha.wire.names import KEYS, SCHEDULE_TOPIC, TAGS, UNIQUE_KEY
+from rmqha.wire.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQUE_KEY
 
 _BODY = cython.declare(cython.Py_ssize_t, BODY_AT)
 _IP6 = cython.declare(cython.Py_ssize_t, IP6_EXTRA)
@@ -50,6 +50,7 @@ _SCHEDULE = cython.declare(object, SCHEDULE_TOPIC)
 _TAGS = cython.declare(bytes, TAGS.encode())
 _UNIQUE_KEY = cython.declare(bytes, UNIQUE_KEY.encode())
 _KEYS = cython.declare(bytes, KEYS.encode())
+_DELAY = cython.declare(bytes, DELAY.encode())
 
 _INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
@@ -79,7 +80,8 @@ class DispatchReader:
     # By its bytes: a topic, and the hash of what keys begin with.
     _topics: dict
     _tags = cython.declare(cython.longlong)
-    _words: cython.Py_ssize_t[4]
+    _words: cython.Py_ssize_t[6]
+    _delays: tuple
     _unit: cython.uchar[20]
 
     def __init__(
@@ -89,6 +91,8 @@ class DispatchReader:
         stop: cython.Py_ssize_t,
         most: cython.int,
         max_size: cython.longlong,
+        *,
+        delays: tuple,
     ) -> None:
         """Read up to the first record that is unusual.
 
@@ -96,8 +100,9 @@ class DispatchReader:
         @param stop: The first position that may not be read.
         @param most: How many records at most.
         @param max_size: Most bytes of a record.
+        @param delays: Milliseconds of delay level 1, 2, ...
         """
-        self._data = data
+        self._data, self._delays = data, delays
         self._open, self._runs, self._topics = {}, [], {}
         self.hashes, self.offsets, self.timestamps = [], [], []
         size: cython.longlong
@@ -163,10 +168,10 @@ class DispatchReader:
             begun: cython.uint = self._hash(topic, topic + topic_length, 0) * 31 + 35
             known = (name.decode(), begun)
             self._topics[name] = known
-        if known[0] == _SCHEDULE:
+        self._properties(properties, end)
+        if known[0] == _SCHEDULE and not self._due(int8(self._data, stored)):
             return False
         self.last_timestamp = int8(self._data, stored)
-        self._properties(properties, end)
         state: cython.longlong = flags & _TRANSACTION
         if state == 0 or state == _COMMIT:
             self._add_unit(
@@ -181,8 +186,8 @@ class DispatchReader:
 
     @cython.cfunc
     def _properties(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
-        """Find the tags, and where unique key and keys are; of a name written twice the last
-        counts.
+        """Find the tags, and where unique key, keys and delay are; of a name written twice the
+        last counts.
         """
         data: cython.const[cython.uchar][::1] = self._data
         split: cython.Py_ssize_t = -1
@@ -190,6 +195,7 @@ class DispatchReader:
         letter: cython.uchar
         self._tags = 0
         self._words[0] = self._words[1] = self._words[2] = self._words[3] = 0
+        self._words[4] = self._words[5] = 0
         while place <= end:
             letter = data[place] if place < end else 2
             if letter == 1 and split < 0:
@@ -202,9 +208,31 @@ class DispatchReader:
                         self._words[0], self._words[1] = split + 1, place
                     elif self._is(at, split, _KEYS):
                         self._words[2], self._words[3] = split + 1, place
+                    elif self._is(at, split, _DELAY):
+                        self._words[4], self._words[5] = split + 1, place
                 at = place + 1
                 split = -1
             place += 1
+
+    @cython.cfunc
+    def _due(self, stored: cython.longlong) -> cython.bint:
+        """A delayed message's tags are when it is due, if its level makes sense.
+
+        @return: Whether that is understood.
+        """
+        at: cython.Py_ssize_t = self._words[4]
+        end: cython.Py_ssize_t = self._words[5]
+        level: cython.int = 0
+        if not self._delays or end - at > 4:
+            return False
+        while at < end:
+            if not 48 <= self._data[at] <= 57:
+                return False
+            level = 10 * level + self._data[at] - 48
+            at += 1
+        if level:
+            self._tags = stored + self._delays[min(level, len(self._delays)) - 1]
+        return True
 
     @cython.cfunc
     def _add_unit(

@@ -8,7 +8,14 @@ class DispatchReader:
     offsets: list[int]
     timestamps: list[int]
     def __init__(
-        self, data: memoryview, base: int, stop: int, most: int, max_size: int
+        self,
+        data: memoryview,
+        base: int,
+        stop: int,
+        most: int,
+        max_size: int,
+        *,
+        delays: tuple[int, ...],
     ) -> None: ...
     def units(self) -> list[tuple[tuple[str, int], int, bytes]]: ...
 

@@ -357,8 +357,8 @@ class RunTests(DispatchTestCase):
         made.recover(clean=True)
         cost, reader = 1e-6, dispatch.DispatchReader
 
-        def slow(*args: Any) -> Any:
-            run = reader(*args)
+        def slow(*args: Any, **more: Any) -> Any:
+            run = reader(*args, **more)
             clock.advance(cost * run.records)
             return run
 

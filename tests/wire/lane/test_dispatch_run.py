@@ -54,7 +54,9 @@ class DispatchReaderTests(SynchronousTestCase):
         data = log_of(records)
         if 0 <= damage < len(data):
             data[damage] ^= 0x40
-        found = DispatchReader(memoryview(data), BASE, len(data), most, MAX_SIZE)
+        found = DispatchReader(
+            memoryview(data), BASE, len(data), most, MAX_SIZE, delays=LEVELS.delays
+        )
         wanted, keys, position = [], [], 0
         for count in range(found.records):
             size = check(
@@ -68,7 +70,6 @@ class DispatchReaderTests(SynchronousTestCase):
             )
             self.assertIsInstance(size, int)
             row = dispatch_fields(memoryview(data), position, int(size), BASE + position, LEVELS)
-            self.assertNotEqual(row.topic, SCHEDULE_TOPIC)
             unit = UNIT.pack(BASE + position, size, row.tags_code)
             if row.has_unit:
                 wanted.append((row.topic, row.queue_id, row.queue_offset, unit))
@@ -98,24 +99,29 @@ class DispatchReaderTests(SynchronousTestCase):
 
     def test_usual_records(self) -> None:
         """Of usual records it takes as many as it may, and sorts their units by queue."""
-        text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02TAGS\x01t\x02"
+        text = b"UNIQ_KEY\x01k\x02KEYS\x01a b\x02DELAY\x013\x02TAGS\x01t\x02"
+        topics = (b"T", SCHEDULE_TOPIC.encode())
         records: list[dict[str, object]] = [
-            {"topic": b"T%d" % (number % 2), "properties": text} for number in range(6)
+            {"topic": topics[number % 2], "properties": text} for number in range(6)
         ]
         data, positions = log(records)
-        found = DispatchReader(memoryview(data), BASE, len(data), 100, MAX_SIZE)
+        found = DispatchReader(
+            memoryview(data), BASE, len(data), 100, MAX_SIZE, delays=LEVELS.delays
+        )
         self.assertEqual((found.records, found.end, len(found.hashes)), (6, len(data), 18))
-        found = DispatchReader(memoryview(data), BASE, len(data), 4, MAX_SIZE)
+        found = DispatchReader(memoryview(data), BASE, len(data), 4, MAX_SIZE, delays=LEVELS.delays)
         self.assertEqual((found.records, found.end), (4, positions[4]))
 
     def test_unusual_records(self) -> None:
         """A record that the loops do not understand, and all behind it, are left."""
         unusual: list[dict[str, object]] = [
             {"topic": "é".encode()},
-            {"topic": SCHEDULE_TOPIC.encode()},
+            {"topic": SCHEDULE_TOPIC.encode(), "properties": b"DELAY\x01+3\x02"},
             {"properties": "KEYS\x01é\x02".encode()},
         ]
         for values in unusual:
             data, positions = log([{"topic": b"T"}, values, {"topic": b"T"}])
-            found = DispatchReader(memoryview(data), BASE, len(data), 100, MAX_SIZE)
+            found = DispatchReader(
+                memoryview(data), BASE, len(data), 100, MAX_SIZE, delays=LEVELS.delays
+            )
             self.assertIn((found.records, found.end), ((1, positions[1]), (0, 0)))
