@@ -47,17 +47,23 @@ PAUSE = 0.5
 _LINE = 4 << 20
 """Most bytes of one line of a watch."""
 
-_NOT_SENT = (error.ConnectError, error.DNSLookupError)
+_NOT_SENT = (error.ConnectError, error.ConnectingCancelledError, error.DNSLookupError)
 """How a request fails that has certainly not arrived."""
+
+_LATE = (
+    defer.CancelledError,
+    defer.TimeoutError,
+    error.ConnectingCancelledError,
+    error.TimeoutError,
+)
+"""How time that is over is told."""
 
 _WRAPPED = (RequestTransmissionFailed, ResponseFailed)
 """Errors that have the one of the network in them."""
 
 _LOST = (
     *_WRAPPED,
-    defer.CancelledError,
-    defer.TimeoutError,
-    error.TimeoutError,
+    *_LATE,
     error.ConnectionClosed,
     OSError,
     ValueError,
@@ -341,15 +347,18 @@ class EtcdWatch:
     # From which revision on; 0 is the present one.
     _since: int = field(default=0, init=False)
     _at: str = field(default="", init=False)
+    # A cancelled request may end as one that failed.
+    _turn: int = field(default=0, init=False)
     _following: Deferred[None] | None = field(default=None, init=False)
 
     def start(self) -> None:
         """Begin."""
-        self._following = Deferred.fromCoroutine(self._follow())
+        self._following = Deferred.fromCoroutine(self._follow(self._turn))
         self._following.addErrback(lambda failure: failure.trap(defer.CancelledError) and None)
 
     def stop(self) -> None:
         """End it."""
+        self._turn += 1
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -360,13 +369,15 @@ class EtcdWatch:
             self.stop()
             self.start()
 
-    async def _follow(self) -> None:
-        while True:
+    async def _follow(self, turn: int) -> None:
+        while turn == self._turn:
             asked = {**below(self.prefix), "start_revision": str(self._since)}
             self._at = self.client.address
             try:
                 await self.client.stream("watch", {"create_request": asked}, self._line)
             except RmqhaError:
+                if turn != self._turn:
+                    return
                 self._at = ""
             await deferLater(self.client.clock, PAUSE)
 
@@ -385,5 +396,4 @@ def _reason(failed: BaseException) -> str:
         failed = failed.reasons[0].value
     if isinstance(failed, SSL.Error):
         return "TLS: " + ", ".join(str(part[-1]) for parts in failed.args for part in parts)
-    late = isinstance(failed, (defer.CancelledError, defer.TimeoutError, error.TimeoutError))
-    return "no answer in time" if late else str(failed).rstrip(".")
+    return "no answer in time" if isinstance(failed, _LATE) else str(failed).rstrip(".")

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 from treq.testing import StubTreq
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.error import ConnectingCancelledError, ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
@@ -36,6 +36,8 @@ class FakeEtcd(Resource):
     @ivar leases: When each is over, and its TTL.
     @ivar refused: What is answered instead, by path: status and text.
     @ivar late: Paths that are worked at and not answered.
+    @ivar gone: Addresses that refuse connections.
+    @ivar dark: Addresses to which no connection comes to be.
     @ivar account: User and password; C{None} while its authentication is off.
     @ivar asked: What came: address and path.
     """
@@ -46,6 +48,7 @@ class FakeEtcd(Resource):
     revision: int = 1
     compacted: int = 0
     gone: set[str] = field(factory=set)
+    dark: set[str] = field(factory=set)
     refused: dict[str, tuple[int, str]] = field(factory=dict)
     late: set[str] = field(factory=set)
     account: tuple[str, str] | None = None
@@ -71,6 +74,8 @@ class FakeEtcd(Resource):
         self.asked.append((address, url.partition("/v3/")[2]))
         if address in self.gone:
             return fail(ConnectionRefusedError("refused"))
+        if address in self.dark:
+            return Deferred(lambda asked: asked.errback(ConnectingCancelledError(None)))
         stub = StubTreq(self)
         self.flush = stub.flush
         answered: Deferred[Any] = stub.post(url, **how)

@@ -65,6 +65,18 @@ class AskTests(EtcdCase):
         error = self.failureResultOf(self.ask("kv/txn", PUT, changes=True), NoEtcd).value
         self.assertIn(f"no etcd of {ONE}, {TWO} answers: {TWO}: Connection was refused", str(error))
 
+    def test_dark(self) -> None:
+        """A host that takes no connection and refuses none is left in time; nothing arrived."""
+        self.etcd.dark = {ONE}
+        asked = self.ask("kv/txn", PUT, changes=True)
+        self.clock.advance(self.client.patience)
+        self.successResultOf(asked)
+        self.etcd.dark = {ONE, TWO}
+        asked = self.ask("kv/txn", PUT, changes=True)
+        self.clock.pump([self.client.patience] * 2)
+        error = self.failureResultOf(asked, NoEtcd).value
+        self.assertIn("no answer in time", str(error))
+
     def test_late(self) -> None:
         """A change that is not answered in time may have been made, and is not made twice; the
         next one is asked of somebody else.
@@ -200,6 +212,16 @@ class WatchTests(EtcdCase):
         self.assertEqual([a for a, _ in self.etcd.asked], [ONE, TWO])
         self.watch.look()
         self.assertEqual(len(self.etcd.asked), 2)
+
+    def test_stop_while_connecting(self) -> None:
+        """What was cancelled does not go on, whatever its request ends as."""
+        self.etcd.dark = {ONE, TWO}
+        self.etcd.hang_up()
+        self.clock.advance(PAUSE)
+        self.watch.stop()
+        self.etcd.dark = set()
+        self.clock.pump([PAUSE] * 4)
+        self.assertEqual(self.etcd.began, [0])
 
     def test_stop(self) -> None:
         """Nothing is begun again."""
