@@ -20,8 +20,10 @@ Status = Mapping[str, Any]
 STOCK = "stock"
 """C{product} of a node without an admin port, as RocketMQ's have none."""
 
-NORMAL = frozenset({"peer", "stopped", "idle"})
-"""Why connections end every day."""
+NORMAL = frozenset({"peer", "stopped", "idle", "not-serving"})
+"""Why connections end every day: a slave that is there before its master has opened its log comes
+again.
+"""
 
 FILLING = 0.8
 """How full a disk is that should be looked at; the first alert's value."""

@@ -35,7 +35,7 @@ MASTER: dict[str, Any] = {
         {"address": "10.0.0.3", "state": "feeding", "lagBytes": 70_000, "lagSeconds": 65.0},
     ],
     "replicasNeeded": 1,
-    "closedConnections": {"peer": 3},
+    "closedConnections": {"peer": 3, "not-serving": 1},
     "writes": {"PUT_OK": 10_200, "SLAVE_NOT_AVAILABLE": 7},
     "remoting": {
         "connections": 12,
