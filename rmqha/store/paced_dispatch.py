@@ -36,9 +36,7 @@ LIVE_SLICE = 0.0001
 """Seconds of dispatch in one reactor turn: what a write that comes meanwhile may wait for it."""
 
 LATE = (256 if COMPILED else 64) << 10
-"""Bytes behind from which slices so short are too few to keep up.  Where nothing is compiled a
-hundred records cost a third in one block of half a millisecond, and so many come together only
-when the reactor's turns are longer than that."""
+"""Bytes behind from which slices so short are too few to keep up."""
 
 SLICE = 0.001
 """Seconds then."""

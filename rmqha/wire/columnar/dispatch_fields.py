@@ -61,7 +61,7 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
     @param levels: The broker's delay levels.
     """
     loops = chosen()
-    if len(block.start) <= loops.few:
+    if loops.columns is None or len(block.start) <= loops.few:
         return _few(buf, block, levels)
     start = block.start - block.base
     found = loops.columns(buf, start, start + block.size)
@@ -115,7 +115,9 @@ def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
 
 
 def _few(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
-    """Do with the scalar codec what would not repay numpy's fixed cost."""
+    """Do with the scalar codec what would not repay a call's fixed cost, and all where nothing is
+    compiled.
+    """
     rows = np.arange(len(block.start))
     slow = _scalar(buf, block, rows, levels)
     numbers = {name: number for number, name in enumerate({row.topic: None for row in slow})}

@@ -31,8 +31,8 @@ class Kernels(NamedTuple):
     """One implementation of the inner loops.
 
     @ivar few: Up to so many records the scalar codec is faster.
-    @ivar columns: L{kernels_numpy.columns} or its twin.
     @ivar properties: L{kernels_numpy.properties} or its twin.
+    @ivar columns: L{columns}; elsewhere the scalar codec reads what dispatch needs.
     @ivar sound: L{sound}; in numpy records are
         followed, then checked.
     @ivar heads: L{heads}; in numpy records are
@@ -43,10 +43,10 @@ class Kernels(NamedTuple):
     """
 
     few: int
-    columns: Callable[[memoryview, Array, Array], kernels_numpy.DispatchColumns]
     properties: Callable[
         [memoryview, Array, Array, Sequence[bytes], bool], kernels_numpy.Properties
     ]
+    columns: Callable[[memoryview, Array, Array], kernels_numpy.DispatchColumns] | None = None
     sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
     heads: (
         Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns] | None
@@ -135,7 +135,11 @@ def _tight(letters: Array, size: int) -> Array:
 
 
 def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
-    """See L{rmqha.wire.columnar.kernels_numpy.columns}."""
+    """Read what dispatch needs of valid records.
+
+    @param starts: Where they start in the buffer.
+    @param ends: Where they end.
+    """
     rows = len(starts)
     narrow, wide = np.empty((3, rows), np.int32), np.empty((3, rows), np.int64)
     is_ascii = np.empty(rows, np.bool_)
@@ -227,10 +231,10 @@ def offset_ids(ips: Array, ports: Array, places: Array) -> Array:
 
 # Measured: numpy costs about 60 microseconds before its first record, a compiled call 10; the
 # scalar codec about 2 a record.
-NUMPY = Kernels(24, kernels_numpy.columns, kernels_numpy.properties)
+NUMPY = Kernels(24, kernels_numpy.properties)
 _chosen = NUMPY
 if COMPILED:
-    _chosen = Kernels(4, columns, properties, sound, heads, columns_run.gather, hosts, offset_ids)
+    _chosen = Kernels(4, properties, columns, sound, heads, columns_run.gather, hosts, offset_ids)
 
 
 def chosen() -> Kernels:

@@ -1,5 +1,5 @@
 """The inner loops of L{rmqha.wire.columnar.record_blocks} and
-L{rmqha.wire.columnar.dispatch_fields} as every installation has them: Python, numpy and isal.
+L{rmqha.wire.columnar.decoder} as every installation has them: Python, numpy and isal.
 L{rmqha.wire.columnar.kernels} has the same, compiled.
 """
 
@@ -13,24 +13,20 @@ from typing import NamedTuple
 import numpy as np
 from isal.isal_zlib import crc32
 
-from rmqha.wire.columnar.vectors import POWERS, Array, by_length, java_hashes, overlapping, pick
-from rmqha.wire.log.hashing import java_hash
+from rmqha.wire.columnar.vectors import Array, by_length, overlapping, pick
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD,
-    STORE_TIMESTAMP_AT,
     born_extra,
     store_extra,
 )
 from rmqha.wire.log.sys_flag import IP6_HOSTS
-from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 _SIZE = Struct(">i")
-_PAIR_ENDS, _NAME_ENDS, _KEY_ENDS = 2, 1, 0x20
-_TAGS, _UNIQUE_KEY, _KEYS = (name.encode() for name in (TAGS, UNIQUE_KEY, KEYS))
+_PAIR_ENDS, _NAME_ENDS = 2, 1
 
 _NAMED = (
     "magic",
@@ -51,9 +47,6 @@ _HEAD = np.dtype(
         "itemsize": BODY_AT,
     }
 )
-
-ALIKE = 64
-"""Property strings of one length from which it pays to look whether they are alike."""
 
 
 class Bodies(NamedTuple):
@@ -96,25 +89,6 @@ class DispatchColumns(NamedTuple):
     ascii: Array
     key_record: Array
     key_hash: Array
-
-
-class PropertyScan(NamedTuple):
-    """What dispatch needs from the properties of many records.
-
-    @ivar tags: Java hash of TAGS of each row, not yet signed; 0 without TAGS.
-    @ivar ascii: Whether all the row's properties are ASCII; if not, its other
-        entries here mean nothing.
-    @ivar key_record: The row of each index key: rows ascend, and in a row comes
-        UNIQ_KEY, then the words of KEYS.
-    @ivar key_hash: Java hash of each key alone, not yet signed.
-    @ivar key_length: Length of each key.
-    """
-
-    tags: Array
-    ascii: Array
-    key_record: Array
-    key_hash: Array
-    key_length: Array
 
 
 class StringLayout(NamedTuple):
@@ -291,144 +265,6 @@ def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
     return _Text(text, row_ends, opens, marks[np.searchsorted(marks, opens)], closes)
 
 
-def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
-    """Find TAGS and the index keys in the property strings of many records.
-
-    As a rule one producer's messages have the same names at the same places, and such rows are
-    columns of letters already; the others are taken apart pair by pair.
-
-    @param starts: Where each row's properties start.
-    @param ends: Where they end.
-    """
-    lengths = ends - starts
-    tags, is_ascii = np.zeros(len(starts), np.uint32), np.ones(len(starts), np.bool_)
-    left = lengths > 0
-    parts: list[tuple[Array, Array, Array]] = []
-    for length in np.flatnonzero(np.bincount(lengths) >= ALIKE).tolist():
-        if length:
-            rows = np.flatnonzero(lengths == length)
-            strings = overlapping(buf, f"V{length}")[starts[rows]]
-            letters = strings.view(np.uint8).reshape(-1, length)
-            spans = _alike(letters)
-            if spans is not None:
-                tag, words = spans
-                left[rows] = False
-                tags[rows] = _hash_span(letters, tag)
-                parts.append(_keys_alike(letters, rows, words))
-    rows = np.flatnonzero(left)
-    if len(rows):
-        found = _scan_pairs(buf, starts[rows], ends[rows])
-        tags[rows], is_ascii[rows] = found.tags, found.ascii
-        parts.append((rows[found.key_record], found.key_hash, found.key_length))
-    if not parts:
-        none = np.empty(0, np.int64)
-        return PropertyScan(tags, is_ascii, none, none.astype(np.uint32), none)
-    record, hashes, sizes = parts[0]
-    if len(parts) > 1:
-        record, hashes, sizes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        order = np.argsort(record, kind="stable")
-        record, hashes, sizes = record[order], hashes[order], sizes[order]
-    return PropertyScan(tags, is_ascii, record, hashes, sizes)
-
-
-def _alike(letters: Array) -> tuple[slice, list[slice]] | None:
-    """Find TAGS and the words of UNIQ_KEY and KEYS in property strings that are alike: ASCII, and
-    all names, marks and blanks between words at the same places.
-
-    @param letters: One string a row.
-    @return: The columns of the tag, and those of each word; C{None} if they are not alike.
-    """
-    low, high = letters.min(axis=0), letters.max(axis=0)
-    same = low == high
-    if high.max() > 0x7F or not same[low <= _PAIR_ENDS].all():
-        return None
-    tag, unique, words = slice(0), slice(0), slice(0)
-    at = 0
-    for pair in letters[0].tobytes().split(b"\x02"):
-        name, _, value = pair.partition(b"\x01")
-        split, at = at + len(name), at + len(pair) + 1
-        if not same[split - len(name) : split].all():
-            return None
-        if value:
-            span = slice(split + 1, at - 1)
-            if name == _TAGS:
-                tag = span
-            elif name == _UNIQUE_KEY:
-                unique = span
-            elif name == _KEYS:
-                words = span
-    if not same[words][low[words] <= _KEY_ENDS].all():
-        return None
-    found = [unique] if unique.stop else []
-    at = words.start or 0
-    for word in letters[0, words].tobytes().split(b" "):
-        if word:
-            found.append(slice(at, at + len(word)))
-        at += len(word) + 1
-    return tag, found
-
-
-def _keys_alike(letters: Array, rows: Array, words: list[slice]) -> tuple[Array, Array, Array]:
-    """Row, hash and length of each key of strings that are alike, as L{PropertyScan} has them."""
-    hashes = np.empty((len(rows), len(words)), np.uint32)
-    for number, word in enumerate(words):
-        hashes[:, number] = _hash_span(letters, word)
-    sizes = np.array([word.stop - word.start for word in words], np.int64)
-    return np.repeat(rows, len(words)), hashes.ravel(), np.tile(sizes, len(rows))
-
-
-def _hash_span(letters: Array, span: slice) -> Array:
-    """Java's hash of the same columns of each row, not yet signed; 0 for none."""
-    chosen = letters[:, span]
-    return chosen.astype(np.uint32) @ POWERS[: chosen.shape[1]][::-1]
-
-
-def _scan_pairs(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
-    """The same for rows of any kind: all pairs of all rows are looked at together.
-
-    @param starts: Where each row's properties start.
-    @param ends: Where they end.
-    """
-    found_text = _text(buf, starts, ends)
-    text, row_ends, opens, splits, closes = found_text
-    data = np.frombuffer(text, np.uint8)
-    # A pair needs a name and a value; of RocketMQ's names only 4 and 8 letters matter.
-    lengths = splits - opens
-    wanted = np.flatnonzero(((lengths == 4) | (lengths == 8)) & (splits < closes - 1))
-    opens, splits, closes, lengths = (a[wanted] for a in (opens, splits, closes, lengths))
-    rows = found_text.rows(opens)
-
-    def values(name: bytes) -> tuple[Array, Array]:
-        """Start and end of the property's value in each row; where it is written
-        twice the last one, as numpy assigns in order; equal where it is absent.
-        """
-        found = np.flatnonzero(lengths == len(name))
-        if len(found):
-            found = found[overlapping(text, f"S{len(name)}")[opens[found]] == name]
-        start, end = np.zeros((2, len(row_ends)), np.int64)
-        start[rows[found]] = splits[found] + 1
-        end[rows[found]] = closes[found]
-        return start, end
-
-    tag_start, tag_end = values(TAGS.encode())
-    id_start, id_end = values(UNIQUE_KEY.encode())
-    has_id = np.flatnonzero(id_end)
-    word_record, word_start, word_end = _words(data, *values(KEYS.encode()))
-    record = np.concatenate((has_id, word_record))
-    order = np.argsort(record, kind="stable")
-    start = np.concatenate((id_start[has_id], word_start))[order]
-    length = np.concatenate((id_end[has_id], word_end))[order] - start
-    is_ascii = np.ones(len(row_ends), np.bool_)
-    is_ascii[np.searchsorted(row_ends, np.flatnonzero(data > 0x7F), side="right")] = False
-    return PropertyScan(
-        java_hashes(text, tag_start, tag_end - tag_start),
-        is_ascii,
-        record[order],
-        java_hashes(text, start, length),
-        length,
-    )
-
-
 class Properties(NamedTuple):
     """The properties of many records as positions in the buffer, read as
     L{rmqha.wire.log.properties.parse} does.
@@ -516,27 +352,6 @@ def _last_of_each(text: bytearray, rows: Array, opens: Array, lengths: Array) ->
     return kept
 
 
-def _words(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array]:
-    """Cut the KEYS values at blanks.
-
-    @param starts: Where each row's value starts in C{data}; ascending where present.
-    @param ends: Where it ends, 0 in rows without KEYS.
-    @return: Row, start and end of every word that is not empty.
-    """
-    rows = np.flatnonzero(ends)
-    if not len(rows):
-        return rows, rows, rows
-    starts, ends = starts[rows], ends[rows]
-    blanks = np.flatnonzero(data == _KEY_ENDS)
-    value = np.searchsorted(ends, blanks, side="right")
-    blanks = blanks[blanks >= np.append(starts, len(data))[value]]
-    word_starts = np.sort(np.concatenate((starts, blanks + 1)))
-    word_ends = np.sort(np.concatenate((ends, blanks)))
-    real = word_starts < word_ends
-    word_starts, word_ends = word_starts[real], word_ends[real]
-    return rows[np.searchsorted(ends, word_starts, side="right")], word_starts, word_ends
-
-
 def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool) -> Bodies:
     """Find the records before the first that breaks a rule other than that of the CRC.
 
@@ -587,37 +402,6 @@ def is_utf8(name: bytes) -> bool:
     return True
 
 
-def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
-    """Read what dispatch needs of valid records.
-
-    @param starts: Where they start in the buffer.
-    @param ends: Where they end.
-    """
-    head = heads(buf, starts)
-    at = layout(buf, starts, head)
-    sys_flag = head["sys_flag"].astype(np.int32)
-    stored = head["store_timestamp"].astype(np.int64)
-    if (sys_flag & IP6_HOSTS).any():
-        stored = pick(buf, ">i8", starts + STORE_TIMESTAMP_AT + born_extra(sys_flag))
-    topics, topic = number(buf, at.topic, at.topic_length)
-    found = scan(buf, at.properties, ends)
-    # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
-    begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
-    hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
-    return DispatchColumns(
-        topics,
-        topic,
-        head["queue_id"].astype(np.int32),
-        head["queue_offset"].astype(np.int64),
-        sys_flag,
-        stored,
-        found.tags.view(np.int32).astype(np.int64),
-        found.ascii,
-        found.key_record.astype(np.int32),
-        _positive(hashes.view(np.int32)),
-    )
-
-
 def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
     """Give every topic a number.
 
@@ -634,10 +418,3 @@ def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], A
         else:
             topic[rows] = [numbers[name] for name in names.tolist()]
     return [name.decode() for name in numbers], topic
-
-
-def _positive(hashes: Array) -> Array:
-    """Turn signed Java hashes into an index's key hashes."""
-    wide = np.abs(hashes.astype(np.int64))
-    wide[wide == 1 << 31] = 0
-    return wide

@@ -17,12 +17,6 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
 
-#: 31**k modulo 2**32 for every length a property string can have (a signed
-#: 16-bit count), the weights of C{String.hashCode}.
-POWERS = np.concatenate(
-    (np.ones(1, np.uint32), np.cumprod(np.full(0x7FFF, 31, np.uint32), dtype=np.uint32))
-)
-
 
 def overlapping(buf: memoryview | bytes | bytearray, dtype: str) -> Array:
     """View a buffer as items that start at every byte.
@@ -56,18 +50,3 @@ def by_length(
         if length:
             rows = np.flatnonzero(lengths == length)
             yield rows, overlapping(buf, f"V{length}")[starts[rows]]
-
-
-def java_hashes(buf: memoryview | bytes | bytearray, starts: Array, lengths: Array) -> Array:
-    """Hash ASCII strings as C{String.hashCode} does, before the sign is read.
-
-    @param starts: Where the strings start in C{buf}.
-    @param lengths: Their lengths in bytes.
-    @return: One C{uint32} each, 0 for an empty string.
-    """
-    hashes = np.zeros(len(starts), np.uint32)
-    for rows, strings in by_length(buf, starts, lengths):
-        length = strings.dtype.itemsize
-        letters = strings.view(np.uint8).reshape(-1, length).astype(np.uint32)
-        hashes[rows] = letters @ POWERS[length - 1 :: -1] if length > 1 else letters[:, 0]
-    return hashes

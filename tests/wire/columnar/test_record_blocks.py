@@ -13,7 +13,7 @@ from struct import pack, pack_into
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -21,7 +21,6 @@ from lab.harness import golden
 from rmqha.wire.columnar import dispatch_fields as fields
 from rmqha.wire.columnar import kernels, kernels_numpy, record_blocks
 from rmqha.wire.columnar.record_blocks import Block, walk
-from rmqha.wire.columnar.vectors import Array, java_hashes
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
@@ -188,16 +187,9 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
     return rows
 
 
-def columns_alike(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
-    """Look for property strings that are alike however few there are."""
-    with patch.object(kernels_numpy, "ALIKE", 1):
-        return kernels_numpy.columns(buf, starts, ends)
-
-
 #: Loops, and the number of records up to which the scalar codec is taken.
 WAYS = [
     (kernels.NUMPY, 0),
-    (kernels.NUMPY._replace(columns=columns_alike), 0),
     (kernels.NUMPY, 1 << 30),
 ]
 if COMPILED:
@@ -388,20 +380,32 @@ class BlockTests(SynchronousTestCase):
                     found = fields.fields(view, block, LEVELS)
                 self.assertEqual((len(block.start), found.topics), (3, ["TopicA"]))
 
-    def test_loops_give_what_numpy_gives(self) -> None:
-        """The loops agree in what they hand to the rest, not only in the end result."""
+    def test_the_order_of_keys(self) -> None:
+        """In a record comes the unique key, then the words; of a name written twice the last."""
         text = b"KEYS\x01b  a \x02UNIQ_KEY\x01u\x02TAGS\x01t\x02TAGS\x01tt"
-        data, starts = log([{"properties": text}, {"topic": b"TopicB"}, {"properties": text[:20]}])
-        view, chain = memoryview(data), np.array([*starts, len(data)])
-        ways = [chosen for chosen, _ in WAYS]
-        for row in zip(
-            *(one.columns(view, chain[:-1], chain[1:])[1:] for one in ways), strict=True
-        ):
-            for mine in row[1:]:
-                self.assertEqual(mine.tolist(), row[0].tolist())
-        found = kernels_numpy.columns(view, chain[:-1], chain[1:])
+        data, _ = log([{"properties": text}, {"topic": b"TopicB"}, {"properties": text[:20]}])
+        found = fields.fields(memoryview(data), self.verify(data), LEVELS)
         self.assertEqual(found.key_record.tolist(), [0, 0, 0, 2, 2])
         self.assertEqual(found.topics, ["TopicA", "TopicB"])
+        self.assertEqual(found.tags_code[0], java_hash("tt"))
+
+    def test_the_hash_without_a_positive(self) -> None:
+        """A key whose hash is the smallest number is indexed under 0."""
+        wanted = ((1 << 31) - java_hash("TopicA#") * 31**8) % (1 << 32)
+        low = sum(33 * 31**place for place in range(8))
+        wanted += -(-(low - wanted) // (1 << 32)) * (1 << 32) - low
+        key = "".join(chr(33 + wanted // 31**place % 31) for place in reversed(range(8)))
+        self.assertEqual(java_hash(f"TopicA#{key}"), -(1 << 31))
+        data, _ = log([{"properties": f"KEYS\x01{key}\x02".encode()}] * 2)
+        block = self.verify(data)
+        found = fields.fields(memoryview(data), block, LEVELS)
+        self.assertEqual(found.key_hash.tolist(), [0, 0])
+
+    def test_long_tags(self) -> None:
+        """A string of thousands of letters is hashed."""
+        data, _ = log([{"properties": b"TAGS\x01" + b"ab" * 3900 + b"c\x02"}])
+        found = fields.fields(memoryview(data), self.verify(data), LEVELS)
+        self.assertEqual(found.tags_code.tolist(), [java_hash("ab" * 3900 + "c")])
 
     def test_very_many_keys(self) -> None:
         """A record may have as many keys as its properties have room for."""
@@ -419,29 +423,3 @@ class ChoiceTests(SynchronousTestCase):
         view = memoryview(b"hello, world")
         found = kernels_numpy.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
         self.assertEqual((found & 0x7FFFFFFF).tolist(), [0x3610A686, 0, body_crc(view)])
-
-
-class JavaHashTests(SynchronousTestCase):
-    """Many hashes at once."""
-
-    @given(st.lists(st.text(st.characters(max_codepoint=127), max_size=40), max_size=20))
-    @example(["polygenelubricants", "", "a"])
-    def test_like_one_at_a_time(self, texts: list[str]) -> None:
-        """They are those of L{java_hash}."""
-        lengths = np.array([len(text) for text in texts], np.int64)
-        starts = np.cumsum(lengths) - lengths
-        found = java_hashes("".join(texts).encode(), starts, lengths)
-        self.assertEqual(found.view(np.int32).tolist(), [java_hash(text) for text in texts])
-
-    def test_the_longest(self) -> None:
-        """A string as long as properties can be is hashed in one go."""
-        text = "ab" * 16383 + "c"
-        found = java_hashes(text.encode(), np.zeros(1, np.int64), np.array([len(text)]))
-        self.assertEqual(found.view(np.int32).tolist(), [java_hash(text)])
-
-    def test_the_hash_without_a_positive(self) -> None:
-        """A key whose hash is the smallest number is indexed under 0."""
-        self.assertEqual(java_hash("polygenelubricants"), -(1 << 31))
-        self.assertEqual(
-            kernels_numpy._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]
-        )
