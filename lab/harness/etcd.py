@@ -23,10 +23,12 @@ class Etcd(Process):
 
     @ivar port: Where clients connect.
     @ivar peer_port: Where other members do.
+    @ivar quota: Bytes that it may keep.
     @ivar root: With it clients connect over TLS, and show a certificate of this root.
     @ivar shown: The key and the certificate that it shows then, and L{ask} too.
     """
 
+    quota = 0
     root: Path | None = None
     shown: tuple[Path, Path]
 
@@ -57,6 +59,7 @@ class Etcd(Process):
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": members,
+            "quota-backend-bytes": self.quota,
             "log-level": "error",
         }
         told = [f"--{name}={value}" for name, value in options.items()]
@@ -89,11 +92,14 @@ class Etcd(Process):
         return True
 
 
-def etcd(folder: Path, count: int) -> list[Etcd]:
-    """Start a cluster."""
+def etcd(folder: Path, count: int, quota: int = 0) -> list[Etcd]:
+    """Start a cluster.
+
+    @param quota: Bytes that each may keep; 0 for what it takes by itself.
+    """
     cluster = [Etcd(folder, number) for number in range(count)]
     for each in cluster:
-        each.cluster = tuple(cluster)
+        each.cluster, each.quota = tuple(cluster), quota
         each.launch()
     for each in cluster:
         until(each.answers, "etcd answers", tell=each.tail, pause=0.1)

@@ -167,6 +167,48 @@ def of_members() -> Iterator[StatusFamily]:
         "How far a member's log is final.",
         "controller.confirmOffset",
     )
+    yield gauge(
+        "lease_seconds",
+        "seconds",
+        "How long the lease in etcd surely lives; none without a lease.",
+        "controller.lease.secondsLeft",
+    )
+    yield gauge(
+        "lease_leads",
+        "1",
+        "Whether etcd has said under this lease that the member is master.",
+        "controller.lease.leads",
+        yes("controller.lease.leads"),
+    )
+    yield gauge(
+        "etcd_answering",
+        "1",
+        "1 for the member of etcd that answered last, 0 for the others.",
+        "controller.etcd.members",
+        each("controller.etcd.members", "answers", "address"),
+        "address",
+    )
+    yield gauge(
+        "etcd_latency_seconds",
+        "seconds",
+        "How long the last answer of etcd took.",
+        "controller.etcd.latencySeconds",
+    )
+    yield counter(
+        "etcd_failures",
+        "requests",
+        "Requests that a member of etcd did not answer, or refused.",
+        "controller.etcd.members",
+        each("controller.etcd.members", "failures", "address"),
+        "address",
+    )
+    yield gauge(
+        "etcd_alarms",
+        "alarms",
+        "Alarms that etcd has; with one it takes no change.",
+        "controller.etcd.alarms",
+        length("controller.etcd.alarms"),
+    )
 
 
 def of_slaves() -> Iterator[StatusFamily]:

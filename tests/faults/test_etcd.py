@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
+from urllib.error import HTTPError
 
 from attrs import define, field
 
@@ -128,9 +130,9 @@ class EtcdCase(FaultTestCase):
         self.nodes: list[Node] = []
         self.load: Load | None = None
 
-    def etcd(self, count: int = 1) -> list[Etcd]:
+    def etcd(self, count: int = 1, quota: int = 0) -> list[Etcd]:
         """Start it."""
-        self.cluster = etcd(self.folder, count)
+        self.cluster = etcd(self.folder, count, quota)
         self._processes += self.cluster
         return self.cluster
 
@@ -314,6 +316,40 @@ class MasterTests(EtcdCase):
             if length > TTL + LATE:
                 self.assertNotIn(master.name, told)
         self.until_in_sync(3)
+        self.check()
+
+
+class FullTests(EtcdCase):
+    """etcd that has no room left."""
+
+    def test_alarm(self) -> None:
+        """Its alarm is a reason of each member; the master goes on under its lease, and all is well
+        after what the guide says.
+        """
+        (one,) = self.etcd(quota=1 << 20)
+        master = self.set_of(2)
+        assert self.load is not None
+        refused = False
+        while not refused:
+            try:
+                one.ask("kv/put", key=encoded("/other"), value=encoded("x" * 100_000))
+            except HTTPError as error:
+                refused = error.code == HTTPStatus.TOO_MANY_REQUESTS
+        for node in self.nodes:
+            node.until(lambda status: status["controller"]["etcd"]["alarms"] == ["NOSPACE"], "full")
+            self.assertIn("etcd-alarm", node.reasons())
+        self.load.first_after(time.monotonic(), master.name)
+        self.assertEqual(self.state(master), "leading")
+        revision = one.ask("kv/range", key="AA==")["header"]["revision"]
+        one.ask("kv/compaction", revision=revision, physical=True)
+        one.ask("maintenance/defragment")
+        for each in one.ask("maintenance/alarm", action="GET")["alarms"]:
+            one.ask("maintenance/alarm", action="DEACTIVATE", **each)
+        for node in self.nodes:
+            node.until(lambda status: status["controller"]["etcd"]["alarms"] == [], "room again")
+        master.kill9()
+        self.until_led(master)
+        master.start()
         self.check()
 
 

@@ -69,6 +69,15 @@ SLAVE: dict[str, Any] = {
         "secondsSilent": 0.5,
         "confirmOffset": 7,
         "set": {"syncStateSet": [1, 2]},
+        "lease": {"secondsLeft": 2.5, "leads": True},
+        "etcd": {
+            "latencySeconds": 0.01,
+            "members": [
+                {"address": "e1:2379", "answers": False, "failures": 3},
+                {"address": "e2:2379", "answers": True, "failures": 0},
+            ],
+            "alarms": ["NOSPACE"],
+        },
     },
     "metadata": {
         "master": "10.0.0.1:10911",
@@ -214,6 +223,13 @@ class StatusTests(SynchronousTestCase):
             "rmqha_controller_silent_seconds": 0.5,
             "rmqha_sync_state_set": 2,
             "rmqha_confirm_offset_bytes": 7,
+            "rmqha_lease_seconds": 2.5,
+            "rmqha_lease_leads": 1,
+            "rmqha_etcd_answering{address=e1:2379}": 0,
+            "rmqha_etcd_answering{address=e2:2379}": 1,
+            "rmqha_etcd_latency_seconds": 0.01,
+            "rmqha_etcd_failures_total{address=e1:2379}": 3,
+            "rmqha_etcd_alarms": 1,
         }
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -152,6 +153,8 @@ class EtcdClient:
     @ivar patience: Seconds that one member has for an answer.
     @ivar account: Says user and password; C{None} where etcd asks for none.
     @ivar answering: The member that answered last; empty before, and while none does.
+    @ivar latency: Seconds that its answer took; C{None} before the first.
+    @ivar failures: How often each member gave no answer, or said no.
     """
 
     addresses: Sequence[str]
@@ -161,6 +164,8 @@ class EtcdClient:
     account: Callable[[], tuple[str, str]] | None = None
     pool: HTTPConnectionPool | None = None
     answering: str = field(default="", init=False)
+    latency: float | None = field(default=None, init=False)
+    failures: Counter[str] = field(factory=Counter, init=False)
     _next: int = field(default=0, init=False)
     _token: str = field(default="", init=False)
 
@@ -194,7 +199,7 @@ class EtcdClient:
         """
         why = ""
         for _ in self.addresses:
-            address = self.address
+            address, sent = self.address, self.clock.seconds()
             try:
                 status, answer = await self._signed(address, path, body)
             except _NOT_SENT as failed:
@@ -206,10 +211,11 @@ class EtcdClient:
                     raise EtcdUnanswered(address, 0, _reason(failed)) from None
             else:
                 if status == 200:
-                    self.answering = address
+                    self.answering, self.latency = address, self.clock.seconds() - sent
                     return answer
                 said = str(answer.get("error") or answer.get("message") or f"HTTP {status}")
                 if status < 500:
+                    self.failures[address] += 1
                     raise EtcdRefused(address, status, said)
                 why = f"{address}: {said}"
                 if changes:
@@ -219,6 +225,7 @@ class EtcdClient:
         raise NoEtcd(tuple(self.addresses), why)
 
     def _failed(self, address: str) -> None:
+        self.failures[address] += 1
         self.leave(address)
         if self.answering == address:
             self.answering = ""
@@ -292,6 +299,20 @@ class EtcdClient:
         reader.ended = ended
         response.deliverBody(reader)
         await ended
+
+    def status(self) -> dict[str, object]:
+        """Who answers, and how well."""
+        return {
+            "latencySeconds": self.latency,
+            "members": [
+                {
+                    "address": address,
+                    "answers": address == self.answering,
+                    "failures": self.failures[address],
+                }
+                for address in self.addresses
+            ],
+        }
 
     def close(self) -> Deferred[None]:
         """End the connections."""

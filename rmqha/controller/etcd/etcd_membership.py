@@ -37,6 +37,9 @@ from rmqha.wire.store_layout import OWN_FOLDER, REGISTERED
 INTERVAL = 1.0
 """Seconds between two signs of life."""
 
+ALARMS_EVERY = 30.0
+"""Seconds between two questions for etcd's alarms, which it answers through its log."""
+
 MOST_UNDER_WAY = 3
 """Signs of life that may wait for an answer at once."""
 
@@ -96,6 +99,7 @@ class EtcdMembership:
     @ivar changed: Called when it may have changed whether we lead.
     @ivar id: Ours; 0 while there is none.
     @ivar trouble: Why there is no lease, in words; empty if there is one.
+    @ivar alarms: etcd's own, as it names them; C{None} while they are not known.
     """
 
     set: EtcdSet
@@ -113,7 +117,9 @@ class EtcdMembership:
     changed: Callable[[], None]
     id: int = field(default=0, init=False)
     trouble: str = field(default="it has none yet", init=False)
+    alarms: tuple[str, ...] | None = field(default=None, init=False)
     _beating: Periodic = field(init=False)
+    _looking: Periodic = field(init=False)
     _under_way: int = field(default=0, init=False)
     _busy: bool = field(default=False, init=False)
     _registering: Deferred[None] | None = field(default=None, init=False)
@@ -122,6 +128,7 @@ class EtcdMembership:
 
     def __attrs_post_init__(self) -> None:
         self._beating = Periodic("signs of life to etcd", self.clock, self.beat)
+        self._looking = Periodic("asking etcd for its alarms", self.clock, self._look)
         self.set.vote = self._vote
 
     # --- to become a member ---------------------------------------------------------
@@ -208,12 +215,15 @@ class EtcdMembership:
     def start(self) -> None:
         """Begin to give signs of life, at once."""
         self._beating.start(INTERVAL, now=True)
+        self._looking.start(ALARMS_EVERY, now=True)
 
     async def _stop(self) -> None:
+        looking = self._looking.stop()
         await self._beating.stop()
         if self._registering is not None:
             self._registering.cancel()
         await self._let_go("this node stops")
+        await looking
 
     def stop(self) -> Deferred[None]:
         """Give none any more, and let the lease go: others may be elected at once."""
@@ -285,6 +295,19 @@ class EtcdMembership:
         except RmqhaError as error:
             self._log.info("The lease ends by itself: {error}", error=error)
 
+    def _look(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._ask_alarms())
+
+    async def _ask_alarms(self) -> None:
+        try:
+            answer = await self.set.client.ask("maintenance/alarm", {"action": "GET"})
+            found = {str(each["alarm"]) for each in answer.get("alarms", ())}
+        except (RmqhaError, KeyError, TypeError) as error:
+            self._log.debug("The alarms of etcd are not known: {error}", error=error)
+            self.alarms = None
+        else:
+            self.alarms = tuple(sorted(found))
+
     # --- what follows ----------------------------------------------------------------
 
     def _vote(self, after: int) -> Vote | None:
@@ -307,15 +330,33 @@ class EtcdMembership:
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._beating
+        yield self._looking
 
     def health(self) -> Iterator[HealthReason]:
-        """Without a lease this member cannot be elected, and acknowledges nothing."""
+        """Without a lease this member cannot be elected, and acknowledges nothing; with an alarm
+        etcd takes no change.
+        """
         lease = self.set.lease
         if self._beating.running and lease is None:
             yield HealthReason("no-lease", f"it has no lease in etcd: {self.trouble}")
+        if self.alarms:
+            yield HealthReason(
+                "etcd-alarm",
+                f"etcd has the alarm {' and '.join(self.alarms)}: until that is disarmed "
+                "no member is elected, and none gets a new lease",
+            )
 
     def status(self) -> dict[str, object]:
-        """C{lease} of C{/status}."""
+        """C{lease} and C{etcd} of C{/status}."""
         lease = self.set.lease
-        left = None if lease is None else lease.until - self.clock.seconds()
-        return {"lease": {"secondsLeft": left, "trouble": self.trouble}}
+        return {
+            "lease": {
+                "secondsLeft": None if lease is None else lease.until - self.clock.seconds(),
+                "leads": lease is not None and lease.led is not None,
+                "trouble": self.trouble,
+            },
+            "etcd": {
+                **self.set.client.status(),
+                "alarms": None if self.alarms is None else list(self.alarms),
+            },
+        }

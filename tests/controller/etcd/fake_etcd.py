@@ -38,6 +38,7 @@ class FakeEtcd(Resource):
     @ivar late: Paths that are worked at and not answered.
     @ivar gone: Addresses that refuse connections.
     @ivar dark: Addresses to which no connection comes to be.
+    @ivar alarms: Those it has.
     @ivar account: User and password; C{None} while its authentication is off.
     @ivar asked: What came: address and path.
     """
@@ -51,6 +52,7 @@ class FakeEtcd(Resource):
     dark: set[str] = field(factory=set)
     refused: dict[str, tuple[int, str]] = field(factory=dict)
     late: set[str] = field(factory=set)
+    alarms: list[str] = field(factory=list)
     account: tuple[str, str] | None = None
     token: str = "t1"
     asked: list[tuple[str, str]] = field(factory=list)
@@ -198,6 +200,11 @@ class FakeEtcd(Resource):
             return {"code": 404, "error": "etcdserver: requested lease not found"}
         self.end(body["ID"])
         return {}
+
+    def maintenance_alarm(self, body: Answer) -> Answer:
+        """What is wrong with it: nothing is said where nothing is."""
+        alarms = [{"memberID": "7", "alarm": name} for name in self.alarms]
+        return {"alarms": alarms} if alarms else {}
 
     # --- watches ----------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ class AskTests(EtcdCase):
         for _ in range(2):
             self.successResultOf(self.ask("kv/txn", PUT, changes=True))
         self.assertEqual([address for address, _ in self.etcd.asked], [ONE, TWO, TWO])
+        self.assertEqual(self.client.failures, {ONE: 1})
         self.assertEqual(self.client.answering, TWO)
 
     def test_none(self) -> None:

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused, NoEtcd
-from rmqha.controller.etcd.etcd_membership import INTERVAL, EtcdMembership, margin
+from rmqha.controller.etcd.etcd_membership import ALARMS_EVERY, INTERVAL, EtcdMembership, margin
 from rmqha.controller.etcd.etcd_set import EtcdSet
 from rmqha.controller.identity import IdentityFiles
 from rmqha.errors import IdentityInvalid, MemberLivesElsewhere
@@ -302,6 +302,29 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertIn("id 1", one.doubt(1))
 
     def test_status(self) -> None:
-        """It tells for how long the lease surely lives."""
+        """It tells for how long the lease surely lives, whether it leads under it, and who of etcd
+        answers.
+        """
         one = self.joined()
-        self.assertEqual(one.status(), {"lease": {"secondsLeft": TTL - margin(TTL), "trouble": ""}})
+        left, member = TTL - margin(TTL), {"address": ETCD, "answers": True, "failures": 0}
+        self.assertEqual(
+            one.status(),
+            {
+                "lease": {"secondsLeft": left, "leads": False, "trouble": ""},
+                "etcd": {"latencySeconds": 0.0, "members": [member], "alarms": []},
+            },
+        )
+        self.elect(one)
+        self.assertTrue(one.status()["lease"]["leads"])  # type: ignore[index]
+
+    def test_alarm(self) -> None:
+        """One of etcd's own is a reason while it lasts; what etcd does not tell is not known."""
+        one = self.joined()
+        self.etcd.alarms = ["NOSPACE", "NOSPACE"]
+        self.clock.pump([INTERVAL] * int(ALARMS_EVERY))
+        self.assertEqual([each.name for each in one.health()], ["etcd-alarm"])
+        self.assertIn("the alarm NOSPACE:", next(one.health()).text)
+        self.etcd.refused = {"maintenance/alarm": (403, "permission denied")}
+        self.clock.pump([INTERVAL] * int(ALARMS_EVERY))
+        self.assertEqual((one.alarms, list(one.health())), (None, []))
+        self.assertEqual(self.etcd.asked.count((ETCD, "maintenance/alarm")), 3)
