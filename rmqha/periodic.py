@@ -127,6 +127,7 @@ class Periodic(Job):
     running: bool = field(default=False, init=False)
     _loop: LoopingCall | None = field(default=None, init=False)
     _under_way: bool = field(default=False, init=False)
+    _again: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
     _logged: float = field(default=float("-inf"), init=False)
     _told: bool = field(default=False, init=False)
@@ -165,9 +166,19 @@ class Periodic(Job):
         """
         if self.running and interval == self.interval:
             return
+        self.running, self.interval = True, interval
+        self._repeat(interval, now=now)
+
+    def hurry(self) -> None:
+        """Run at once; when a run is under way, once more after it."""
+        if self._under_way:
+            self._again = True
+        elif self.running and self.interval is not None:
+            self._repeat(self.interval, now=True)
+
+    def _repeat(self, interval: float, *, now: bool) -> None:
         if self._loop is not None and self._loop.running:
             self._loop.stop()
-        self.running, self.interval = True, interval
         self._loop = LoopingCall(self._run)
         self._loop.clock = self.clock
         self._loop.start(interval, now=now)
@@ -226,6 +237,9 @@ class Periodic(Job):
         waiting, self._waiting = self._waiting, []
         for idle in waiting:
             idle.callback(None)
+        again, self._again = self._again, False
+        if again:
+            self.hurry()
 
 
 async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:

@@ -55,6 +55,29 @@ class PeriodicTests(SynchronousTestCase):
         self.job.start(2.0, now=True)
         self.assertEqual(self.calls, [2.0, 4.0, 8.0])
 
+    def test_hurry(self) -> None:
+        """It runs at once when it has to, once more after a run that is under way, and the interval
+        counts from then; not before the start, nor after the end.
+        """
+        self.job.hurry()
+        self.job.start(2.0)
+        self.clock.advance(1.5)
+        self.job.hurry()
+        self.clock.pump([1.0, 1.0])
+        self.assertEqual(self.calls, [1.5, 3.5])
+        waiting = Deferred[None]()
+        self.does = lambda: waiting
+        self.clock.advance(2.0)
+        self.job.hurry()
+        self.clock.advance(0.5)
+        self.does = lambda: None
+        waiting.callback(None)
+        self.assertEqual(self.calls[2:], [5.5, 6.0])
+        self.clock.advance(2.0)
+        self.successResultOf(self.job.stop())
+        self.job.hurry()
+        self.assertEqual(self.calls[4:], [8.0])
+
     def test_outlives_errors(self) -> None:
         """A function that raises is called again, and so is one whose Deferred fails."""
         self.does = self.broken

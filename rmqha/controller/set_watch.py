@@ -66,8 +66,9 @@ class SetWatch:
         self.looking.start(TICK, now=True)
 
     def hurry(self) -> None:
-        """Something may have been decided: ask soon."""
+        """Something may have been decided: ask now, or again when what is asked is answered."""
         self._asked = -LOOK
+        self.looking.hurry()
 
     def stop(self) -> Deferred[None]:
         """Ask no more.

@@ -68,10 +68,33 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.asks(4 * LOOK), 4)
 
     def test_hurry(self) -> None:
-        """News of an election are a reason to ask."""
+        """News of an election are a reason to ask at once; those that come while it is asked are
+        one to ask once more.
+        """
         self.watch.start()
         self.watch.hurry()
-        self.assertEqual(self.asks(TICK), 1)
+        self.assertEqual(self.asked, [0.0, 0.0])
+        self.says = waiting = Deferred[str]()
+        self.watch.hurry()
+        self.watch.hurry()
+        self.watch.hurry()
+        self.assertEqual(len(self.asked), 3)
+        self.says = ""
+        waiting.callback("")
+        self.assertEqual((len(self.asked), self.asks(TICK)), (4, 0))
+
+    def test_hurry_after_the_end(self) -> None:
+        """A watch that was stopped asks no more, whatever is told."""
+        self.watch.start()
+        self.says = waiting = Deferred[str]()
+        self.watch.hurry()
+        self.watch.hurry()
+        stopped = self.watch.stop()
+        self.assertNoResult(stopped)
+        waiting.callback("")
+        self.successResultOf(stopped)
+        self.watch.hurry()
+        self.assertEqual((len(self.asked), self.asks(LOOK)), (2, 0))
 
     def test_one_after_the_other(self) -> None:
         """While a decision is acted on there is no other."""
