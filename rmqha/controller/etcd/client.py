@@ -30,6 +30,7 @@ from twisted.web.client import (
     URI,
     Agent,
     HTTPConnectionPool,
+    RequestGenerationFailed,
     RequestTransmissionFailed,
     ResponseFailed,
 )
@@ -59,8 +60,8 @@ _LATE = (
 )
 """How time that is over is told."""
 
-_WRAPPED = (RequestTransmissionFailed, ResponseFailed)
-"""Errors that have the one of the network in them."""
+_WRAPPED = (RequestGenerationFailed, RequestTransmissionFailed, ResponseFailed)
+"""Errors that have another in them: the first if a request is given up while it is written."""
 
 _LOST = (
     *_WRAPPED,

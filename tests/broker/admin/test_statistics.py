@@ -237,8 +237,9 @@ class RuntimeTests(StatisticsTestCase):
         self.begin()
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         moving = re.compile("scheduleMessageOffset_|commitLogDiskRatio_")
-        # Where 5.x's own timer's messages go, which nobody but it has.
+        # What is measured of stock's own wheel and flow control, which nobody but it has.
         own = {"timerTopicBacklogDistribution", "isColdDataFlowCtrEnable", "coldDataFlowCtr"}
+        own |= {"timerEnqueueTps", "timerDequeueTps"}
         for version in ("4.9.7", "5.3.3"):
             stock: Any = next(
                 fastjson.loads(frame.body)["table"]

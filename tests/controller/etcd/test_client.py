@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from typing import Any
+from unittest.mock import patch
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import RequestGenerationFailed
 from twisted.web.server import Request
 
 from rmqha.controller.etcd.client import (
@@ -101,6 +104,13 @@ class AskTests(EtcdCase):
         self.clock.advance(self.client.patience)
         self.failureResultOf(asked, NoEtcd)
         self.assertEqual([address for address, _ in self.etcd.asked], [ONE, TWO])
+
+    def test_given_up_while_written(self) -> None:
+        """A request that ends while it is written failed as any other."""
+        failed = RequestGenerationFailed([Failure(CancelledError())])
+        with patch.object(EtcdClient, "_post", lambda *args, **how: fail(failed)):
+            self.failureResultOf(self.ask("kv/range", {"key": encoded("/s/a")}), NoEtcd)
+            self.failureResultOf(self.ask("kv/txn", PUT, changes=True), EtcdUnanswered)
 
     def test_no_quorum(self) -> None:
         """A change that a member without a quorum gives up may be made by others."""
