@@ -22,7 +22,7 @@ from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.next_steps import UNREACHED, advice
 from rmqha.nodes.poll import Seen
-from rmqha.nodes.summary import name_of, state_of
+from rmqha.nodes.summary import STOCK, name_of, state_of
 from rmqha.store.offline.client_ledger import ClientLedger
 from rmqha.store.offline.verify import running_notes
 from rmqha.store.offline.whereabouts import (
@@ -54,7 +54,8 @@ def doctor(
     """Say what is wrong with a node, and the next command for each of it.
 
     HOST:PORT is any port of it, HOST alone its client port 10911; the default is 127.0.0.1:10914.
-    Exit code 1 if anything is wrong, 3 if it gives no answer.
+    Exit code 1 if anything is wrong, or it is a stock node, of which that is not known; 3 if it
+    gives no answer.
 
     With --ledger say where each message of a client's ledger is, in each STORE.  STORE is a
     store's root, its commitlog folder, or an archive: each has to have all messages
@@ -87,10 +88,11 @@ def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
     rows = list(advice(named, seen))
     if seen.status is None:
         rows = [(seen.problem, UNREACHED)]
+    code = exit_code(seen) or (FAILED if (seen.status or {}).get("product") == STOCK else 0)
     if as_json:
         told = [{"text": text, "next": step and asdict(step)} for text, step in rows]
         click.echo(json.dumps({"status": seen.status, "wrong": told}, ensure_ascii=False))
-        return exit_code(seen)
+        return code
     if seen.status is not None:
         who = name_of(seen.status) or address
         click.echo(f"{who}, {seen.status.get('role')}: {state_of(seen.status)}")
@@ -100,7 +102,7 @@ def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
             click.echo(f"  next: {step.command}\n  page: docs/{step.page}")
     if not rows:
         click.echo("nothing is wrong")
-    return exit_code(seen)
+    return code
 
 
 def _searched(path: Path, stores: tuple[Path, ...], as_json: bool) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import frozen
 
 from rmqha.nodes.poll import Seen
-from rmqha.nodes.summary import attention
+from rmqha.nodes.summary import STOCK, attention
 
 
 @frozen
@@ -105,6 +105,9 @@ NEXT_STEPS: Mapping[str, NextStep] = {
 UNREACHED = NextStep("systemctl status rmqha@broker", f"{_RUNBOOKS}/master-dead.rst")
 """For a node that gives no answer."""
 
+NOT_LOOKED_INTO = NextStep("mqadmin brokerStatus -b {node}", "guide/behind-java.rst")
+"""For a node of RocketMQ, which tells no reasons."""
+
 
 def next_step(reason: str) -> NextStep | None:
     """That of a reason; C{None} for one of a version that has others."""
@@ -126,5 +129,8 @@ def advice(node: str, seen: Seen) -> Iterator[tuple[str, NextStep | None]]:
         if step is not None:
             step = NextStep(step.command.format_map(names), step.page)
         yield f"{reason.get('name')}: {reason.get('text')}", step
+    if status.get("product") == STOCK:
+        text = f"{status.get('reason')}: whether anything is wrong with it is not known"
+        yield text, NextStep(NOT_LOOKED_INTO.command.format_map(names), NOT_LOOKED_INTO.page)
     for text in attention(status):
         yield text, None

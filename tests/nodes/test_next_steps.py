@@ -42,6 +42,14 @@ class NextStepTests(SynchronousTestCase):
         self.assertIsNone(next_step("of-tomorrow"))
         self.assertIsNone(next_step(""))
 
+    def test_stock(self) -> None:
+        """Of a node of RocketMQ it is said that nothing is known, and who knows."""
+        row = Seen("", {"product": "stock", "reason": "stock, no admin port"})
+        ((text, step),) = advice("10.0.0.1:10911", row)
+        self.assertIn("stock, no admin port: whether anything is wrong", text)
+        assert step is not None
+        self.assertEqual("mqadmin brokerStatus -b 10.0.0.1:10911", step.command)
+
     def test_attention(self) -> None:
         """What is not wrong yet comes last, without a command; a node that is well has nothing."""
         status = {"retention": {"diskUse": 0.82}}
