@@ -237,6 +237,7 @@ class Broker:
             messages=self.messages,
             offsets=levels,
             clock=reactor,
+            delivered=self.counts.delivered.add,
         )
         self._timercheck = StockCheckpoint(files.path(TIMER_CHECKPOINT), levels, reactor, in_thread)
         self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)

@@ -17,7 +17,7 @@ from attrs import define
 
 from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.broker.meters.latency import TimedPuts
-from rmqha.broker.meters.meters import Flow, Meters
+from rmqha.broker.meters.meters import MINUTE, Flow, Meters
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.errors import HeaderFieldInvalid
 from rmqha.ha.master_epoch import MasterEpochs
@@ -25,7 +25,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.bodies.route import KvTable
@@ -149,6 +149,7 @@ class Runtime:
         counts = self.counts
         size = self.store.log.end - self.first
         sent, took = _rates(counts.got), counts.puts_took.all()
+        waiting = counts.meter("TOPIC_PUT_NUMS", TIMER_TOPIC)
         return IDLE | {
             "msgPutTotalTodayNow": str(counts.puts.total),
             "msgPutTotalTodayMorning": str(counts.puts.morning),
@@ -163,6 +164,8 @@ class Runtime:
             # 4.9 and 5.x spell it differently.
             "getTransferedTps": sent,
             "getTransferredTps": sent,
+            "timerEnqueueTps": str(0.0 if waiting is None else waiting.over(MINUTE).tps),
+            "timerDequeueTps": str(counts.delivered.over(MINUTE).tps),
             "putMessageTimesTotal": str(counts.puts.total),
             "putMessageFailedTimes": str(0 if self.puts is None else self.puts.failed),
             "putMessageSizeTotal": str(size),

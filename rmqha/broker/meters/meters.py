@@ -143,6 +143,7 @@ class Meters:
     @ivar pulls: Pulls that were answered with messages.
     @ivar misses: Pulls that were answered without.
     @ivar got: Messages that went out.
+    @ivar delivered: Timer messages that came to their queues.
     @ivar pulled: By group, topic and queue id, where the next pull will begin.
     @ivar puts_took: How long it took until a write was answered.
     @ivar reads_took: How long it took to find what a pull wants.
@@ -158,6 +159,7 @@ class Meters:
     pulls: Flow = field(factory=Flow, init=False)
     misses: Flow = field(factory=Flow, init=False)
     got: Flow = field(factory=Flow, init=False)
+    delivered: Meter = field(factory=Meter, init=False)
     pulled: dict[tuple[str, str, int], int] = field(factory=dict, init=False)
     puts_took: PutTimes = field(factory=PutTimes, init=False)
     reads_took: Durations = field(factory=Durations, init=False)
@@ -223,7 +225,7 @@ class Meters:
             yield
         now, day = self.clock.seconds(), self.today()
         each = [meter for meters in self._meters.values() for meter in meters.values()]
-        for meter in (self.pulls, self.misses, *each):
+        for meter in (self.pulls, self.misses, self.delivered, *each):
             meter.tick(now)
             if day != self._day:
                 meter.midnight()

@@ -14,7 +14,7 @@ Source: docs/protocol/remoting.md, Timer messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from attrs import define, field
@@ -57,6 +57,7 @@ class Timers:
     @ivar writer: C{None} on a slave, which delivers nothing.
     @ivar offsets: The table in which the progress is kept.
     @ivar clock: Its C{seconds} must not jump.
+    @ivar delivered: Called with how many came to their queues.
     @ivar topics: How many wait, by topic.
     @ivar undeliverable: Messages that were set aside, as they can never be delivered.
     @ivar lateness: How late messages were.
@@ -69,6 +70,7 @@ class Timers:
     messages: Messages
     offsets: LevelOffsets
     clock: IReactorTime
+    delivered: Callable[[int], None] = lambda count: None
     topics: Counter[str] = field(factory=Counter, init=False)
     undeliverable: int = field(default=0, init=False)
     lateness: Lateness = field(factory=Lateness, init=False)
@@ -398,8 +400,10 @@ class Timers:
             self._pending.back(at, offset)
             raise
         self._took(at, found)
-        if message.topic != TIMER_TOPIC and at >= self._began:
-            self.lateness.note(now - at)
+        if message.topic != TIMER_TOPIC:
+            self.delivered(1)
+            if at >= self._began:
+                self.lateness.note(now - at)
         if stored.called and isinstance(stored.result, PutResult):
             return 0.0
         self._flying[offset] = at

@@ -237,9 +237,8 @@ class RuntimeTests(StatisticsTestCase):
         self.begin()
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         moving = re.compile("scheduleMessageOffset_|commitLogDiskRatio_")
-        # What is measured of stock's own wheel and flow control, which nobody but it has.
+        # Where 5.x's own timer's messages go, which nobody but it has.
         own = {"timerTopicBacklogDistribution", "isColdDataFlowCtrEnable", "coldDataFlowCtr"}
-        own |= {"timerEnqueueTps", "timerDequeueTps"}
         for version in ("4.9.7", "5.3.3"):
             stock: Any = next(
                 fastjson.loads(frame.body)["table"]
@@ -249,6 +248,28 @@ class RuntimeTests(StatisticsTestCase):
             expected = {key for key in stock if not moving.match(key)}
             self.assertEqual(expected - table.keys() - own, set(), version)
         self.assertTrue(all(isinstance(value, str) for value in table.values()))
+
+    def test_timers(self) -> None:
+        """Of timer messages it tells how many a second came to wait, and were delivered."""
+        client = self.begin()
+        counts = self.serving.counts
+        counts.start()
+        self.addCleanup(counts.stop)
+        self.assertEqual([0.0, 0.0], self.timer_rates())
+        ext = sending("T", properties={"TIMER_DELAY_MS": "60000"})
+        client.ask(SEND_V2, ext, b"later")
+        self.clock.pump([1.0] * 20)
+        waiting, delivered = self.timer_rates()
+        self.assertGreater(waiting, 0.0)
+        self.assertEqual(0.0, delivered)
+        counts.delivered.add(3)
+        self.clock.pump([1.0] * 20)
+        self.assertGreater(self.timer_rates()[1], 0.0)
+
+    def timer_rates(self) -> list[float]:
+        """Enqueued and dequeued a second."""
+        table: Any = fastjson.loads(self.ask(28).body)["table"]
+        return [float(table[f"timer{name}queueTps"]) for name in ("En", "De")]
 
     def test_identity(self) -> None:
         """A broker tells its name, id, run and master epoch, which a slave's question reads."""
