@@ -58,6 +58,12 @@ from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.group_lag import GroupLags
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
+from rmqha.broker.pop.acks import AckRequests
+from rmqha.broker.pop.check_points import CheckPointLog, CheckPoints
+from rmqha.broker.pop.polling import Polling
+from rmqha.broker.pop.pop import Pops
+from rmqha.broker.pop.positions import Positions
+from rmqha.broker.pop.revive import Revival
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.half_messages import HalfMessages
@@ -229,6 +235,7 @@ class Broker:
             unread=self._is_unread,
             clock=reactor,
         )
+        self.revival = self._revival()
         self.timers = Timers(
             settings=settings.timers,
             store=store,
@@ -237,6 +244,7 @@ class Broker:
             messages=self.messages,
             offsets=levels,
             clock=reactor,
+            revival=self.revival,
             delivered=self.counts.delivered.add,
         )
         self._timercheck = StockCheckpoint(files.path(TIMER_CHECKPOINT), levels, reactor, in_thread)
@@ -273,6 +281,24 @@ class Broker:
                 self.needs[code] = stated[0]
                 self.registry.register(code, self._guarded(stated, allowed))
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
+
+    def _revival(self) -> Revival:
+        """Make what knows which messages were handed out."""
+        store, broker = self.store, self.settings.broker
+        return Revival(
+            cluster=broker.cluster,
+            broker=broker.name,
+            points=CheckPoints(),
+            lookup=self.lookup,
+            messages=self.messages,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            writer=self.writer,
+            clock=self.reactor,
+            now_ms=store.now_ms,
+            outlived=store.queues.outlived,
+        )
 
     def _guarded(self, stated: Stated, allowed: Allowed) -> Handler:
         master = self.writer is not None
@@ -402,6 +428,41 @@ class Broker:
         self.current.changed.append(
             lambda: pulls.apply(self.current.settings.pull, self.current.settings.broker.permission)
         )
+        self._positions = Positions(self.offsets)
+        self._polling = Polling(self.reactor)
+        points = None
+        if self.writer is not None:
+            points = CheckPointLog(
+                cluster=settings.broker.cluster,
+                host=self.messages.host,
+                precision=settings.timers.precision,
+                writer=self.writer,
+                now_ms=store.now_ms,
+            )
+        pops = Pops(
+            settings=settings,
+            log=points,
+            reader=reader,
+            polling=self._polling,
+            positions=self._positions,
+            revival=self.revival,
+            topics=self.topics,
+            groups=self.groups,
+            now_ms=store.now_ms,
+            seconds=self.reactor.seconds,
+            went=self.counts.went,
+        )
+        acks = AckRequests(
+            settings=settings.broker,
+            log=points,
+            reader=reader,
+            topics=self.topics,
+            revival=self.revival,
+            pop_time=lambda *place: self._positions.pop_time([place], store.now_ms()),
+        )
+        store.dispatcher.on_units.append(self._polling.on_units)
+        store.dispatcher.on_pause.append(self._polling.on_pause)
+        self.revival.on_ready.append(self._polling.wake_all)
         progress = Progress(
             self.offsets,
             reader,
@@ -414,7 +475,7 @@ class Broker:
         self._changes = OffsetChanges(self.offsets, store.queues, self.reactor, self._in_thread)
         most = settings.store.max_msgs_num_batch
         lookups = Lookups(self.lookup, served, settings.pull, most)
-        return pulls, progress, self._changes, lookups
+        return pulls, pops, acks, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:
         """What tells administrators of it all, and lets them change it."""
@@ -650,6 +711,8 @@ class Broker:
             ("bringing tables back", self._bringing_back.close),
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
+            ("pops that wait", self._stop_polling),
+            ("what was handed out", self.revival.stop),
             ("slaves that wait for offsets", self._changes.stop),
             ("statistics", self.counts.stop),
             ("ages of consumer lag", self.lags.stop),
@@ -665,6 +728,14 @@ class Broker:
             await step
         await shutdown.step("checksums of tables", lambda: self._in_thread(self._checked.settle))
         shutdown.finish()
+
+    def _stop_polling(self) -> None:
+        dispatcher = self.store.dispatcher
+        if self._polling.on_units in dispatcher.on_units:
+            dispatcher.on_units.remove(self._polling.on_units)
+            dispatcher.on_pause.remove(self._polling.on_pause)
+        self._polling.stop()
+        self._positions.stop()
 
     async def _stop_delivering(self) -> None:
         """Deliver no more; then it is written how far that was."""

@@ -25,6 +25,10 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 """Where messages of 5.x brokers wait that name the time of their delivery."""
 
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+"""Of the topic to which stock brokers copy check points of POP that are due; the cluster's name is
+behind it."""
+
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
@@ -71,6 +75,10 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far the half messages are done with."""
 
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+"""The group whose offsets say which check points of the revive topic are done with: the last of
+them, not the next."""
+
 TOOLS_GROUP = "TOOLS_CONSUMER"
 """The group that tools read with."""
 
@@ -110,6 +118,10 @@ DELAY = "DELAY"
 """The delay level."""
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+FIRST_POP_TIME = "1ST_POP_TIME"
+"""When a message that comes again was handed out for the first time."""
+POP_HANDLE = "POP_CK"
+"""By what a consumer names a message that it was handed."""
 PRODUCER_GROUP = "PGROUP"
 REAL_QUEUE = "REAL_QID"
 REAL_TOPIC = "REAL_TOPIC"

@@ -122,7 +122,10 @@ class Client:
             version=version,
             ext=dict(ext or {}),
             body=body,
-            serialize=SerializeType.ROCKETMQ if self._opaque % 2 else SerializeType.JSON,
+            # The other kind of header has no room for the codes of POP.
+            serialize=SerializeType.ROCKETMQ
+            if self._opaque % 2 and code < 1 << 15
+            else SerializeType.JSON,
         )
         self.send(request)
         answers = self.heard()

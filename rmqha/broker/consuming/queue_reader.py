@@ -161,6 +161,19 @@ class QueueReader:
         chosen = choose_passing(raw, offset, 1, 0, read_filter(passing), self._served)
         return offset + (chosen.rows[0] if chosen.rows else chosen.done)
 
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """A queue's first message, and just past its last, as readers see it; 0 and 0 where there
+        is no queue.
+        """
+        queue = self._queues.get(topic, queue_id)
+        return (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+
+    def begins_on_disk(self, topic: str, queue_id: int) -> bool:
+        """Whether memory may not hold a queue's first message any more."""
+        queue = self._queues.get(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue.min_offset)
+        return unit is not None and self.on_disk(unit[0])
+
     def holds(self, topic: str, queue_id: int) -> bool:
         """Whether a queue has, or had, messages here."""
         queue = self._queues.get(topic, queue_id)

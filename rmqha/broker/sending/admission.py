@@ -13,7 +13,7 @@ from time import localtime, strftime
 
 from attrs import define, field
 
-from rmqha.broker.tables.topics import FORBIDDEN, UNIT_SUBSCRIBED, Topics, check_name, perm_text
+from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics, check_name, is_forbidden, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.wire.names import RETRY_PREFIX
@@ -78,7 +78,7 @@ class Admission:
         # Stock brokers do this for ordered topics alone, and leave it to the route that no
         # others come: then it cannot be told when the last one has come.
         self.check_broker()
-        if name in FORBIDDEN:
+        if is_forbidden(name):
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
             )

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from rmqha.broker.tables.topics import FORBIDDEN
+from rmqha.broker.tables.topics import is_forbidden
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -105,7 +105,7 @@ class Messages:
             return None
         topic = record.properties.get(REAL_TOPIC, "")
         queue_id = record.properties.get(REAL_QUEUE, "")
-        if not topic or topic in FORBIDDEN or not _QUEUE_ID.fullmatch(queue_id):
+        if not topic or is_forbidden(topic) or not _QUEUE_ID.fullmatch(queue_id):
             return None
         return self.from_record(
             record,

@@ -20,7 +20,7 @@ from rmqha.broker.sending.admission import HELP, Admission
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import illegal, unavailable
 from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import FORBIDDEN, UNIT_SUBSCRIBED, Topics
+from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics, is_forbidden
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import PutStatus
@@ -146,7 +146,7 @@ class Retries:
 
     def _record(self, header: SendBackRequest) -> Record:
         record = self.lookup.claimed(header.offset)
-        if record is None or record.topic in FORBIDDEN:
+        if record is None or is_forbidden(record.topic):
             # What only the broker may read must not become readable by being sent back.
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"

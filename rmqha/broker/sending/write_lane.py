@@ -23,7 +23,7 @@ from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import Transactions
-from rmqha.broker.tables.topics import FORBIDDEN, Topics
+from rmqha.broker.tables.topics import Topics, is_forbidden
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master.transfer import PutStatus
@@ -150,7 +150,7 @@ class WriteLane:
     def _route(self, name: str, config: TopicConfig) -> Route | None:
         """Where messages of a topic go; C{None} where each of them has to be looked at."""
         permitted = self.admission.settings.permission & config.perm & WRITE
-        if not permitted or name in FORBIDDEN or name.startswith(RETRY_PREFIX):
+        if not permitted or is_forbidden(name) or name.startswith(RETRY_PREFIX):
             return None
         keys = [(name, queue_id) for queue_id in range(config.write_queue_nums)]
         multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0

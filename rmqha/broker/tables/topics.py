@@ -24,6 +24,7 @@ from rmqha.wire.names import (
     HALF_GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OFFSET_MOVED_TOPIC,
+    REVIVE_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPICS,
@@ -46,7 +47,7 @@ FORBIDDEN = frozenset(
         TIMER_TOPIC,
     }
 )
-"""Topics no client may send to."""
+"""Topics no client may send to, beside those of check points of POP."""
 
 READ_WRITE = READ | WRITE
 """The permission of a topic that is consumed and sent to."""
@@ -58,6 +59,11 @@ topic."""
 _SCHEDULE_QUEUES = 18
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NAME_TEXT = "^[%|a-zA-Z0-9_-]+$"
+
+
+def is_forbidden(name: str) -> bool:
+    """Whether no client may send to a topic."""
+    return name in FORBIDDEN or name.startswith(REVIVE_PREFIX)
 
 
 def check_name(name: str) -> None:

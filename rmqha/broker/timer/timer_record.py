@@ -11,10 +11,13 @@ from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.wire.log.encode import MAX_PROPERTIES
+from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD
 from rmqha.wire.log.properties import encode, find
 from rmqha.wire.log.record import Message, Record, RecordProperties
 from rmqha.wire.names import (
     REAL_TOPIC,
+    REVIVE_PREFIX,
+    TAGS,
     TIMER_CANCELS,
     TIMER_DELIVER,
     TIMER_DEQUEUED,
@@ -68,16 +71,31 @@ class TimerRecord:
         if cancels:
             # No message of another topic is cancelled, whoever wrote this.
             due, cancels = end + 1, cancels if cancels.startswith(f"{topic}+") else "+"
+        at = _looked_at(slot, due, record.store_timestamp, settings.window_ms)
+        if topic.startswith(REVIVE_PREFIX):
+            # What is not done with comes again when its time is over, and not sooner; and it is
+            # never stored anew, as its acks lie behind it.
+            at = due = int(deliver) + LEAD
         rolls = _text(raw, _ROLLS)
         return cls(
             record=record,
             topic=topic,
             slot=slot,
             due=due,
-            at=_looked_at(slot, due, record.store_timestamp, settings.window_ms),
+            at=at,
             cancels=cancels,
             rolls=int(rolls) if rolls.isdigit() else 0,
         )
+
+    @property
+    def pops(self) -> bool:
+        """Whether it is a check point of POP, or its acks."""
+        return self.topic.startswith(REVIVE_PREFIX)
+
+    @property
+    def acks(self) -> bool:
+        """Of those, whether it is acks: for them nothing is to be done."""
+        return _text(self.record.raw_properties, TAGS.encode()) != CHECK_POINT_TAG
 
     @property
     def name(self) -> str:

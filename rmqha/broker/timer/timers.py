@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, WINDOW, Lateness
+from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.timer.pending import PendingTimers
 from rmqha.broker.timer.timer_record import Identity, TimerRecord
@@ -36,6 +37,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.outcomes import DelayedCopies
 from rmqha.store.store import Store
+from rmqha.wire.log.pop_record import LEAD
 from rmqha.wire.log.record import Message, Record, RecordProperties
 from rmqha.wire.names import TIMER_TOPIC
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -57,6 +59,7 @@ class Timers:
     @ivar writer: C{None} on a slave, which delivers nothing.
     @ivar offsets: The table in which the progress is kept.
     @ivar clock: Its C{seconds} must not jump.
+    @ivar revival: What is due of POP.
     @ivar delivered: Called with how many came to their queues.
     @ivar topics: How many wait, by topic.
     @ivar undeliverable: Messages that were set aside, as they can never be delivered.
@@ -70,6 +73,7 @@ class Timers:
     messages: Messages
     offsets: LevelOffsets
     clock: IReactorTime
+    revival: Revival
     delivered: Callable[[int], None] = lambda count: None
     topics: Counter[str] = field(factory=Counter, init=False)
     undeliverable: int = field(default=0, init=False)
@@ -155,6 +159,9 @@ class Timers:
         if self._ready:
             first = self._pending.next_due()
             done = min(now, *((first or now) - 1,), *(due - 1 for due in self._flying.values()))
+            if self.topics[self.revival.topic]:
+                # A stock broker takes a check point before that for finished.
+                done -= LEAD
         slot = self.settings.precision
         return TimerCheckpoint(
             last_read_time=done // slot * slot,
@@ -287,7 +294,9 @@ class Timers:
             known = None
         last, queue = self.store.last_stored, self._queue
         least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
-        # From the end, so that a message that was stored anew is met there first.
+        self.revival.begin(last)
+        # From the end, so that a message that was stored anew is met there first, and acks before
+        # their check point.
         for offset in reversed(range(least if known is None else max(known.low, least), end)):
             self._note(offset, known)
             yield
@@ -300,6 +309,7 @@ class Timers:
             due.append(found)
             yield
         yield from self._leave_out_delivered(due, sure=known is None)
+        yield from self.revival.read_revive_topic()
 
     def _leave_out_delivered(self, due: list[tuple[int, int]], *, sure: bool) -> Generator[None]:
         """Let those wait again whose copies are not in the log.
@@ -312,7 +322,12 @@ class Timers:
             at, offset = due.pop()
             record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
             found = self._told(record)
-            if record is None or found is None or self._is_cancelled(found):
+            if record is not None and found is not None and found.pops:
+                if self._was_revived(record, found, copies if sure else None):
+                    self._done(found)
+                else:
+                    self._pending.back(at, offset)
+            elif record is None or found is None or self._is_cancelled(found):
                 self._done(found)
             elif found.cancels or found.at < found.due:
                 self._pending.back(at, offset)
@@ -335,15 +350,38 @@ class Timers:
         if found is None:
             self._set_aside(offset, "it is damaged, or does not say when and where it is due")
             return
-        if (found.rolls or self._rolled) and self._starting is not None and self._was_rolled(found):
-            return
-        if known is not None and known.covers(found.at, offset):
+        covered = known is not None and known.covers(found.at, offset)
+        if self._starting is not None:
+            if found.pops:
+                self._note_pop(offset, finished=covered)
+            elif (found.rolls or self._rolled) and self._was_rolled(found):
+                return
+        if covered or (found.pops and found.acks):
             return
         self._pending.add(found.at, offset)
         if found.cancels:
             self._cancelled.setdefault(found.slot, set()).add(found.cancels)
         else:
             self.topics[found.topic] += 1
+
+    def _note_pop(self, offset: int, *, finished: bool) -> None:
+        """Tell of a check point or its acks that were in the log at the start."""
+        record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+        if record is not None:
+            self.revival.note(record, finished=finished)
+
+    def _was_revived(
+        self, record: Record, found: TimerRecord, copies: DelayedCopies | None
+    ) -> bool:
+        """Whether what was due of a check point has come again, or will by its copy in the revive
+        topic.
+
+        @param copies: Finds that, where a stock broker may have made it.
+        """
+        if copies is not None and copies.has(record, found.due - LEAD):
+            self.revival.drop(record)
+            return True
+        return self.revival.is_finished(record)
 
     def _told(self, record: Record | RecordProperties | None) -> TimerRecord | None:
         try:
@@ -378,6 +416,12 @@ class Timers:
         try:
             record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
             found = self._told(record)
+            if record is not None and found is not None and found.pops:
+                landed = self.revival.finish(record)
+                self._took(at, found)
+                if landed is not None:
+                    self._wait_for(landed, offset, at)
+                return 0.0
             message = self._message(found, record, offset)
             if found is None or message is None:
                 self._took(at, found)
@@ -406,11 +450,14 @@ class Timers:
                 self.lateness.note(now - at)
         if stored.called and isinstance(stored.result, PutResult):
             return 0.0
+        self._wait_for(stored, offset, at)
+        return 0.0
+
+    def _wait_for(self, stored: Deferred[Any], offset: int, at: int) -> None:
+        """Whatever the wait ends with, the message is in the log."""
         self._flying[offset] = at
-        # Whatever the wait ends with, the message is in the log.
         stored.addCallbacks(lambda _: self._landed(offset), self._not_flushed)
         stored.addErrback(lambda why: self._log.failure("A timer message was not stored", why))
-        return 0.0
 
     def _message(
         self, found: TimerRecord | None, record: Record | None, offset: int

@@ -1,0 +1,274 @@
+"""What consumers say of messages that they were handed: requests 200051, 200151 and 200053.
+
+An ack is answered 0 when it is as safe as any write.  One of a message that nobody was handed, or
+that is done with, is answered 0 as stock brokers do, and leaves no trace; a change of its time is
+refused then: it would bring it back.
+
+Source: docs/protocol/remoting.md, POP.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from attrs import define, evolve
+from twisted.internet.defer import Deferred, DeferredList
+
+from rmqha.broker.access.accounts import Grant
+from rmqha.broker.access.needs import CONSUMES, Stated, Wanted, in_group, of
+from rmqha.broker.consuming.queue_reader import QueueReader
+from rmqha.broker.pop.check_points import CheckPointLog, OpenCheckPoint
+from rmqha.broker.pop.handles import NORMAL, REVIVE_QUEUES, PopHandle, retry_topic
+from rmqha.broker.pop.pop import no_master
+from rmqha.broker.pop.revive import Revival
+from rmqha.broker.sending.admission import HELP
+from rmqha.broker.tables.topics import Topics
+from rmqha.config.broker_settings import BrokerSettings
+from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer
+from rmqha.wire.names import RETRY_PREFIX
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    PopMessageAnswer,
+)
+
+
+def _wants(group: str, topic: str) -> Iterator[Wanted]:
+    """What an ack needs: of a retry topic that it is the group's own."""
+    yield in_group(group)
+    own = f"{RETRY_PREFIX}{group}"
+    if topic.startswith((f"{own}_", f"{own}+")):
+        topic = topic[len(own) + 1 :]
+    yield topic, Grant.SUB
+
+
+def _batch_wants(command: Command) -> Iterator[Wanted]:
+    for each in _batch(command).acks:
+        yield from _wants(each.group, each.topic)
+
+
+def _batch(command: Command) -> BatchAckBody:
+    return json_body.read(BatchAckBody, command.body) if command.body else BatchAckBody()
+
+
+ACKS_MESSAGE = of(CONSUMES.said, lambda command: _wants(*_named(command)))
+"""What a group's consumers do with messages that they were handed."""
+
+
+def _named(command: Command) -> tuple[str, str]:
+    return command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
+
+
+@define(eq=False, kw_only=True)
+class AckRequests:
+    """Answers acks.
+
+    @ivar log: Stores them; C{None} on a slave.
+    @ivar pop_time: Gives a time at which messages of a queue were never handed out.
+    """
+
+    settings: BrokerSettings
+    log: CheckPointLog | None
+    reader: QueueReader
+    topics: Topics
+    revival: Revival
+    pop_time: Callable[[str, str, int], int]
+
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        return {
+            RequestCode.ACK_MESSAGE: (ACKS_MESSAGE, self._ack),
+            RequestCode.BATCH_ACK_MESSAGE: (of(CONSUMES.said, _batch_wants), self._ack_batch),
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: (ACKS_MESSAGE, self._change),
+        }
+
+    def _ack(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """200051: a message is done with."""
+        self._open_log()
+        request = from_ext(AckMessageRequest, command.ext)
+        self._check(connection, request, 1)
+        found = self._find(request)
+        if found is None:
+            return command.answer()
+        return self._done(found, (request.offset,)).addCallback(_answer, command)
+
+    def _ack_batch(
+        self, connection: RemotingProtocol, command: Command
+    ) -> Answer | Deferred[Answer]:
+        """200151: several messages are done with.  What there is not is passed over."""
+        self._open_log()
+        acks = _batch(command).acks
+        if not acks:
+            return command.answer(ResponseCode.NO_MESSAGE)
+        waits = []
+        for each in acks:
+            found = self._find_batch(each)
+            offsets = () if found is None else _marked(each, found.left)
+            if found is not None and offsets:
+                waits.append(self._done(found, offsets))
+        done = DeferredList(waits, fireOnOneErrback=True, consumeErrors=True)
+        return done.addCallback(_worst).addCallback(_answer, command)
+
+    def _change(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """200053: a message is nobody else's for another time, from now on."""
+        log = self._open_log()
+        request = from_ext(ChangeInvisibleTimeRequest, command.ext)
+        try:
+            self._check(connection, request, 0)
+        except RequestRefused as refusal:
+            return command.answer(refusal.code, refusal.remark, PopMessageAnswer(rest=None))
+        found = self._find(request)
+        if found is None:
+            return command.answer(
+                ResponseCode.NO_MESSAGE,
+                "the message is done with, or was not handed out",
+                PopMessageAnswer(rest=None),
+            )
+        old = found.point
+        point = evolve(
+            old,
+            start=request.offset,
+            pop_time=self.pop_time(old.group, old.topic, old.queue_id),
+            invisible=max(0, request.invisible_time),
+            offsets=(request.offset,),
+            behind=None,
+        )
+        opened = _stored(lambda: log.open(point))
+        self.revival.points.add(point)
+        header = PopMessageAnswer(
+            pop_time=point.pop_time,
+            invisible_time=request.invisible_time,
+            revive_queue=point.revive_queue,
+            rest=None,
+        )
+        done = DeferredList(
+            [opened, self._done(found, (request.offset,))],
+            fireOnOneErrback=True,
+            consumeErrors=True,
+        )
+        return done.addCallback(_worst).addCallback(_answer, command, header)
+
+    # --- what they name -------------------------------------------------------------
+
+    def _open_log(self) -> CheckPointLog:
+        """@raise RequestRefused: On a slave, and before it is known what is open."""
+        if self.log is None:
+            raise no_master(self.settings.ip1)
+        if not self.revival.ready:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_BUSY, "the broker still reads which messages were handed out"
+            )
+        return self.log
+
+    def _check(self, connection: RemotingProtocol, request: AckMessageRequest, beyond: int) -> None:
+        """@param beyond: How far behind the last message the offset may be.
+        @raise RequestRefused: If there is no such queue or message.
+        """
+        topic, queue_id = request.topic, request.queue_id
+        config = self.topics.get(topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic[:256]}] not exist, apply first please! \n{HELP}",
+            )
+        if not 0 <= queue_id < config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+                f"consumer:[/{connection.address}]",
+            )
+        low, high = self.reader.bounds(topic, queue_id)
+        if not low <= request.offset < high + beyond:
+            raise RequestRefused(
+                ResponseCode.NO_MESSAGE,
+                f"offset is illegal, key:{topic}@{queue_id}, commit:{request.offset}, "
+                f"store:{low}~{high}",
+            )
+
+    def _find(self, request: AckMessageRequest) -> OpenCheckPoint | None:
+        """The check point of a message; C{None} if the message is done with.
+
+        @raise RequestRefused: If the handle is none.
+        """
+        handle = PopHandle.decode(request.handle, request.queue_id, request.offset)
+        if handle.revive_queue >= REVIVE_QUEUES:
+            raise RequestRefused(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"extraInfo names revive queue {handle.revive_queue} of {REVIVE_QUEUES}",
+            )
+        found = self.revival.points.get(
+            (
+                request.topic,
+                request.queue_id,
+                request.consumer_group,
+                handle.start,
+                handle.pop_time,
+                handle.broker,
+            )
+        )
+        return found if found is not None and request.offset in found.left else None
+
+    def _find_batch(self, each: BatchAck) -> OpenCheckPoint | None:
+        topic = each.topic
+        if each.kind != NORMAL:
+            topic = retry_topic(each.group, topic, each.kind)
+        return self.revival.points.get(
+            (topic, each.queue_id, each.group, each.start, each.pop_time, self.settings.name)
+        )
+
+    def _done(self, found: OpenCheckPoint, offsets: tuple[int, ...]) -> Deferred[PutStatus]:
+        """Store that messages are done with.
+
+        @raise RequestRefused: If the store takes no writes; they come again.
+        """
+        log, point = self._open_log(), found.point
+        stored = _stored(lambda: log.ack(point, offsets))
+        self.revival.points.done(found, offsets)
+        return stored
+
+
+def _stored(put: Callable[[], Deferred[PutResult]]) -> Deferred[PutStatus]:
+    """@raise RequestRefused: If nothing was stored."""
+    try:
+        waiting = put()
+    except (NotWritable, MessageIllegal) as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"it is not stored: {error}") from None
+    return waiting.addCallbacks(
+        lambda result: result.status,
+        lambda failure: failure.trap(FlushFailed) and PutStatus.SERVICE_NOT_AVAILABLE,
+    )
+
+
+def _worst(results: Iterable[tuple[bool, PutStatus]]) -> PutStatus:
+    statuses = [status for _, status in results]
+    return next((status for status in statuses if status not in _SAFE), PutStatus.PUT_OK)
+
+
+_SAFE = (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE)
+"""Without a replica an ack is as safe as the message was."""
+
+
+def _answer(status: PutStatus, command: Command, header: PopMessageAnswer | None = None) -> Answer:
+    if status in _SAFE:
+        return command.answer(header=header)
+    return command.answer(ResponseCode.SYSTEM_ERROR, status.value, header)
+
+
+def _marked(each: BatchAck, left: set[int]) -> tuple[int, ...]:
+    """Which of the open messages of a check point an ack names."""
+    try:
+        bits = b64decode(each.bits, validate=True)
+    except ValueError:
+        return ()
+    number = int.from_bytes(bits, "little")
+    return tuple(offset for offset in sorted(left) if number >> (offset - each.start) & 1)

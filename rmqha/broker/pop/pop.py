@@ -1,0 +1,552 @@
+"""Handing out messages: requests 200050, 200052, 200054 and 200055.
+
+A group's position moves when messages are handed out, and a check point says which they were; it
+is stored before they are sent.  What is not acknowledged until its time is over comes again by the
+group's retry topic.
+
+Source: docs/protocol/remoting.md, POP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from random import randrange
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, DeferredList, FirstError
+from twisted.python.failure import Failure
+
+from rmqha.broker.access.needs import CONSUMES, Stated
+from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
+from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
+from rmqha.broker.pop.check_points import CheckPointLog
+from rmqha.broker.pop.handles import (
+    NORMAL,
+    RETRY_V1,
+    RETRY_V2,
+    REVIVE_QUEUES,
+    PopHandle,
+    retry_topic,
+)
+from rmqha.broker.pop.polling import Place as Door
+from rmqha.broker.pop.polling import Polling
+from rmqha.broker.pop.positions import Place, Positions
+from rmqha.broker.pop.revive import Revival
+from rmqha.broker.sending.admission import HELP
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.config.settings import Settings
+from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
+from rmqha.ha.master.put_service import PutResult
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Scattered
+from rmqha.wire.log.layout import struct_of
+from rmqha.wire.log.pop_record import MOST, CheckPoint, handed
+from rmqha.wire.names import RETRY_PREFIX
+from rmqha.wire.remoting.bodies.tables import READ, TopicConfig
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.pop import (
+    NotificationAnswer,
+    NotificationRequest,
+    PeekMessageRequest,
+    PollingInfoAnswer,
+    PollingInfoRequest,
+    PopMessageAnswer,
+    PopMessageRequest,
+)
+
+LATE = 500
+"""Milliseconds behind its deadline at which a pop is not served any more."""
+
+RETRY_FIRST = 20
+"""In how many of a hundred pops messages that come again go first; in the others they go last."""
+
+FRUITLESS = 0.1
+"""Seconds for which a pop goes on behind messages that it does not want."""
+
+MOVED = (
+    ReadStatus.OFFSET_TOO_SMALL,
+    ReadStatus.OFFSET_OVERFLOW_BADLY,
+    ReadStatus.MESSAGE_WAS_REMOVING,
+)
+
+_HEAD = struct_of("size", "magic", "body_crc", "queue_id", "flag", "queue_offset")
+
+
+@define
+class _Part:
+    """Messages of one queue.
+
+    @ivar kind: Of which kind their topic is.
+    @ivar after: Where the group goes on.
+    """
+
+    place: Place
+    kind: str
+    start: int
+    after: int
+    records: list[memoryview]
+    offsets: list[int]
+
+
+@define
+class _Found:
+    """What a pop has found so far.
+
+    @ivar rest: How many more there are.
+    """
+
+    room: int
+    rest: int = 0
+    parts: list[_Part] = field(factory=list)
+
+
+@define(eq=False, kw_only=True)
+class Pops:
+    """Answers pops, now or when there is something.
+
+    @ivar log: Stores check points; C{None} on a slave, which hands out nothing: it could not tell
+        what.
+    @ivar seconds: A clock's, which must not jump.
+    """
+
+    settings: Settings
+    log: CheckPointLog | None
+    reader: QueueReader
+    polling: Polling
+    positions: Positions
+    revival: Revival
+    topics: Topics
+    groups: Groups
+    now_ms: Callable[[], int]
+    seconds: Callable[[], float]
+    went: Callable[[str, str, int, int, int, int], None]
+    _turn: int = field(default=0, init=False)
+
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        return {
+            RequestCode.POP_MESSAGE: (CONSUMES, self._pop),
+            RequestCode.PEEK_MESSAGE: (CONSUMES, self._peek),
+            RequestCode.NOTIFICATION: (CONSUMES, self._notify),
+            RequestCode.POLLING_INFO: (CONSUMES, self._polling_info),
+        }
+
+    # --- pop ----------------------------------------------------------------------
+
+    def _pop(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """200050: hand out messages."""
+        request = from_ext(PopMessageRequest, command.ext)
+        try:
+            self._check_pop(connection, request)
+            subscription = parse(request.topic, request.expression, request.expression_type)
+            require_understood(subscription, filters=self.settings.pull.property_filter)
+        except RequestRefused as refusal:
+            return command.answer(refusal.code, refusal.remark, PopMessageAnswer())
+        again = partial(self._take, connection, command, request, subscription)
+        found = again(False)
+        if found is not None:
+            return found
+        wait = self._seconds(request.born_time, request.poll_time)
+        door = request.consumer_group, request.topic, request.queue_id
+        if wait <= 0:
+            return again(True)
+        if not self.polling.has_room(door):
+            return self._empty(command, request, 0, ResponseCode.POLLING_FULL)
+        wish = request.expression_type, request.expression
+        return self.polling.hold(door, wish, wait, again)
+
+    def _check_pop(self, connection: RemotingProtocol, request: PopMessageRequest) -> None:
+        """@raise RequestRefused: In the order of stock brokers."""
+        own = self.settings.broker
+        if request.born_time and self.now_ms() - request.born_time - request.poll_time > LATE:
+            raise RequestRefused(
+                ResponseCode.POLLING_TIMEOUT,
+                f"the broker[{own.ip1}] pop message is timeout too much",
+            )
+        if self.log is None:
+            raise no_master(own.ip1)
+        if not own.permission & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the broker[{own.ip1}] pop message is forbidden"
+            )
+        if request.max_msg_nums > MOST:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"the broker[{own.ip1}] pop message's num is greater than {MOST}",
+            )
+        if not self.settings.timers.enabled:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the broker[{own.ip1}] pop message is forbidden because timerWheelEnable is false",
+            )
+        self._check(connection, request.consumer_group, request.topic, request.queue_id)
+
+    def _check(
+        self, connection: RemotingProtocol, group: str, topic: str, queue_id: int
+    ) -> TopicConfig:
+        """@raise RequestRefused: If there is nothing to read, or it may not be read."""
+        config = self.topics.get(topic)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic[:256]}] not exist, apply first please! \n{HELP}",
+            )
+        if not config.perm & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden"
+            )
+        if queue_id >= config.read_queue_nums:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
+                f"consumer:[/{connection.address}]",
+            )
+        known = self.groups.find(group)
+        if known is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group[:256]}] does not exist, {HELP}",
+            )
+        if not known.consume_enable:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        return config
+
+    def _seconds(self, born: int, poll: int) -> float:
+        """How long a request may wait."""
+        now = self.now_ms()
+        return ((born or now) + poll - now) / 1000
+
+    def _take(
+        self,
+        connection: RemotingProtocol,
+        command: Command,
+        request: PopMessageRequest,
+        subscription: Subscription,
+        last: bool,
+    ) -> Answer | Deferred[Answer]:
+        """@param last: Whether there is an answer in any case.
+        @return: C{None} if there is nothing.
+        """
+        found = _Found(request.max_msg_nums)
+        if self.revival.ready:
+            for place, kind in self._visits(request):
+                self._visit(found, place, kind, request, subscription, connection.address)
+        if found.parts:
+            return self._hand_out(command, request, found)
+        return self._empty(command, request, found.rest) if last else None
+
+    def _empty(
+        self,
+        command: Command,
+        request: PopMessageRequest,
+        rest: int,
+        code: ResponseCode = ResponseCode.POLLING_TIMEOUT,
+    ) -> Answer:
+        header = PopMessageAnswer(
+            pop_time=self.now_ms(),
+            invisible_time=request.invisible_time,
+            revive_queue=self._next_turn(),
+            rest=rest,
+            start_offsets="",
+            offsets="",
+        )
+        return command.answer(code, ReadStatus.NO_MESSAGE_IN_QUEUE.value, header)
+
+    def _next_turn(self) -> int:
+        self._turn = (self._turn + 1) % REVIVE_QUEUES
+        return self._turn
+
+    def _visits(self, request: PopMessageRequest) -> Iterator[tuple[Place, str]]:
+        """The queues to look at, in their order."""
+        group, topic = request.consumer_group, request.topic
+        again = list(self._retries(group, topic))
+        first = randrange(100) < RETRY_FIRST
+        if first:
+            yield from again
+        yield from (
+            ((group, topic, queue_id), NORMAL) for queue_id in self._queues(topic, request.queue_id)
+        )
+        if not first:
+            yield from again
+
+    def _retries(self, group: str, topic: str) -> Iterator[tuple[Place, str]]:
+        """The retry topics of a group that there are."""
+        for kind in (RETRY_V1, RETRY_V2):
+            name = retry_topic(group, topic, kind)
+            if self.topics.get(name) is not None:
+                yield (group, name, 0), kind
+
+    def _queues(self, topic: str, queue_id: int) -> list[int]:
+        """The queues that are meant by one, in the order in which they are looked at."""
+        config = self.topics.get(topic)
+        if queue_id >= 0 or config is None:
+            return [queue_id]
+        count = config.read_queue_nums
+        start = randrange(count) if count else 0
+        return [(start + at) % count for at in range(count)]
+
+    # --- reading ------------------------------------------------------------------
+
+    def _visit(
+        self,
+        found: _Found,
+        place: Place,
+        kind: str,
+        request: PopMessageRequest,
+        subscription: Subscription,
+        who: str,
+    ) -> None:
+        """Read what one queue has, as far as there is room."""
+        _, topic, queue_id = place
+        start = self._position(place, request.init_mode)
+        end = self.reader.next_offset(topic, queue_id)
+        both = {part.kind for part in found.parts} | {kind}
+        if found.room <= 0 or {RETRY_V1, RETRY_V2} <= both:
+            # A handle cannot tell one retry topic from the other in one answer.
+            found.rest += max(0, end - start)
+            return
+        at, until = start, self.seconds() + FRUITLESS
+        while True:
+            reading = self.reader.read(
+                topic, queue_id, at, found.room, subscription.codes, None, subscription.passing
+            )
+            if reading.status in MOVED and reading.next_offset != at:
+                at = start = reading.next_offset
+                self.positions.offsets.commit(*place, at, who)
+                continue
+            if reading.status is not ReadStatus.NO_MATCHED_MESSAGE:
+                break
+            at = reading.next_offset
+            if self.seconds() > until:
+                break
+        found.rest += max(0, reading.max_offset - reading.next_offset)
+        if reading.body:
+            part = _part(place, kind, start, reading)
+            found.parts.append(part)
+            found.room -= len(part.offsets)
+        elif at > start:
+            self.positions.skip(place, at)
+
+    def _position(self, place: Place, init_mode: int) -> int:
+        """Where a group goes on; one that never was there begins."""
+        found = self.positions.get(place)
+        if found is not None:
+            return found
+        group, topic, queue_id = place
+        low, high = self.reader.bounds(topic, queue_id)
+        begin = low
+        if init_mode and not topic.startswith(RETRY_PREFIX):
+            young = not low and (not high or not self.reader.begins_on_disk(topic, queue_id))
+            begin = 0 if young else max(low, high - 1)
+        self.positions.offsets.advance(group, topic, queue_id, begin)
+        return begin
+
+    # --- handing out --------------------------------------------------------------
+
+    def _hand_out(
+        self, command: Command, request: PopMessageRequest, found: _Found
+    ) -> Deferred[Answer]:
+        """Store what is handed out, then send it."""
+        log = self.log
+        assert log is not None, "only a master hands out"
+        places = [part.place for part in found.parts]
+        pop_time = self.positions.pop_time(places, self.now_ms())
+        turn = self._next_turn()
+        moves, waits = [], []
+        for part in tuple(found.parts):
+            group, topic, queue_id = part.place
+            point = CheckPoint(
+                topic=topic,
+                queue_id=queue_id,
+                group=group,
+                start=part.start,
+                pop_time=pop_time,
+                invisible=max(0, request.invisible_time),
+                broker=self.settings.broker.name,
+                offsets=tuple(part.offsets),
+                revive_queue=turn,
+                behind=self.positions.behind(part.place),
+            )
+            try:
+                waits.append(log.open(point))
+            except (NotWritable, MessageIllegal) as error:
+                # Its position has not moved; nothing of it is sent.
+                found.parts.remove(part)
+                if not found.parts:
+                    raise RequestRefused(
+                        ResponseCode.SYSTEM_ERROR, f"the check point is not stored: {error}"
+                    ) from None
+                continue
+            self.revival.points.add(point)
+            moves.append(self.positions.move(part.place, part.after))
+        header = PopMessageAnswer(
+            pop_time=pop_time,
+            invisible_time=request.invisible_time,
+            revive_queue=turn,
+            rest=found.rest,
+            start_offsets=";".join(
+                f"{part.kind} {part.place[2]} {part.start}" for part in found.parts
+            ),
+            offsets=";".join(
+                f"{part.kind} {part.place[2]} {','.join(map(str, part.offsets))}"
+                for part in found.parts
+            ),
+        )
+        body = [
+            record for part in found.parts for record in self._sent(part, header, request.topic)
+        ]
+        answer = Scattered(
+            command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header), body
+        )
+
+        # Who asked may be gone by then: it is handed out all the same.
+        answered: Deferred[Answer] = Deferred()
+
+        def stored(_: object) -> Answer:
+            for move in moves:
+                self.positions.land(move)
+            for part in found.parts:
+                size = sum(map(len, part.records))
+                self.went(*part.place, part.start, part.after, size)
+            return answer
+
+        _all(waits).addCallback(stored).chainDeferred(answered)
+        return answered
+
+    def _sent(self, part: _Part, header: PopMessageAnswer, topic: str) -> Iterator[memoryview]:
+        """The records of a queue as they are sent."""
+        if part.kind == NORMAL:
+            yield from part.records
+            return
+        for record, offset in zip(part.records, part.offsets, strict=True):
+            handle = PopHandle(
+                part.start,
+                header.pop_time,
+                header.invisible_time,
+                header.revive_queue,
+                part.kind,
+                self.settings.broker.name,
+                part.place[2],
+                offset,
+            )
+            yield memoryview(handed(record, topic, str(handle)))
+
+    # --- peek, notification -------------------------------------------------------
+
+    def _peek(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """200052: read from a group's position without moving it."""
+        request = from_ext(PeekMessageRequest, command.ext)
+        group, topic = request.consumer_group, request.topic
+        try:
+            self._check(connection, group, topic, request.queue_id)
+        except RequestRefused as refusal:
+            return command.answer(refusal.code, refusal.remark, PopMessageAnswer())
+        body: list[memoryview] = []
+        rest, count = 0, 0
+        places = [(group, topic, queue_id) for queue_id in self._queues(topic, request.queue_id)]
+        for place in [*places, *(place for place, _ in self._retries(group, topic))]:
+            room = request.max_msg_nums - count
+            start = self._standing(place)
+            if room > 0:
+                reading = self.reader.read(place[1], place[2], start, room)
+                pieces = _records(reading)
+                body += pieces
+                count += len(pieces)
+            rest += max(0, self.reader.bounds(place[1], place[2])[1] - start)
+        if not body:
+            header = PopMessageAnswer(rest=rest)
+            return command.answer(
+                ResponseCode.PULL_NOT_FOUND, ReadStatus.NO_MESSAGE_IN_QUEUE.value, header
+            )
+        header = PopMessageAnswer(rest=rest)
+        return Scattered(command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header), body)
+
+    def _standing(self, place: Place) -> int:
+        """Where a group is in a queue, or would begin."""
+        found = self.positions.get(place)
+        return self.reader.bounds(place[1], place[2])[0] if found is None else found
+
+    def _notify(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """200054: say when there is something to pop."""
+        request = from_ext(NotificationRequest, command.ext)
+        group, topic = request.consumer_group, request.topic
+        self._check(connection, group, topic, request.queue_id)
+
+        def answer(has: bool, full: bool = False) -> Answer:
+            return command.answer(header=NotificationAnswer(has_msg=has, polling_full=full))
+
+        def again(last: bool) -> Answer:
+            has = self._has_messages(request)
+            return answer(has) if has or last else None
+
+        found = again(False)
+        wait = self._seconds(request.born_time, request.poll_time)
+        door: Door = group, topic, request.queue_id
+        if found is not None:
+            return found
+        if wait <= 0:
+            return answer(False)
+        if not self.polling.has_room(door):
+            return answer(False, True)
+        return self.polling.hold(door, "notification", wait, again)
+
+    def _has_messages(self, request: NotificationRequest) -> bool:
+        group, topic = request.consumer_group, request.topic
+        places = [(group, topic, queue_id) for queue_id in self._queues(topic, request.queue_id)]
+        places += [place for place, _ in self._retries(group, topic)]
+        return any(
+            self.reader.bounds(place[1], place[2])[1] > self._standing(place) for place in places
+        )
+
+    def _polling_info(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """200055: how many wait."""
+        request = from_ext(PollingInfoRequest, command.ext)
+        self._check(connection, request.consumer_group, request.topic, request.queue_id)
+        door = request.consumer_group, request.topic, request.queue_id
+        return command.answer(header=PollingInfoAnswer(polling_num=self.polling.waiting(door)))
+
+
+def no_master(address: str) -> RequestRefused:
+    """A slave is asked what only a master may answer."""
+    return RequestRefused(
+        ResponseCode.NO_PERMISSION,
+        f"the broker[{address}] is a slave: it cannot keep what was handed out, ask its master",
+    )
+
+
+def _records(reading: ReadResult) -> list[memoryview]:
+    """Each record of a reading by itself."""
+    found = []
+    for piece in reading.body:
+        at = 0
+        while at < len(piece):
+            size = _HEAD.unpack_from(piece, at)[0]
+            found.append(piece[at : at + size])
+            at += size
+    return found
+
+
+def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
+    records = _records(reading)
+    offsets = [_HEAD.unpack_from(record)[5] for record in records]
+    return _Part(place, kind, start, offsets[-1] + 1, records, offsets)
+
+
+def _all(waits: list[Deferred[PutResult]]) -> Deferred[object]:
+    """Fires when all are stored, or fails as one of them."""
+    if len(waits) == 1:
+        return waits[0].addErrback(_disk_failed)
+    return DeferredList(waits, fireOnOneErrback=True, consumeErrors=True).addErrback(_disk_failed)
+
+
+def _disk_failed(failure: Failure) -> object:
+    error = failure.value
+    found = error.subFailure if isinstance(error, FirstError) else failure
+    found.trap(FlushFailed)
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the check point is not stored: {found.value}")

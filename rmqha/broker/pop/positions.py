@@ -1,0 +1,104 @@
+"""Where groups go on in queues that are popped.
+
+A position moves when messages are handed out, and is committed when their check point is stored:
+between the two it is here.  Whoever commits an offset meanwhile decides.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from attrs import define, field
+
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+
+Place: TypeAlias = tuple[str, str, int]
+"""Group, topic and queue id."""
+
+
+@define(eq=False)
+class Move:
+    """Messages that were handed out, and whose check point is not stored yet.
+
+    @ivar to: Just past the last of them.
+    @ivar stands: Whether no offset was committed since.
+    """
+
+    place: Place
+    to: int
+    stands: bool = True
+
+
+@define(eq=False)
+class Positions:
+    """All groups' positions."""
+
+    offsets: ConsumerOffsetTable
+    _moves: dict[Place, list[Move]] = field(factory=dict, init=False)
+    # Where they were behind the last check point, while only unwanted messages were passed since.
+    _behind: dict[Place, int] = field(factory=dict, init=False)
+    # When the messages of a queue were last handed out: check points have times of their own.
+    _popped: dict[Place, int] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.offsets.committed.append(self._committed)
+
+    def get(self, place: Place) -> int | None:
+        """Where a group goes on; C{None} if it never was there."""
+        moves = self._moves.get(place)
+        return moves[-1].to if moves else self.offsets.get(*place)
+
+    def behind(self, place: Place) -> int:
+        """Where a group was behind the last messages that it was handed."""
+        found = self._behind.get(place)
+        return (self.get(place) or 0) if found is None else found
+
+    def skip(self, place: Place, to: int) -> None:
+        """Go on behind messages that the group does not want."""
+        self._behind[place] = self.behind(place)
+        moves = self._moves.get(place)
+        if moves:
+            moves[-1].to = max(to, moves[-1].to)
+        else:
+            self.offsets.advance(*place, to)
+
+    def move(self, place: Place, to: int) -> Move:
+        """Go on behind some messages, until L{land} is called with what is given."""
+        move, self._behind[place] = Move(place, to), to
+        self._moves.setdefault(place, []).append(move)
+        return move
+
+    def land(self, move: Move) -> None:
+        """Commit a position, as its check point is stored."""
+        if not move.stands:
+            return
+        moves = self._moves[move.place]
+        moves.remove(move)
+        if not moves:
+            del self._moves[move.place]
+        self.offsets.advance(*move.place, move.to)
+
+    def pop_time(self, places: list[Place], now: int) -> int:
+        """A time at which messages of these queues are handed out, and no others ever were."""
+        found = max([now, *(self._popped[place] + 1 for place in places if place in self._popped)])
+        for place in places:
+            self._popped[place] = found
+        return found
+
+    def stop(self) -> None:
+        """Commit nothing more."""
+        self.offsets.committed.remove(self._committed)
+        for place in tuple(self._moves):
+            self._committed(*place, 0)
+
+    def forget(self, topics: set[str], group: str = "") -> None:
+        """Some topics are gone, or a group in them."""
+        for place in [*self._moves, *self._popped]:
+            if place[1] in topics and group in ("", place[0]):
+                self._committed(*place, 0)
+                self._popped.pop(place, None)
+
+    def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._behind.pop((group, topic, queue_id), None)
+        for move in self._moves.pop((group, topic, queue_id), ()):
+            move.stands = False

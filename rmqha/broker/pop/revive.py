@@ -1,0 +1,380 @@
+"""What was handed out and is not done with in time comes again: a copy goes to the retry topic of
+its group and topic.
+
+Check points and acks are records of the timer topic, as a stock broker writes them; but where that
+copies each of them to the revive topic when it is due, and reads them there, here the timer itself
+tells which check point is due.  What a stock broker has copied is read at the start.
+
+A copy that is in the log already is not made twice, wherever a master was killed: at the start it
+is looked for.
+
+Source: docs/protocol/remoting.md, POP.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, DeferredList, FirstError, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint
+from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, REVIVE_QUEUES, retry_topic
+from rmqha.broker.sending.messages import Messages
+from rmqha.broker.sending.retry import MOST_TIMES
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
+from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.log.pop_record import (
+    ACK_TAG,
+    ACKS_TAG,
+    CHECK_POINT_TAG,
+    Acks,
+    CheckPoint,
+    PointKey,
+)
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Message, Record
+from rmqha.wire.names import (
+    FIRST_POP_TIME,
+    REAL_QUEUE,
+    RETRY_PREFIX,
+    REVIVE_GROUP,
+    REVIVE_PREFIX,
+    TAGS,
+    UNIQUE_KEY,
+)
+
+AGAIN = 1.0
+"""Seconds after which what the store did not take is tried again."""
+
+SNAPSHOT = 10_000
+"""How many milliseconds older than the log's end the offsets may be that a start has: what was
+handed out since is not handed out again."""
+
+_Marks = tuple[int, int, int, str]
+
+
+@define(eq=False)
+class _RetryCopies:
+    """Finds the copies of messages in retry topics.
+
+    Each counts once: messages that are alike come as often as they were sent.
+    """
+
+    lookup: Lookup
+    _read: dict[str, int] = field(factory=dict, init=False)
+    _found: Counter[tuple[str, _Marks]] = field(factory=Counter, init=False)
+
+    def take(self, topic: str, record: Record, due: int) -> bool:
+        """Whether a message has a copy, stored when it was due or later, that is no other's."""
+        _, end = self.lookup.bounds(topic, 0) or (0, 0)
+        start = self.lookup.by_time(topic, 0, due) if end else 0
+        for offset in range(start, self._read.get(topic, end)):
+            copy = self.lookup.by_queue_offset(topic, 0, offset)
+            if copy is not None and copy.store_timestamp >= due:
+                self._found[topic, self._marks(copy, 0)] += 1
+        self._read[topic] = min(start, self._read.get(topic, end))
+        wanted = topic, self._marks(record, 1)
+        if not self._found[wanted]:
+            return False
+        self._found[wanted] -= 1
+        return True
+
+    @staticmethod
+    def _marks(record: Record, more: int) -> _Marks:
+        key = record.properties.get(UNIQUE_KEY, "")
+        return record.body_crc, record.born_timestamp, record.reconsume_times + more, key
+
+
+@define(eq=False, kw_only=True)
+class Revival:
+    """Copies what comes again, on a master.
+
+    @ivar cluster: Whose revive topic it is.
+    @ivar broker: The broker's name.
+    @ivar writer: C{None} on a slave.
+    @ivar v2: Whether retry topics have names of 5.x's second kind.
+    @ivar ready: Whether it is known which check points are open.
+    @ivar revived: How many messages came again.
+    @ivar on_ready: Called when that is known.
+    """
+
+    cluster: str
+    broker: str
+    points: CheckPoints
+    lookup: Lookup
+    messages: Messages
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsetTable
+    writer: Putter | None
+    clock: IReactorTime
+    now_ms: Callable[[], int]
+    outlived: Callable[[str, int], bool]
+    v2: bool = False
+    ready: bool = field(default=False, init=False)
+    revived: int = field(default=0, init=False)
+    on_ready: list[Callable[[], None]] = field(factory=list, init=False)
+    # At the start: what acks say whose check points were not met yet, from the end of the log.
+    _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
+    _copies: _RetryCopies = field(init=False)
+    # Of the revive topic: the check points that are not finished, and the last one, by queue.
+    _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
+    _last_old: dict[int, int] = field(factory=dict, init=False)
+    _calls: dict[PointKey, IDelayedCall] = field(factory=dict, init=False)
+    # When the log ended, and from shortly before that the check points, the last one first.
+    _last: int = field(default=0, init=False)
+    _recent: list[CheckPoint] = field(factory=list, init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._copies = _RetryCopies(self.lookup)
+        self._quiet = RateLimitedLog(self._log, self.clock)
+
+    @property
+    def topic(self) -> str:
+        """The revive topic."""
+        return REVIVE_PREFIX + self.cluster
+
+    # --- the start, from the log's end to its beginning -------------------------------
+
+    def begin(self, last: int) -> None:
+        """Begin to read.
+
+        @param last: When the last record of the log was stored, in milliseconds since 1970.
+        """
+        self._last = last
+
+    def note(self, record: Record, *, finished: bool) -> None:
+        """Tell of a record that was met in the timer topic.
+
+        @param finished: Of a check point, whether what was not done with came again.
+        """
+        found = self._read(record)
+        if isinstance(found, Acks):
+            self._acked.setdefault(found.key, set()).update(found.offsets)
+        elif found is not None:
+            acked = self._acked.pop(found.key, set())
+            if found.pop_time > self._last - SNAPSHOT:
+                self._recent.append(found)
+            if not finished and not self.outlived(found.topic, record.offset):
+                self.points.add(found, acked)
+
+    def is_finished(self, record: Record) -> bool:
+        """Whether nothing is left of a check point that was due when the log ended: what has its
+        copy in the log does not come again.
+        """
+        found = self._read(record)
+        point = self.points.get(found.key) if isinstance(found, CheckPoint) else None
+        if point is None:
+            return True
+        self._look_for_copies(point)
+        return not point.left
+
+    def drop(self, record: Record) -> None:
+        """A stock broker has copied a check point to the revive topic: what it says there
+        counts.
+        """
+        found = self._read(record)
+        if isinstance(found, CheckPoint):
+            self.points.remove(found.key)
+
+    def read_revive_topic(self) -> Generator[None]:
+        """Read what a stock broker had not finished; then it is known what is open."""
+        self._catch_up()
+        waiting = []
+        for queue_id in range(REVIVE_QUEUES):
+            bounds = self.lookup.bounds(self.topic, queue_id)
+            if bounds is None:
+                continue
+            done = self.offsets.get(REVIVE_GROUP, self.topic, queue_id)
+            first = max(bounds[0], 0 if done is None else done + 1)
+            for offset in reversed(range(first, bounds[1])):
+                record = self.lookup.by_queue_offset(self.topic, queue_id, offset)
+                if record is None:
+                    continue
+                found = self._read(record)
+                self.note(record, finished=False)
+                if isinstance(found, CheckPoint):
+                    self._last_old.setdefault(queue_id, offset)
+                    self._old.setdefault(queue_id, set()).add(found.key)
+                    waiting.append((found.key, queue_id, record.offset))
+                yield
+        for key, queue_id, stored in waiting:
+            point = self.points.get(key)
+            if point is not None:
+                self._look_for_copies(point)
+            wait = 0 if point is None else point.point.due - self.now_ms()
+            self._finish_old(key, queue_id, stored, max(0, wait) / 1000)
+            yield
+        self._acked.clear()
+        self._copies = _RetryCopies(self.lookup)
+        self.ready = True
+        for listener in self.on_ready:
+            listener()
+
+    def _catch_up(self) -> None:
+        """Hand out no message again that was handed out since the offsets were written: where a
+        group was when a check point was made tells which of them followed each other.
+        """
+        while self._recent:
+            point = self._recent.pop()
+            place = point.group, point.topic, point.queue_id
+            now = self.offsets.get(*place)
+            known = self.topics.get(point.topic) and self.groups.get(point.group)
+            if point.behind is None or known is None:
+                continue
+            if now is None or point.behind <= now <= point.offsets[0]:
+                self.offsets.advance(*place, point.next_offset)
+
+    def _look_for_copies(self, point: OpenCheckPoint) -> None:
+        told = point.point
+        retry = self._retry_topic(told)
+        copied = []
+        for offset in sorted(point.left, reverse=True):
+            record = self.lookup.by_queue_offset(told.topic, told.queue_id, offset)
+            if record is None or self._copies.take(retry, record, told.due):
+                copied.append(offset)
+        self.points.done(point, copied)
+
+    # --- what is due ------------------------------------------------------------------
+
+    def finish(self, record: Record) -> Deferred[None] | None:
+        """Let what is not done with come again, as its time is over.
+
+        @param record: Of the check point.
+        @return: Fires when the copies are as safe as any write; C{None} if there are none.
+        @raise NotWritable: If the store takes no writes; then it may be called again.
+        """
+        found = self._read(record)
+        point = self.points.get(found.key) if isinstance(found, CheckPoint) else None
+        return None if point is None else self._finish(point, record.offset)
+
+    def _finish(self, point: OpenCheckPoint, stored: int) -> Deferred[None] | None:
+        """@param stored: Physical offset of the record of the check point."""
+        told, writer = point.point, self.writer
+        assert writer is not None, "only a master revives"
+        known = self.topics.get(told.topic) and self.groups.get(told.group)
+        if known is None or self.outlived(told.topic, stored):
+            self.points.remove(told.key)
+            return None
+        waits: list[Deferred[PutResult]] = []
+        for offset in sorted(point.left):
+            message = self._copy(told, offset)
+            if message is not None:
+                try:
+                    put = writer.put(message)
+                except MessageIllegal as error:
+                    self._set_aside(told, offset, str(error))
+                else:
+                    self.revived += 1
+                    waits.append(put)
+            self.points.done(point, (offset,))
+        waits = [put for put in waits if not (put.called and isinstance(put.result, PutResult))]
+        if not waits:
+            return None
+        return DeferredList(waits, fireOnOneErrback=True, consumeErrors=True).addCallbacks(
+            lambda _: None, _first_error
+        )
+
+    def _copy(self, point: CheckPoint, offset: int) -> Message | None:
+        record = self.lookup.by_queue_offset(point.topic, point.queue_id, offset)
+        if record is None or not record.body_holds:
+            self._set_aside(point, offset, "it was deleted, or is damaged")
+            return None
+        told = dict(record.properties)
+        if not record.reconsume_times or FIRST_POP_TIME not in told:
+            told[FIRST_POP_TIME] = str(point.pop_time)
+        return self.messages.from_record(
+            record,
+            topic=self.topics.ensure(self._retry_topic(point), 1).topic_name,
+            queue_id=0,
+            properties=encode(told),
+            reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
+            born_host=self.messages.host,
+            store_host=self.messages.host,
+        )
+
+    def _retry_topic(self, point: CheckPoint) -> str:
+        """Where the messages of a check point come again; those of a retry topic in the same."""
+        if point.topic.startswith(RETRY_PREFIX):
+            return point.topic
+        return retry_topic(point.group, point.topic, RETRY_V2 if self.v2 else RETRY_V1)
+
+    def _finish_old(self, key: PointKey, queue_id: int, stored: int, wait: float) -> None:
+        """Finish a check point of the revive topic; when none is left there the revive group's
+        offset says so.
+        """
+        self._calls[key] = self.clock.callLater(wait, self._try_old, key, queue_id, stored)
+
+    def _try_old(self, key: PointKey, queue_id: int, stored: int) -> None:
+        del self._calls[key]
+        point = self.points.get(key)
+        try:
+            landed = None if point is None else self._finish(point, stored)
+        except NotWritable:
+            self._finish_old(key, queue_id, stored, AGAIN)
+            return
+        (landed or succeed(None)).addCallbacks(
+            lambda _: self._finished_old(key, queue_id),
+            # The disk failed: a start looks for the copies.
+            lambda failure: failure.trap(FlushFailed, NotWritable) and None,
+        )
+
+    def _finished_old(self, key: PointKey, queue_id: int) -> None:
+        self._old[queue_id].discard(key)
+        if not self._old[queue_id]:
+            self.offsets.advance(REVIVE_GROUP, self.topic, queue_id, self._last_old[queue_id])
+
+    def stop(self) -> None:
+        """Finish nothing more."""
+        for call in self._calls.values():
+            call.cancel()
+        self._calls.clear()
+
+    def _set_aside(self, point: CheckPoint, offset: int, reason: str) -> None:
+        self._quiet.warn(
+            "not revived",
+            point.topic,
+            "Message {offset} of queue {queue_id} of {topic} does not come again for group "
+            "{group}: {reason}",
+            offset=offset,
+            queue_id=point.queue_id,
+            topic=point.topic,
+            group=point.group,
+            reason=reason,
+        )
+
+    def _read(self, record: Record) -> CheckPoint | Acks | None:
+        """What a record says; C{None} if it makes no sense."""
+        tag, queue = record.properties.get(TAGS), record.properties.get(REAL_QUEUE, "")
+        try:
+            if tag == CHECK_POINT_TAG:
+                return CheckPoint.read(record.body, self.broker, int(queue))
+            if tag in (ACK_TAG, ACKS_TAG):
+                return Acks.read(record.body, self.broker)
+        except ValueError as error:
+            self._quiet.warn(
+                "not understood",
+                "",
+                "The record at {offset} is no check point of POP and no ack: {error}",
+                offset=record.offset,
+                error=error,
+            )
+        return None
+
+
+def _first_error(failure: Failure) -> Failure:
+    error = failure.value
+    return error.subFailure if isinstance(error, FirstError) else failure

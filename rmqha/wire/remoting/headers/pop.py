@@ -1,0 +1,133 @@
+"""POP: a broker hands out single messages, and takes back what is not acknowledged in time.
+
+What is absent counts as 0, false or empty; stock brokers refuse none of these requests for it.
+
+Source: docs/protocol/remoting.md, POP.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.wire.remoting.fields import Long, ext
+
+
+@frozen(kw_only=True)
+class PopMessageRequest:
+    """Code 200050.
+
+    @ivar queue_id: -1 is any queue of the topic.
+    @ivar invisible_time: How many milliseconds the messages are nobody else's.
+    @ivar poll_time: How many milliseconds it may wait for a message.
+    @ivar born_time: When it was sent, in milliseconds since 1970; 0 is now.
+    @ivar init_mode: Where a group begins that has no offset: 0 at the first message, 1 at the last.
+    @ivar expression_type: C{TAG} or C{SQL92}.
+    @ivar attempt_id: What a consumer asks again by that got no answer; of ordered messages.
+    """
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: int = 0
+    max_msg_nums: int = 0
+    invisible_time: Long = 0
+    poll_time: Long = 0
+    born_time: Long = 0
+    init_mode: int = 0
+    expression_type: str = ext("expType", "")
+    expression: str = ext("exp", "")
+    order: bool = False
+    attempt_id: str = ""
+
+
+@frozen(kw_only=True)
+class PopMessageAnswer:
+    """Goes with codes 0 and 210, and with refusals.
+
+    @ivar pop_time: When the messages were handed out, in milliseconds since 1970.
+    @ivar revive_queue: Where their check points go.
+    @ivar rest: How many more there are.
+    @ivar start_offsets: For each queue with messages kind of topic, queue id and where reading
+        began.
+    @ivar offsets: The same with the messages' queue offsets.
+    @ivar order_counts: How often ordered messages were handed out before.
+    """
+
+    pop_time: Long = 0
+    invisible_time: Long = 0
+    revive_queue: int = ext("reviveQid", 0)
+    rest: Long | None = ext("restNum", 0)
+    start_offsets: str | None = ext("startOffsetInfo", None)
+    offsets: str | None = ext("msgOffsetInfo", None)
+    order_counts: str | None = ext("orderCountInfo", None)
+
+
+@frozen(kw_only=True)
+class AckMessageRequest:
+    """Code 200051.
+
+    @ivar topic: Where the message is, which may be a retry topic.
+    @ivar handle: What the consumer was given with it.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    handle: str = ext("extraInfo")
+    offset: Long
+
+
+@frozen(kw_only=True)
+class ChangeInvisibleTimeRequest(AckMessageRequest):
+    """Code 200053.
+
+    @ivar invisible_time: How many milliseconds from now the message is nobody else's.
+    """
+
+    invisible_time: Long
+
+
+@frozen(kw_only=True)
+class PeekMessageRequest:
+    """Code 200052."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: int = 0
+    max_msg_nums: int = 0
+
+
+@frozen(kw_only=True)
+class NotificationRequest:
+    """Code 200054: wait until there is something to pop."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: int = 0
+    poll_time: Long = 0
+    born_time: Long = 0
+    order: bool = False
+    attempt_id: str = ""
+
+
+@frozen(kw_only=True)
+class NotificationAnswer:
+    """Whether there is something, and whether too many wait already."""
+
+    has_msg: bool
+    polling_full: bool
+
+
+@frozen(kw_only=True)
+class PollingInfoRequest:
+    """Code 200055."""
+
+    consumer_group: str = ""
+    topic: str = ""
+    queue_id: int = 0
+
+
+@frozen(kw_only=True)
+class PollingInfoAnswer:
+    """How many wait."""
+
+    polling_num: int

@@ -1,0 +1,425 @@
+"""Messages are handed out, done with, or come again."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+
+from rmqha.errors import NotWritable
+from rmqha.wire.names import FIRST_POP_TIME
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from tests.broker.pop.support import PopTestCase, bodies, handles, records
+from tests.broker.support import NOW
+
+
+class HandingOutTests(PopTestCase):
+    """What a pop gets."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.serve()
+
+    def test_each_once(self) -> None:
+        """The next pop goes on behind the last one."""
+        self.put(*(b"%d" % number for number in range(5)))
+        first = self.pop(maxMsgNums=3)
+        self.assertEqual(bodies(first), [b"0", b"1", b"2"])
+        self.assertEqual(first.ext["restNum"], "2")
+        self.assertEqual(first.ext["startOffsetInfo"], "0 0 0")
+        self.assertEqual(first.ext["msgOffsetInfo"], "0 0 0,1,2")
+        self.assertEqual(bodies(self.pop()), [b"3", b"4"])
+        nothing = self.pop()
+        self.assertEqual(nothing.code, ResponseCode.POLLING_TIMEOUT)
+        self.assertEqual(nothing.remark, "NO_MESSAGE_IN_QUEUE")
+
+    def test_all_queues(self) -> None:
+        """Without a queue all of them are looked at."""
+        self.put(b"a", queue_id=0)
+        self.put(b"b", queue_id=1)
+        self.assertEqual(sorted(bodies(self.pop(queueId=-1))), [b"a", b"b"])
+
+    def test_check_point(self) -> None:
+        """It is stored before the answer, as a stock broker stores it."""
+        self.put(b"a", b"b")
+        self.passes(1)
+        answer = self.pop()
+        self.passes(0.02)
+        (record,) = self.waiting()
+        told = json.loads(record.body)
+        pop_time = int(answer.ext["popTime"])
+        self.assertEqual(
+            {name: told[name] for name in ("bm", "bn", "c", "d", "it", "n", "pt", "q", "so", "t")},
+            {
+                "bm": 0,
+                "bn": "broker-a",
+                "c": "G",
+                "d": [0, 1],
+                "it": 10_000,
+                "n": 2,
+                "pt": pop_time,
+                "q": 0,
+                "so": 0,
+                "t": "T",
+            },
+        )
+        self.assertEqual(
+            record.properties,
+            {
+                "TAGS": "ck",
+                "UNIQ_KEY": f"T@0@0@G@{pop_time}@broker-a@ck",
+                "TIMER_DELIVER_MS": str(pop_time + 9000),
+                "TIMER_OUT_MS": str((pop_time + 8999) // 1000 * 1000),
+                "REAL_TOPIC": "rmq_sys_REVIVE_LOG_C",
+                "REAL_QID": answer.ext["reviveQid"],
+            },
+        )
+
+    def test_not_stored(self) -> None:
+        """What the store does not take is not handed out, and comes when it does."""
+        self.put(b"a")
+        self.writer.outcome = NotWritable("test", "no room")
+        self.assertEqual(self.pop().code, ResponseCode.SYSTEM_ERROR)
+        self.writer.outcome = "PUT_OK"
+        self.assertEqual(bodies(self.pop()), [b"a"])
+
+    def test_tags(self) -> None:
+        """Only what is wanted comes; what lies between is passed over, and not looked at again."""
+        self.put(b"x", tags="X")
+        self.put(b"a", b"b")
+        self.put(b"y", tags="X")
+        answer = self.pop(expType="TAG", exp="A")
+        self.assertEqual(bodies(answer), [b"a", b"b"])
+        self.assertEqual(answer.ext["startOffsetInfo"], "0 0 0")
+        self.assertEqual(self.pop(expType="TAG", exp="A").code, ResponseCode.POLLING_TIMEOUT)
+        self.assertEqual(self.serving.offsets.get("G", "T", 0), 4)
+
+    def test_last_first(self) -> None:
+        """A group that begins at the end is handed the last message where the first has left
+        memory, else all.
+        """
+        self.put(b"a", b"b")
+        self.assertEqual(bodies(self.pop(initMode=1)), [b"a", b"b"])
+
+
+class AckTests(PopTestCase):
+    """What becomes of them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.serve()
+
+    def test_done(self) -> None:
+        """What is done with does not come again, and nothing is copied for it."""
+        self.put(b"a", b"b")
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.assertEqual(len(self.serving.revival.points), 0)
+        self.skips(12)
+        self.assertIsNone(self.serving.lookup.bounds("%RETRY%G_T", 0))
+        self.assertEqual(len(self.waiting()), 3, "a check point and two acks")
+        self.assertEqual(self.serving.timers.topics, {})
+
+    def test_comes_again(self) -> None:
+        """What is not done with comes again when its time is over, and not sooner; by the retry
+        topic, as a message of the topic asked for.
+        """
+        self.put(b"a", b"b")
+        answer = self.pop()
+        self.assertEqual(self.ack(handles(answer)[0]), 0)
+        self.skips(9)
+        self.passes(0.9)
+        self.assertEqual(self.popped(), [])
+        self.passes(0.2)
+        again = self.pop()
+        (record,) = records(again)
+        self.assertEqual((record.body, record.topic), (b"b", "T"))
+        self.assertEqual(record.reconsume_times, 1)
+        self.assertEqual(record.properties[FIRST_POP_TIME], answer.ext["popTime"])
+        self.assertEqual(again.ext["msgOffsetInfo"], "1 0 0")
+        named = handles(again)[0]
+        self.assertEqual(self.handle(record), named["extraInfo"])
+        self.assertEqual(self.ack(named), 0)
+        self.skips(12)
+        self.assertEqual(self.popped(), [])
+
+    def test_again_and_again(self) -> None:
+        """What comes again comes again in the same topic."""
+        self.put(b"a")
+        for times in range(4):
+            (record,) = records(self.pop())
+            self.assertEqual(record.reconsume_times, times)
+            self.skips(11)
+        self.assertEqual(len(self.got("%RETRY%G_T")), 4)
+        self.assertEqual(self.serving.topics.get("%RETRY%G_%RETRY%G_T"), None)
+
+    def test_batch(self) -> None:
+        """Several acks are one record."""
+        self.put(*(b"%d" % number for number in range(5)))
+        told = self.pop().ext
+        body = {
+            "acks": [
+                {
+                    "c": "G",
+                    "t": "T",
+                    "r": "0",
+                    "so": 0,
+                    "q": 0,
+                    "rq": int(told["reviveQid"]),
+                    "pt": int(told["popTime"]),
+                    "it": 10_000,
+                    "b": b64encode(bytes([0b10101])).decode(),
+                }
+            ],
+            "brokerName": "broker-a",
+        }
+        code = RequestCode.BATCH_ACK_MESSAGE
+        self.assertEqual(self.ask(code, json.dumps(body).encode()).code, 0)
+        self.assertEqual(self.ask(code).code, ResponseCode.NO_MESSAGE)
+        self.passes(0.02)
+        self.assertEqual(json.loads(self.waiting()[1].body)["aol"], [0, 2, 4])
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"1", b"3"])
+
+    def test_change(self) -> None:
+        """A message may have another time, from now on; its old handle is dead."""
+        self.put(b"a")
+        (named,) = handles(self.pop())
+        code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        self.skips(5)
+        changed = self.ask(code, **named, invisibleTime=30_000)
+        self.assertEqual((changed.code, changed.ext["invisibleTime"]), (0, "30000"))
+        self.assertEqual(self.ask(code, **named, invisibleTime=1).code, ResponseCode.NO_MESSAGE)
+        self.skips(28)
+        self.assertEqual(self.popped(), [])
+        self.skips(3)
+        self.assertEqual(self.popped(), [b"a"])
+        self.assertEqual(self.ask(code, **named, invisibleTime=1).code, ResponseCode.NO_MESSAGE)
+
+    def test_at_once(self) -> None:
+        """No time at all: it comes now."""
+        self.put(b"a")
+        (named,) = handles(self.pop())
+        self.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **named, invisibleTime=0)
+        self.passes(0.1)
+        self.assertEqual(self.popped(), [b"a"])
+
+    def test_not_stored(self) -> None:
+        """An ack that the store does not take is no ack."""
+        self.put(b"a")
+        (named,) = handles(self.pop())
+        self.writer.outcome = NotWritable("test", "no room")
+        self.assertEqual(self.ack(named), ResponseCode.SYSTEM_ERROR)
+        self.writer.outcome = "PUT_OK"
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"a"])
+
+    def test_foreign(self) -> None:
+        """An ack of what nobody was handed leaves no trace; a handle that is none is an error."""
+        self.put(b"a")
+        (named,) = handles(self.pop())
+        for changed in ({"consumerGroup": "G2"}, {"extraInfo": "0 1 10000 0 0 broker-a 0 0"}):
+            self.assertEqual(self.ack(named | changed), 0)
+        self.assertEqual(self.ack(named | {"extraInfo": "0 1 2"}), ResponseCode.SYSTEM_ERROR)
+        self.assertEqual(
+            self.ack(named | {"extraInfo": "0 1 10000 8 0 broker-a 0 0"}),
+            ResponseCode.MESSAGE_ILLEGAL,
+        )
+        self.assertEqual(self.ack(named | {"topic": "X"}), ResponseCode.TOPIC_NOT_EXIST)
+        self.assertEqual(self.ack(named | {"queueId": 7}), ResponseCode.MESSAGE_ILLEGAL)
+        self.assertEqual(self.ack(named | {"offset": 9}), ResponseCode.NO_MESSAGE)
+        self.passes(0.02)
+        self.assertEqual(len(self.waiting()), 1)
+
+    def test_group_gone(self) -> None:
+        """What a group had that is gone does not come again."""
+        self.put(b"a")
+        self.pop()
+        self.serving.groups.delete("G")
+        self.skips(11)
+        self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
+
+
+class RestartTests(PopTestCase):
+    """What the log says counts."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.serve()
+
+    def killed(self) -> None:
+        """Stop without a word, and serve again."""
+        self.serving.timers._cancel()
+        self.close_store(self.serving.store)
+        self.serve()
+
+    def test_open(self) -> None:
+        """What was handed out is not handed out again; what is not done with comes again, and an
+        ack of before the restart counts.
+        """
+        self.put(*(b"%d" % number for number in range(4)))
+        answer = self.pop(maxMsgNums=3)
+        first, second, third = handles(answer)
+        self.assertEqual(self.ack(first), 0)
+        self.passes(0.05)
+        self.killed()
+        self.assertEqual(len(self.serving.revival.points), 1)
+        self.assertEqual(self.ack(second), 0)
+        self.assertEqual(self.popped(), [b"3"])
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"2"])
+        self.assertEqual(self.ack(third), 0, "and leaves no trace")
+
+    def test_reset(self) -> None:
+        """A group that was set back stays so, whatever it was handed before."""
+        self.put(b"a", b"b")
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup="G",
+            topic="T",
+            queueId=0,
+            commitOffset=0,
+        )
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup="G",
+            topic="T",
+            queueId=0,
+            commitOffset=0,
+        )
+        self.successResultOf(self.serving.offsets.save())
+        self.killed()
+        self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def test_not_twice(self) -> None:
+        """What came again before the restart, and is done with, does not come a second time."""
+        self.put(b"a", b"b")
+        self.pop()
+        self.skips(10)
+        self.passes(0.1)
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.passes(0.05)
+        self.killed()
+        self.skips(2)
+        self.assertEqual(self.popped(), [])
+        self.skips(15)
+        self.assertEqual(self.popped(), [])
+
+    def test_stopped(self) -> None:
+        """The same where it stopped cleanly."""
+        self.put(b"a", b"b")
+        answer = self.pop()
+        self.assertEqual(self.ack(handles(answer)[1]), 0)
+        self.passes(0.05)
+        self.stop()
+        self.serve()
+        self.assertEqual(self.popped(), [])
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"a"])
+
+
+class WaitingTests(PopTestCase):
+    """Pops that wait."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.serve()
+
+    def waits(self, **more: object) -> None:
+        """Send a pop that is not answered yet."""
+        fields = self.popping(pollTime=5000, bornTime=self.now()) | more
+        ext = {name: str(value) for name, value in fields.items()}
+        self.assertIsNone(self.who.ask(RequestCode.POP_MESSAGE, ext))
+
+    def test_message(self) -> None:
+        """What comes wakes who waits."""
+        self.waits(queueId=-1)
+        self.put(b"a", queue_id=1)
+        (answer,) = self.who.heard()
+        self.assertEqual(bodies(answer), [b"a"])
+        self.assertEqual(self.serving._polling.count, 0)
+
+    def test_nothing(self) -> None:
+        """It ends shortly before its time."""
+        self.waits()
+        self.skips(4.9)
+        (answer,) = [*self.who.heard(), *(self.passes(0.1) or self.who.heard())]
+        self.assertEqual(answer.code, ResponseCode.POLLING_TIMEOUT)
+        self.assertEqual(answer.ext["popTime"], str(NOW + 4970))
+
+    def test_other_tag(self) -> None:
+        """What is not wanted wakes nobody."""
+        self.waits(exp="X", expType="TAG")
+        self.put(b"a")
+        self.assertEqual(self.who.heard(), [])
+        self.put(b"x", tags="X")
+        (answer,) = self.who.heard()
+        self.assertEqual(bodies(answer), [b"x"])
+
+    def test_comes_again(self) -> None:
+        """A message that comes again wakes who waits for the topic."""
+        self.put(b"a")
+        self.pop()
+        self.waits(pollTime=20_000)
+        self.skips(11)
+        (answer,) = self.who.heard()
+        self.assertEqual(bodies(answer), [b"a"])
+
+    def test_one_each(self) -> None:
+        """Of several that wait each gets what the others leave."""
+        self.waits(maxMsgNums=1)
+        self.waits(maxMsgNums=1)
+        self.put(b"a")
+        self.assertEqual([bodies(answer) for answer in self.who.heard()], [[b"a"]])
+        self.put(b"b")
+        self.assertEqual([bodies(answer) for answer in self.who.heard()], [[b"b"]])
+
+    def test_gone(self) -> None:
+        """A client that goes gives its place up."""
+        self.waits()
+        self.who.connection.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.serving._polling.count, 0)
+
+    def test_full(self) -> None:
+        """There is room for so many."""
+        for _ in range(1024):
+            self.waits()
+        answer = self.pop(pollTime=5000)
+        self.assertEqual(answer.code, ResponseCode.POLLING_FULL)
+        told = self.ask(RequestCode.POLLING_INFO, consumerGroup="G", topic="T", queueId=0)
+        self.assertEqual(told.ext["pollingNum"], "1024")
+
+    def test_notification(self) -> None:
+        """Who only wants to know is told, and gets nothing."""
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": "0", "pollTime": "2000"}
+        fields["bornTime"] = str(self.now())
+        self.assertIsNone(self.who.ask(RequestCode.NOTIFICATION, fields))
+        self.put(b"a")
+        (answer,) = self.who.heard()
+        self.assertEqual(answer.ext, {"hasMsg": "true", "pollingFull": "false"})
+        self.assertEqual(bodies(self.pop()), [b"a"])
+
+    def test_peek(self) -> None:
+        """A look moves nothing."""
+        self.put(b"a", b"b")
+        fields = {"consumerGroup": "G", "topic": "T", "queueId": 0, "maxMsgNums": 1}
+        answer = self.ask(RequestCode.PEEK_MESSAGE, **fields)
+        self.assertEqual((bodies(answer), answer.ext["restNum"]), ([b"a"], "2"))
+        self.assertEqual(bodies(self.pop()), [b"a", b"b"])
+
+
+class SlaveTests(PopTestCase):
+    """A slave keeps no account."""
+
+    def test_refusal(self) -> None:
+        """So it hands nothing out, and takes nothing back."""
+        self.serve()
+        self.put(b"a")
+        (named,) = handles(self.pop())
+        self.stop()
+        self.serve(slave=True)
+        self.assertEqual(self.pop().code, ResponseCode.NO_PERMISSION)
+        self.assertEqual(self.ack(named), ResponseCode.NO_PERMISSION)
