@@ -58,12 +58,8 @@ from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.group_lag import GroupLags
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
-from rmqha.broker.pop.acks import AckRequests
-from rmqha.broker.pop.check_points import CheckPointLog, CheckPoints
-from rmqha.broker.pop.polling import Polling
-from rmqha.broker.pop.pop import Pops
-from rmqha.broker.pop.positions import Positions
 from rmqha.broker.pop.revive import Revival
+from rmqha.broker.pop.service import PopService
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.half_messages import HalfMessages
@@ -146,6 +142,8 @@ class Broker:
     @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
     @ivar timers: Messages that are delivered at a time of their own.
+    @ivar revival: Messages that were handed out, and come again.
+    @ivar pop: Hands them out.
     @ivar metadata: Keeps a slave's tables like its master's; it does nothing on a master.
     @ivar siblings: On a slave, looks for another broker of our name and id.
     @ivar twins: On a master, looks for another master of our name.
@@ -235,7 +233,19 @@ class Broker:
             unread=self._is_unread,
             clock=reactor,
         )
-        self.revival = self._revival()
+        self.revival = Revival(
+            cluster=settings.broker.cluster,
+            broker=settings.broker.name,
+            lookup=self.lookup,
+            messages=self.messages,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            writer=self.writer,
+            clock=reactor,
+            now_ms=store.now_ms,
+            outlived=store.queues.outlived,
+        )
         self.timers = Timers(
             settings=settings.timers,
             store=store,
@@ -281,24 +291,6 @@ class Broker:
                 self.needs[code] = stated[0]
                 self.registry.register(code, self._guarded(stated, allowed))
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
-
-    def _revival(self) -> Revival:
-        """Make what knows which messages were handed out."""
-        store, broker = self.store, self.settings.broker
-        return Revival(
-            cluster=broker.cluster,
-            broker=broker.name,
-            points=CheckPoints(),
-            lookup=self.lookup,
-            messages=self.messages,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            writer=self.writer,
-            clock=self.reactor,
-            now_ms=store.now_ms,
-            outlived=store.queues.outlived,
-        )
 
     def _guarded(self, stated: Stated, allowed: Allowed) -> Handler:
         master = self.writer is not None
@@ -428,41 +420,14 @@ class Broker:
         self.current.changed.append(
             lambda: pulls.apply(self.current.settings.pull, self.current.settings.broker.permission)
         )
-        self._positions = Positions(self.offsets)
-        self._polling = Polling(self.reactor)
-        points = None
-        if self.writer is not None:
-            points = CheckPointLog(
-                cluster=settings.broker.cluster,
-                host=self.messages.host,
-                precision=settings.timers.precision,
-                writer=self.writer,
-                now_ms=store.now_ms,
-            )
-        pops = Pops(
+        self.pop = PopService(
             settings=settings,
-            log=points,
-            reader=reader,
-            polling=self._polling,
-            positions=self._positions,
             revival=self.revival,
-            topics=self.topics,
-            groups=self.groups,
-            now_ms=store.now_ms,
-            seconds=self.reactor.seconds,
+            reader=reader,
+            dispatcher=store.dispatcher,
+            clock=self.reactor,
             went=self.counts.went,
         )
-        acks = AckRequests(
-            settings=settings.broker,
-            log=points,
-            reader=reader,
-            topics=self.topics,
-            revival=self.revival,
-            pop_time=lambda *place: self._positions.pop_time([place], store.now_ms()),
-        )
-        store.dispatcher.on_units.append(self._polling.on_units)
-        store.dispatcher.on_pause.append(self._polling.on_pause)
-        self.revival.on_ready.append(self._polling.wake_all)
         progress = Progress(
             self.offsets,
             reader,
@@ -475,7 +440,7 @@ class Broker:
         self._changes = OffsetChanges(self.offsets, store.queues, self.reactor, self._in_thread)
         most = settings.store.max_msgs_num_batch
         lookups = Lookups(self.lookup, served, settings.pull, most)
-        return pulls, pops, acks, progress, self._changes, lookups
+        return pulls, self.pop, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:
         """What tells administrators of it all, and lets them change it."""
@@ -489,7 +454,8 @@ class Broker:
                 published=self.registration.published,
                 deleted_topics=self._deletion.known,
                 topic_gone=self._topic_gone,
-                group_gone=self.counts.forget_group,
+                group_gone=self._group_gone,
+                retry_topics=self.pop.retry_topics,
                 slave_listens=self._slave_listens,
             ),
             AclRequests(
@@ -510,6 +476,7 @@ class Broker:
                 groups=self.groups,
                 offsets=self.offsets,
                 consumers=self.consumers,
+                pops=self.pop.pops,
             ),
             Runtime(
                 current=self.current,
@@ -633,6 +600,7 @@ class Broker:
     async def _topic_gone(self, topic: str) -> None:
         """What is in the log of a topic by now is in no queue any more, whatever happens."""
         self.counts.forget_topic(topic)
+        self.pop.topic_gone(topic)
         end = self.store.log.confirmed
         # By its last bytes the log is known for the one in which the topic was deleted.
         with self._deletion.begun(topic, end):
@@ -640,6 +608,10 @@ class Broker:
             await self._deletion.forget({topic: DeletedTopic(end)})
         await self.offsets.save()
         await self.topics.file.save_now()
+
+    def _group_gone(self, group: str) -> None:
+        self.counts.forget_group(group)
+        self.pop.group_gone(group)
 
     def _knows(self, topic: str, group: str) -> bool:
         return self.topics.get(topic) is not None and self.groups.get(group) is not None
@@ -711,8 +683,7 @@ class Broker:
             ("bringing tables back", self._bringing_back.close),
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
-            ("pops that wait", self._stop_polling),
-            ("what was handed out", self.revival.stop),
+            ("handing out", self.pop.stop),
             ("slaves that wait for offsets", self._changes.stop),
             ("statistics", self.counts.stop),
             ("ages of consumer lag", self.lags.stop),
@@ -728,14 +699,6 @@ class Broker:
             await step
         await shutdown.step("checksums of tables", lambda: self._in_thread(self._checked.settle))
         shutdown.finish()
-
-    def _stop_polling(self) -> None:
-        dispatcher = self.store.dispatcher
-        if self._polling.on_units in dispatcher.on_units:
-            dispatcher.on_units.remove(self._polling.on_units)
-            dispatcher.on_pause.remove(self._polling.on_pause)
-        self._polling.stop()
-        self._positions.stop()
 
     async def _stop_delivering(self) -> None:
         """Deliver no more; then it is written how far that was."""
@@ -824,6 +787,7 @@ class Broker:
             **self.fencing.status(),
             "delayed": self.schedule.status(),
             "timers": self.timers.status(),
+            "pop": self.pop.status(),
             "toOtherNodes": self._client.connections.status(),
             "laneMessages": None if self.lane is None else self.lane.messages,
         }

@@ -18,6 +18,7 @@ from rmqha.metrics.port_families import (
     of_certificates,
     of_delays,
     of_name_servers,
+    of_pop,
     of_ports,
     of_processes,
     of_timers,
@@ -419,6 +420,7 @@ FROM_STATUS: tuple[StatusFamily, ...] = (
     *of_readers(),
     *of_delays(),
     *of_timers(),
+    *of_pop(),
     *of_ports(),
     *of_name_servers(),
 )

@@ -236,6 +236,37 @@ def of_timers() -> Iterator[StatusFamily]:
         )
 
 
+def of_pop() -> Iterator[StatusFamily]:
+    """Of messages that were handed out."""
+    yield gauge(
+        "pop_check_points", "check points", "Open check points.", "remoting.pop.checkPoints"
+    )
+    yield gauge(
+        "pop_unacked_messages",
+        "messages",
+        "Messages that were handed out and are not acknowledged.",
+        "remoting.pop.unacked",
+        lambda status: (
+            ((group,), count)
+            for group, count in (get(status, "remoting.pop.unacked") or {}).items()
+        ),
+        "group",
+    )
+    yield counter(
+        "pop_revived",
+        "messages",
+        "Messages that came again, as they were not acknowledged in time.",
+        "remoting.pop.revived",
+    )
+    yield counter(
+        "pop_not_revived",
+        "messages",
+        "Messages that were deleted or damaged before they could come again.",
+        "remoting.pop.notRevived",
+    )
+    yield gauge("pop_waiting", "requests", "Pops that wait for a message.", "remoting.pop.waiting")
+
+
 def of_name_servers() -> Iterator[StatusFamily]:
     """Of a name server."""
     labels = "cluster", "brokerName", "brokerId"

@@ -73,7 +73,8 @@ a broker of RocketMQ appends units to some names, ``rocketmq_consumer_lag_latenc
 here none are appended. ``rocketmq_topic_create_execution_time`` has no ``is_system``.
 
 Of RocketMQ 5.x's metrics these are not here: ``rocketmq_pop_*``, ``rocketmq_timer_*`` and
-``rocketmq_rocksdb_*``, because there is no pop consumption, no timer wheel and no RocksDB here.
+``rocketmq_rocksdb_*``, because there is no timer wheel and no RocksDB here; for POP there are
+``rmqha_pop_*``.
 ``rocketmq_delay_message_latency``, because it tells how long messages were meant to wait; for timer
 messages there are ``rmqha_timer_messages`` instead of ``rocketmq_timing_messages``, and
 ``rmqha_timer_late_*``. For delay levels there are ``rmqha_delayed_messages``, and

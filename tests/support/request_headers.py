@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import AttrsInstance, frozen
 
 from rmqha.wire.remoting.codes import RequestCode as Code
-from rmqha.wire.remoting.headers import admin, clients, namesrv, offsets, pull, send, slave
+from rmqha.wire.remoting.headers import admin, clients, namesrv, offsets, pop, pull, send, slave
 
 
 @frozen
@@ -101,6 +101,15 @@ REQUESTS: dict[int, Headers] = {
     Code.CONSUME_MESSAGE_DIRECTLY: Headers(clients.ConsumeDirectlyRequest),
     Code.SEND_MESSAGE_V2: Headers(send.SendMessageV2Request, send.SendMessageAnswer),
     Code.RECALL_MESSAGE: Headers(send.RecallRequest, send.RecallAnswer),
+    Code.POP_MESSAGE: Headers(pop.PopMessageRequest, pop.PopMessageAnswer),
+    Code.ACK_MESSAGE: Headers(pop.AckMessageRequest),
+    Code.BATCH_ACK_MESSAGE: _NONE,
+    Code.PEEK_MESSAGE: Headers(pop.PeekMessageRequest, pop.PopMessageAnswer),
+    Code.CHANGE_MESSAGE_INVISIBLETIME: Headers(
+        pop.ChangeInvisibleTimeRequest, pop.PopMessageAnswer
+    ),
+    Code.NOTIFICATION: Headers(pop.NotificationRequest, pop.NotificationAnswer),
+    Code.POLLING_INFO: Headers(pop.PollingInfoRequest, pop.PollingInfoAnswer),
     Code.GET_UNIT_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_TOPIC_LIST: _NONE,
     Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _NONE,

@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Offsets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import define
 
@@ -39,6 +39,7 @@ class Resets:
     """Works out offsets and tells consumers.
 
     @ivar name: The broker's.
+    @ivar pops: Whether a group is handed the messages of a topic.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Resets:
     offsets: ConsumerOffsetTable
     consumers: Consumers
     groups: Groups
+    pops: Callable[[str, str], bool] = lambda group, topic: False
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (CHANGES, self.reset)}
@@ -68,13 +70,19 @@ class Resets:
         group = self.consumers.group(header.group)
         members = [] if group is None else list(group.members.values())
         tool_commits = "queueId" not in command.ext
-        if members or (tool_commits and self.offsets.queues(header.group, header.topic)):
+        popped = self.pops(header.group, header.topic)
+        if popped:
+            # Their consumers have no positions to move: the broker has.
+            self._commit(header.group, table, connection.address)
+        elif members or (tool_commits and self.offsets.queues(header.group, header.topic)):
             self._push(header, table, members)
         else:
-            for queue, offset in table.offset_table.items():
-                place = header.group, queue.topic, queue.queue_id
-                self.offsets.commit(*place, offset, connection.address)
+            self._commit(header.group, table, connection.address)
         return command.answer(body=json_body.write(table))
+
+    def _commit(self, group: str, table: ResetOffsets, who: str) -> None:
+        for queue, offset in table.offset_table.items():
+            self.offsets.commit(group, queue.topic, queue.queue_id, offset, who)
 
     def _queues(self, header: ResetOffsetRequest) -> range:
         config = self.topics.get(header.topic)

@@ -81,6 +81,8 @@ class Administration:
     @ivar topic_gone: Deletes what is left of a topic that was deleted, and waits until that is
         durable.
     @ivar group_gone: Told of each group that is deleted.
+    @ivar retry_topics: Gives the topics in which messages of a topic come again that were handed
+        out.
     @ivar slave_listens: Told the address of a slave of ours, and its HA port.
     """
 
@@ -92,6 +94,7 @@ class Administration:
     topic_gone: Callable[[str], Awaitable[None]]
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
     group_gone: Callable[[str], None] = lambda group: None
+    retry_topics: Callable[[str], list[str]] = lambda topic: []
     slave_listens: Callable[[str, int], None] = lambda host, port: None
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -171,8 +174,9 @@ class Administration:
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
     def delete_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
-        """215: delete a topic, its queues and all groups' offsets in it.  Its records go with the
-        log's files; nothing finds them any more.
+        """215: delete a topic, its queues and all groups' offsets in it, and where its messages
+        come again that were handed out.  Its records go with the log's files; nothing finds them
+        any more.
 
         @return: Fires when it stays deleted whatever happens.
         """
@@ -180,13 +184,16 @@ class Administration:
         if not name.strip():
             raise _invalid("The specified topic is blank.")
         self._check_ours(name)
-        self.topics.delete(name)
-        self.offsets.remove_topic(name)
-        return Deferred.fromCoroutine(self._delete_topic(name))
+        names = [*self.retry_topics(name), name]
+        for each in names:
+            self.topics.delete(each)
+            self.offsets.remove_topic(each)
+        return Deferred.fromCoroutine(self._delete_topics(name, names))
 
-    async def _delete_topic(self, name: str) -> Answer:
+    async def _delete_topics(self, name: str, names: list[str]) -> Answer:
         try:
-            await self.topic_gone(name)
+            for each in names:
+                await self.topic_gone(each)
         except (StoreError, OSError) as error:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,

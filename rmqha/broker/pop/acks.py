@@ -21,9 +21,9 @@ from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.pop.check_points import CheckPointLog, OpenCheckPoint
 from rmqha.broker.pop.handles import NORMAL, REVIVE_QUEUES, PopHandle, retry_topic
 from rmqha.broker.pop.pop import no_master
+from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
-from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
@@ -74,15 +74,13 @@ class AckRequests:
     """Answers acks.
 
     @ivar log: Stores them; C{None} on a slave.
-    @ivar pop_time: Gives a time at which messages of a queue were never handed out.
     """
 
     settings: BrokerSettings
     log: CheckPointLog | None
     reader: QueueReader
-    topics: Topics
+    positions: PopPositions
     revival: Revival
-    pop_time: Callable[[str, str, int], int]
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -137,7 +135,9 @@ class AckRequests:
         point = evolve(
             old,
             start=request.offset,
-            pop_time=self.pop_time(old.group, old.topic, old.queue_id),
+            pop_time=self.positions.pop_time(
+                [(old.group, old.topic, old.queue_id)], self.revival.now_ms()
+            ),
             invisible=max(0, request.invisible_time),
             offsets=(request.offset,),
             behind=None,
@@ -174,7 +174,7 @@ class AckRequests:
         @raise RequestRefused: If there is no such queue or message.
         """
         topic, queue_id = request.topic, request.queue_id
-        config = self.topics.get(topic)
+        config = self.revival.topics.get(topic)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,

@@ -30,7 +30,7 @@ def retry_topic(group: str, topic: str, kind: str) -> str:
     return f"{RETRY_PREFIX}{group}{'+' if kind == RETRY_V2 else '_'}{topic}"
 
 
-@frozen
+@frozen(kw_only=True)
 class PopHandle:
     """A message that was handed out.
 
@@ -65,4 +65,13 @@ class PopHandle:
             )
         start, pop_time, invisible, revive_queue = map(int, fields[:4])
         kind, broker = fields[4:6]
-        return cls(start, pop_time, invisible, revive_queue, kind, broker, queue_id, offset)
+        return cls(
+            start=start,
+            pop_time=pop_time,
+            invisible=invisible,
+            revive_queue=revive_queue,
+            kind=kind,
+            broker=broker,
+            queue_id=queue_id,
+            offset=offset,
+        )

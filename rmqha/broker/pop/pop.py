@@ -31,11 +31,9 @@ from rmqha.broker.pop.handles import (
 )
 from rmqha.broker.pop.polling import Place as Door
 from rmqha.broker.pop.polling import Polling
-from rmqha.broker.pop.positions import Place, Positions
+from rmqha.broker.pop.positions import Place, PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
@@ -76,7 +74,7 @@ MOVED = (
 _HEAD = struct_of("size", "magic", "body_crc", "queue_id", "flag", "queue_offset")
 
 
-@define
+@define(kw_only=True)
 class _Part:
     """Messages of one queue.
 
@@ -110,19 +108,14 @@ class Pops:
 
     @ivar log: Stores check points; C{None} on a slave, which hands out nothing: it could not tell
         what.
-    @ivar seconds: A clock's, which must not jump.
     """
 
     settings: Settings
     log: CheckPointLog | None
     reader: QueueReader
     polling: Polling
-    positions: Positions
+    positions: PopPositions
     revival: Revival
-    topics: Topics
-    groups: Groups
-    now_ms: Callable[[], int]
-    seconds: Callable[[], float]
     went: Callable[[str, str, int, int, int, int], None]
     _turn: int = field(default=0, init=False)
 
@@ -161,7 +154,10 @@ class Pops:
     def _check_pop(self, connection: RemotingProtocol, request: PopMessageRequest) -> None:
         """@raise RequestRefused: In the order of stock brokers."""
         own = self.settings.broker
-        if request.born_time and self.now_ms() - request.born_time - request.poll_time > LATE:
+        if (
+            request.born_time
+            and self.revival.now_ms() - request.born_time - request.poll_time > LATE
+        ):
             raise RequestRefused(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{own.ip1}] pop message is timeout too much",
@@ -188,7 +184,7 @@ class Pops:
         self, connection: RemotingProtocol, group: str, topic: str, queue_id: int
     ) -> TopicConfig:
         """@raise RequestRefused: If there is nothing to read, or it may not be read."""
-        config = self.topics.get(topic)
+        config = self.revival.topics.get(topic)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -205,7 +201,7 @@ class Pops:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
             )
-        known = self.groups.find(group)
+        known = self.revival.groups.find(group)
         if known is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -219,7 +215,7 @@ class Pops:
 
     def _seconds(self, born: int, poll: int) -> float:
         """How long a request may wait."""
-        now = self.now_ms()
+        now = self.revival.now_ms()
         return ((born or now) + poll - now) / 1000
 
     def _take(
@@ -249,7 +245,7 @@ class Pops:
         code: ResponseCode = ResponseCode.POLLING_TIMEOUT,
     ) -> Answer:
         header = PopMessageAnswer(
-            pop_time=self.now_ms(),
+            pop_time=self.revival.now_ms(),
             invisible_time=request.invisible_time,
             revive_queue=self._next_turn(),
             rest=rest,
@@ -279,12 +275,12 @@ class Pops:
         """The retry topics of a group that there are."""
         for kind in (RETRY_V1, RETRY_V2):
             name = retry_topic(group, topic, kind)
-            if self.topics.get(name) is not None:
+            if self.revival.topics.get(name) is not None:
                 yield (group, name, 0), kind
 
     def _queues(self, topic: str, queue_id: int) -> list[int]:
         """The queues that are meant by one, in the order in which they are looked at."""
-        config = self.topics.get(topic)
+        config = self.revival.topics.get(topic)
         if queue_id >= 0 or config is None:
             return [queue_id]
         count = config.read_queue_nums
@@ -311,7 +307,7 @@ class Pops:
             # A handle cannot tell one retry topic from the other in one answer.
             found.rest += max(0, end - start)
             return
-        at, until = start, self.seconds() + FRUITLESS
+        at, until = start, self.revival.clock.seconds() + FRUITLESS
         while True:
             reading = self.reader.read(
                 topic, queue_id, at, found.room, subscription.codes, None, subscription.passing
@@ -323,7 +319,7 @@ class Pops:
             if reading.status is not ReadStatus.NO_MATCHED_MESSAGE:
                 break
             at = reading.next_offset
-            if self.seconds() > until:
+            if self.revival.clock.seconds() > until:
                 break
         found.rest += max(0, reading.max_offset - reading.next_offset)
         if reading.body:
@@ -356,7 +352,7 @@ class Pops:
         log = self.log
         assert log is not None, "only a master hands out"
         places = [part.place for part in found.parts]
-        pop_time = self.positions.pop_time(places, self.now_ms())
+        pop_time = self.positions.pop_time(places, self.revival.now_ms())
         turn = self._next_turn()
         moves, waits = [], []
         for part in tuple(found.parts):
@@ -426,14 +422,14 @@ class Pops:
             return
         for record, offset in zip(part.records, part.offsets, strict=True):
             handle = PopHandle(
-                part.start,
-                header.pop_time,
-                header.invisible_time,
-                header.revive_queue,
-                part.kind,
-                self.settings.broker.name,
-                part.place[2],
-                offset,
+                start=part.start,
+                pop_time=header.pop_time,
+                invisible=header.invisible_time,
+                revive_queue=header.revive_queue,
+                kind=part.kind,
+                broker=self.settings.broker.name,
+                queue_id=part.place[2],
+                offset=offset,
             )
             yield memoryview(handed(record, topic, str(handle)))
 
@@ -535,7 +531,14 @@ def _records(reading: ReadResult) -> list[memoryview]:
 def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
     records = _records(reading)
     offsets = [_HEAD.unpack_from(record)[5] for record in records]
-    return _Part(place, kind, start, offsets[-1] + 1, records, offsets)
+    return _Part(
+        place=place,
+        kind=kind,
+        start=start,
+        after=offsets[-1] + 1,
+        records=records,
+        offsets=offsets,
+    )
 
 
 def _all(waits: list[Deferred[PutResult]]) -> Deferred[object]:

@@ -30,7 +30,7 @@ class Move:
 
 
 @define(eq=False)
-class Positions:
+class PopPositions:
     """All groups' positions."""
 
     offsets: ConsumerOffsetTable
@@ -91,12 +91,16 @@ class Positions:
         for place in tuple(self._moves):
             self._committed(*place, 0)
 
-    def forget(self, topics: set[str], group: str = "") -> None:
-        """Some topics are gone, or a group in them."""
-        for place in [*self._moves, *self._popped]:
-            if place[1] in topics and group in ("", place[0]):
+    def forget(self, topic: str) -> None:
+        """A topic is gone."""
+        for place in [*self._moves, *self._popped, *self._behind]:
+            if place[1] == topic:
                 self._committed(*place, 0)
                 self._popped.pop(place, None)
+
+    def pops(self, group: str, topic: str) -> bool:
+        """Whether a group was handed messages of a topic."""
+        return any(place[:2] == (group, topic) for place in self._popped)
 
     def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._behind.pop((group, topic, queue_id), None)

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint
-from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, REVIVE_QUEUES, retry_topic
+from rmqha.broker.pop.handles import RETRY_V1, REVIVE_QUEUES, retry_topic
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.retry import MOST_TIMES
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
@@ -102,15 +102,14 @@ class Revival:
     @ivar cluster: Whose revive topic it is.
     @ivar broker: The broker's name.
     @ivar writer: C{None} on a slave.
-    @ivar v2: Whether retry topics have names of 5.x's second kind.
     @ivar ready: Whether it is known which check points are open.
     @ivar revived: How many messages came again.
     @ivar on_ready: Called when that is known.
+    @ivar lost: How many were deleted or damaged before they could come again.
     """
 
     cluster: str
     broker: str
-    points: CheckPoints
     lookup: Lookup
     messages: Messages
     topics: Topics
@@ -120,10 +119,11 @@ class Revival:
     clock: IReactorTime
     now_ms: Callable[[], int]
     outlived: Callable[[str, int], bool]
-    v2: bool = False
     ready: bool = field(default=False, init=False)
     revived: int = field(default=0, init=False)
-    on_ready: list[Callable[[], None]] = field(factory=list, init=False)
+    lost: int = field(default=0, init=False)
+    on_ready: Callable[[], None] = field(default=lambda: None, init=False)
+    points: CheckPoints = field(factory=CheckPoints, init=False)
     # At the start: what acks say whose check points were not met yet, from the end of the log.
     _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
     _copies: _RetryCopies = field(init=False)
@@ -221,8 +221,7 @@ class Revival:
         self._acked.clear()
         self._copies = _RetryCopies(self.lookup)
         self.ready = True
-        for listener in self.on_ready:
-            listener()
+        self.on_ready()
 
     def _catch_up(self) -> None:
         """Hand out no message again that was handed out since the offsets were written: where a
@@ -310,7 +309,7 @@ class Revival:
         """Where the messages of a check point come again; those of a retry topic in the same."""
         if point.topic.startswith(RETRY_PREFIX):
             return point.topic
-        return retry_topic(point.group, point.topic, RETRY_V2 if self.v2 else RETRY_V1)
+        return retry_topic(point.group, point.topic, RETRY_V1)
 
     def _finish_old(self, key: PointKey, queue_id: int, stored: int, wait: float) -> None:
         """Finish a check point of the revive topic; when none is left there the revive group's
@@ -344,6 +343,7 @@ class Revival:
         self._calls.clear()
 
     def _set_aside(self, point: CheckPoint, offset: int, reason: str) -> None:
+        self.lost += 1
         self._quiet.warn(
             "not revived",
             point.topic,

@@ -16,7 +16,6 @@ from typing import Any, Self, TypeAlias
 import orjson
 from attrs import frozen
 
-from rmqha.errors import JsonInvalid
 from rmqha.wire.log.encode import MAX_PROPERTIES
 from rmqha.wire.log.layout import (
     BODY_AT,
@@ -28,7 +27,6 @@ from rmqha.wire.log.layout import (
 from rmqha.wire.log.properties import PAIR_END, encode
 from rmqha.wire.log.record import magic_at
 from rmqha.wire.names import POP_HANDLE
-from rmqha.wire.remoting import fastjson
 
 CHECK_POINT_TAG, ACK_TAG, ACKS_TAG = "ck", "ack", "bAck"
 """The tags of a check point, of an ack, and of several acks of one check point."""
@@ -217,10 +215,7 @@ def handed(record: memoryview, topic: str, handle: str) -> bytes:
 
 
 def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        told = fastjson.loads(body)
-    except JsonInvalid as error:
-        raise ValueError(str(error)) from None
+    told = orjson.loads(body)
     if not isinstance(told, dict):
         raise ValueError("it is no object")
     return told

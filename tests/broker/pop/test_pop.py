@@ -340,7 +340,7 @@ class WaitingTests(PopTestCase):
         self.put(b"a", queue_id=1)
         (answer,) = self.who.heard()
         self.assertEqual(bodies(answer), [b"a"])
-        self.assertEqual(self.serving._polling.count, 0)
+        self.assertEqual(self.serving.pop.polling.count, 0)
 
     def test_nothing(self) -> None:
         """It ends shortly before its time."""
@@ -381,7 +381,7 @@ class WaitingTests(PopTestCase):
         """A client that goes gives its place up."""
         self.waits()
         self.who.connection.connectionLost(Failure(ConnectionDone()))
-        self.assertEqual(self.serving._polling.count, 0)
+        self.assertEqual(self.serving.pop.polling.count, 0)
 
     def test_full(self) -> None:
         """There is room for so many."""

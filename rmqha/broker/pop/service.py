@@ -1,0 +1,130 @@
+"""POP as a whole: what it is made of, and when it begins and ends.
+
+Source: docs/architecture.rst, The broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.broker.access.needs import Stated
+from rmqha.broker.consuming.queue_reader import QueueReader
+from rmqha.broker.pop.acks import AckRequests
+from rmqha.broker.pop.check_points import CheckPointLog
+from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
+from rmqha.broker.pop.polling import Polling
+from rmqha.broker.pop.pop import Pops
+from rmqha.broker.pop.positions import PopPositions
+from rmqha.broker.pop.revive import Revival
+from rmqha.config.settings import Settings
+from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.wire.remoting.codes import RequestCode
+
+
+@define(eq=False, kw_only=True)
+class PopService:
+    """Hands messages out, and takes them back.
+
+    @ivar revival: Knows which are open, and lets them come again.
+    @ivar went: Told of what is handed out, as L{Pulls<rmqha.broker.consuming.pull.Pulls>} tells it.
+    """
+
+    settings: Settings
+    revival: Revival
+    reader: QueueReader
+    dispatcher: Dispatcher
+    clock: IReactorTime
+    went: Callable[[str, str, int, int, int, int], None]
+    polling: Polling = field(init=False)
+    _positions: PopPositions = field(init=False)
+    _log: CheckPointLog | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        revival = self.revival
+        self.polling = Polling(self.clock)
+        self._positions = PopPositions(revival.offsets)
+        if revival.writer is not None:
+            self._log = CheckPointLog(
+                cluster=revival.cluster,
+                host=revival.messages.host,
+                precision=self.settings.timers.precision,
+                writer=revival.writer,
+                now_ms=revival.now_ms,
+            )
+        self.dispatcher.on_units.append(self.polling.on_units)
+        self.dispatcher.on_pause.append(self.polling.on_pause)
+        revival.on_ready = self.polling.wake_all
+
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        pops = Pops(
+            settings=self.settings,
+            log=self._log,
+            reader=self.reader,
+            polling=self.polling,
+            positions=self._positions,
+            revival=self.revival,
+            went=self.went,
+        )
+        acks = AckRequests(
+            settings=self.settings.broker,
+            log=self._log,
+            reader=self.reader,
+            positions=self._positions,
+            revival=self.revival,
+        )
+        return {**pops.handlers(), **acks.handlers()}
+
+    def retry_topics(self, topic: str) -> list[str]:
+        """Where messages of a topic come again for groups that have offsets in it."""
+        revival = self.revival
+        names = (
+            retry_topic(group, topic, kind)
+            for group in sorted(revival.offsets.groups_of(topic))
+            for kind in (RETRY_V1, RETRY_V2)
+        )
+        return [name for name in names if revival.topics.get(name) is not None]
+
+    def topic_gone(self, topic: str) -> None:
+        """A topic was deleted: nothing of it comes again, and who waits for it is told."""
+        self.revival.points.drop(lambda point: point.topic == topic)
+        self._positions.forget(topic)
+        self.polling.forget(topic)
+
+    def group_gone(self, group: str) -> None:
+        """A group was deleted: nothing comes again for it."""
+        self.revival.points.drop(lambda point: point.group == group)
+
+    def pops(self, group: str, topic: str) -> bool:
+        """Whether a group was handed messages of a topic since the start."""
+        return self._positions.pops(group, topic)
+
+    def stop(self) -> None:
+        """Hand out no more, and refuse who waits."""
+        if self.polling.on_units in self.dispatcher.on_units:
+            self.dispatcher.on_units.remove(self.polling.on_units)
+            self.dispatcher.on_pause.remove(self.polling.on_pause)
+            self._positions.stop()
+        self.polling.stop()
+        self.revival.stop()
+
+    def status(self) -> dict[str, Any]:
+        """What C{/status} says of it."""
+        if self._log is None:
+            return {}
+        points = self.revival.points
+        groups: Counter[str] = Counter()
+        for (_, group), count in points.unacked.items():
+            groups[group] += count
+        return {
+            "checkPoints": len(points),
+            "unacked": dict(sorted(groups.items())),
+            "firstDue": points.oldest(),
+            "revived": self.revival.revived,
+            "notRevived": self.revival.lost,
+            "waiting": self.polling.count,
+        }
