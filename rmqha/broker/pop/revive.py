@@ -75,12 +75,12 @@ class _RetryCopies:
     _found: Counter[tuple[str, _Marks]] = field(factory=Counter, init=False)
 
     def take(self, topic: str, record: Record, due: int) -> bool:
-        """Whether a message has a copy, stored when it was due or later, that is no other's."""
+        """Whether a message has a copy that is no other's, stored when it was due or later."""
         _, end = self.lookup.bounds(topic, 0) or (0, 0)
         start = self.lookup.by_time(topic, 0, due) if end else 0
         for offset in range(start, self._read.get(topic, end)):
             copy = self.lookup.by_queue_offset(topic, 0, offset)
-            if copy is not None and copy.store_timestamp >= due:
+            if copy is not None:
                 self._found[topic, self._marks(copy, 0)] += 1
         self._read[topic] = min(start, self._read.get(topic, end))
         wanted = topic, self._marks(record, 1)

@@ -55,6 +55,7 @@ BODIES[Code.UNLOCK_BATCH_MQ] = BODIES[Code.LOCK_BATCH_MQ]
 
 STORED = (14, "messages are put to the slave")
 CHANGED = (1, SLAVE_REFUSES)
+HANDED_OUT = (16, "is a slave: it cannot keep what was handed out")
 
 REFUSED: dict[Code, tuple[int, str]] = {
     Code.SEND_MESSAGE: STORED,
@@ -69,6 +70,10 @@ REFUSED: dict[Code, tuple[int, str]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: CHANGED,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: CHANGED,
     Code.DELETE_SUBSCRIPTIONGROUP: CHANGED,
+    Code.POP_MESSAGE: HANDED_OUT,
+    Code.ACK_MESSAGE: HANDED_OUT,
+    Code.BATCH_ACK_MESSAGE: HANDED_OUT,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: HANDED_OUT,
 }
 """What a slave leaves to its master; the answer's code, and words of its remark."""
 

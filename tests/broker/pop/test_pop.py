@@ -232,6 +232,33 @@ class AckTests(PopTestCase):
         self.passes(0.02)
         self.assertEqual(len(self.waiting()), 1)
 
+    def test_topic_gone(self) -> None:
+        """What was handed out of a topic that is deleted does not come again, nor what came again
+        before; it is empty when it is made anew.
+        """
+        self.put(b"a", b"b")
+        self.pop(maxMsgNums=1)
+        self.skips(11)
+        self.assertEqual(self.got("%RETRY%G_T"), [b"a"])
+        self.pop(queueId=1)
+        gone = self.who.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        self.passes(0.1)
+        for answer in [gone] if gone else self.who.heard():
+            self.assertEqual(answer.code, 0, answer.remark)
+        self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
+        self.assertEqual(len(self.serving.revival.points), 0)
+        self.skips(11)
+        self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
+
+    def test_reset(self) -> None:
+        """An administrator moves the group: the broker does it at once."""
+        self.put(b"a", b"b", b"c")
+        self.assertEqual(self.popped(), [b"a", b"b", b"c"])
+        told = {"topic": "T", "group": "G", "timestamp": 0, "isForce": "true"}
+        answer = self.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **told, queueId=0, offset=1)
+        self.assertEqual(answer.code, 0, answer.remark)
+        self.assertEqual(self.popped(), [b"b", b"c"])
+
     def test_group_gone(self) -> None:
         """What a group had that is gone does not come again."""
         self.put(b"a")
@@ -305,6 +332,19 @@ class RestartTests(PopTestCase):
         self.killed()
         self.skips(2)
         self.assertEqual(self.popped(), [])
+        self.skips(15)
+        self.assertEqual(self.popped(), [])
+
+    def test_not_twice_close_together(self) -> None:
+        """Nor where many came again within milliseconds."""
+        for number in range(6):
+            self.put(b"%d" % number)
+            self.pop()
+            self.passes(0.003)
+        self.skips(10.3)
+        self.assertEqual(len(self.popped()), 6)
+        self.passes(0.05)
+        self.killed()
         self.skips(15)
         self.assertEqual(self.popped(), [])
 

@@ -1,0 +1,256 @@
+"""F53: messages that are handed out and acknowledged, while their master is killed, or replaced by
+its slave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from threading import Event, Lock, Thread
+
+from attrs import define, field
+
+from lab.harness.nodes import Node
+from lab.harness.remote import Remote, make_topic, records, send
+from rmqha.broker.pop.handles import NORMAL, PopHandle
+from rmqha.ha.promotion import promote
+from rmqha.wire.names import POP_HANDLE
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    PopMessageRequest,
+)
+from tests.faults.harness import BRISK, FaultTestCase, rounds
+
+TOPIC, GROUP, QUEUES = "Popped", "poppers", 4
+
+INVISIBLE = 3000
+"""Milliseconds for which a message is nobody else's."""
+
+LATE = 1000
+"""Milliseconds before the end of that from which on an ack does not count: it may come too late."""
+
+
+@define(eq=False)
+class Books:
+    """What a client was told.
+
+    @ivar sent: What was answered 0, by body.
+    @ivar handed: How often each was handed out.
+    @ivar done: When an ack was answered 0 in time.
+    @ivar unknown: Acks that were not answered.
+    @ivar wrong: What was handed out though it was done with before that was asked for.
+    """
+
+    sent: set[bytes] = field(factory=set)
+    handed: Counter[bytes] = field(factory=Counter)
+    done: dict[bytes, float] = field(factory=dict)
+    unknown: set[bytes] = field(factory=set)
+    wrong: list[str] = field(factory=list)
+    lock: Lock = field(factory=Lock)
+
+
+def handed_out(answer: Command) -> list[tuple[bytes, PopHandle, str]]:
+    """The messages of an answer: body, handle and topic."""
+    told, found = answer.ext, []
+    starts = dict(part.rsplit(" ", 1) for part in told["startOffsetInfo"].split(";"))
+    for record in records(answer):
+        text = record.properties.get(POP_HANDLE)
+        if text is None:
+            start = starts[f"{NORMAL} {record.queue_id}"]
+            text = (
+                f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} {NORMAL} "
+                f"broker-a {record.queue_id} {record.queue_offset}"
+            )
+        handle = PopHandle.decode(text, record.queue_id, record.queue_offset)
+        topic = TOPIC if handle.kind == NORMAL else f"%RETRY%{GROUP}_{TOPIC}"
+        found.append((record.body, handle, topic))
+    return found
+
+
+class PopTests(FaultTestCase):
+    """Brokers under C{twistd}, and clients that keep their own books."""
+
+    def node(self, role: str, name: str, **keys: object) -> Node:
+        """A broker, not started."""
+        node = Node(self.folder, role, name, **{**BRISK, "brokerIP1": "127.0.0.1", **keys})
+        self._processes.append(node)
+        return node
+
+    def sends(self, master: Node, books: Books, end: Event) -> None:
+        """Send until it is enough."""
+        number = 0
+        while not end.is_set():
+            bodies = [b"%06d" % n for n in range(number, number + 20)]
+            number += 20
+            try:
+                with Remote(master.port) as sender:
+                    for at, body in enumerate(bodies):
+                        if not sender.ask(send(TOPIC, body, at % QUEUES)).code:
+                            books.sent.add(body)
+            except (OSError, EOFError):
+                end.wait(0.1)
+            end.wait(0.05)
+
+    def consumes(self, node: Node, books: Books, end: Event, share: float) -> None:
+        """Pop, and acknowledge a share of it, until it is enough.
+
+        @param share: Of the rest a part gets another time; nothing is said of the others.
+        """
+        while not end.is_set():
+            try:
+                with Remote(node.port) as client:
+                    while not end.is_set():
+                        self.consume(client, books, share)
+            except (OSError, EOFError):
+                end.wait(0.1)
+
+    def consume(self, client: Remote, books: Books, share: float) -> bool:
+        """Pop once.
+
+        @return: Whether there was anything.
+        """
+        asked = time.time()
+        answer = client.ask(
+            Command.request(
+                RequestCode.POP_MESSAGE,
+                PopMessageRequest(
+                    consumer_group=GROUP,
+                    topic=TOPIC,
+                    queue_id=-1,
+                    max_msg_nums=8,
+                    invisible_time=INVISIBLE,
+                    poll_time=300,
+                    born_time=int(asked * 1000),
+                ),
+            )
+        )
+        if answer.code:
+            time.sleep(0.05)
+            return False
+        for body, handle, topic in handed_out(answer):
+            with books.lock:
+                books.handed[body] += 1
+                if body in books.done and books.done[body] < asked:
+                    books.wrong.append(f"{body!r}: {topic} {handle}")
+            choice = self.random.random()
+            if choice < share:
+                self.acknowledge(client, books, body, handle, topic)
+            elif choice < share + (1 - share) / 2:
+                client.ask(
+                    Command.request(
+                        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                        ChangeInvisibleTimeRequest(
+                            consumer_group=GROUP,
+                            topic=topic,
+                            queue_id=handle.queue_id,
+                            handle=str(handle),
+                            offset=handle.offset,
+                            invisible_time=self.random.randrange(2 * INVISIBLE),
+                        ),
+                    )
+                )
+        return True
+
+    def acknowledge(
+        self, client: Remote, books: Books, body: bytes, handle: PopHandle, topic: str
+    ) -> None:
+        """Say that a message is done with."""
+        request = AckMessageRequest(
+            consumer_group=GROUP,
+            topic=topic,
+            queue_id=handle.queue_id,
+            handle=str(handle),
+            offset=handle.offset,
+        )
+        books.unknown.add(body)
+        answer = client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
+        now = time.time()
+        books.unknown.discard(body)
+        if not answer.code and now * 1000 < handle.pop_time + handle.invisible - LATE:
+            with books.lock:
+                books.done.setdefault(body, now)
+
+    def drain(self, node: Node, books: Books) -> None:
+        """Acknowledge what is left, until nothing comes."""
+        quiet = time.monotonic()
+        with Remote(node.port) as client:
+            while time.monotonic() - quiet < 3 * INVISIBLE / 1000:
+                if self.consume(client, books, 1.0):
+                    quiet = time.monotonic()
+
+    def assertAll(self, books: Books) -> None:
+        """Each message was handed out, and none that was done with."""
+        left = books.sent - books.done.keys() - books.unknown
+        often = Counter(books.handed.values())
+        self.tell(
+            f"acknowledged sends {len(books.sent)}, acks {len(books.done)}, by how often they were "
+            f"handed out {dict(sorted(often.items()))}"
+        )
+        self.assertEqual(books.wrong, [], "done with, and handed out again")
+        self.assertEqual(books.sent - books.handed.keys(), set(), "never handed out")
+        self.assertEqual(left, set(), "did not come again")
+
+    def under_load(self, node: Node, books: Books) -> list[tuple[Event, Thread]]:
+        """Start clients."""
+        with Remote(node.port) as client:
+            self.assertEqual(client.ask(make_topic(TOPIC, QUEUES)).code, 0)
+        found = []
+        for target, more in ((self.sends, ()), (self.consumes, (0.7,)), (self.consumes, (0.9,))):
+            end = Event()
+            thread = Thread(target=target, args=(node, books, end, *more))
+            thread.start()
+            found.append((end, thread))
+        return found
+
+    def test_killed(self) -> None:
+        """A master that is killed again and again hands out each message, and none that is done
+        with.
+        """
+        master = self.node("master", "master").start()
+        books = Books()
+        clients = self.under_load(master, books)
+        try:
+            for _ in rounds(4):
+                self.passes(self.random.uniform(1.0, 4.0))
+                master.kill9()
+                master.start()
+        finally:
+            for end, thread in clients:
+                end.set()
+                thread.join()
+        self.drain(master, books)
+        self.assertGreater(len(books.done), 100)
+        self.assertAll(books)
+        self.assertEqual([], master.complaints())
+
+    def test_promoted(self) -> None:
+        """So does a slave that takes over."""
+        master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
+        keys = {
+            "haMasterAddress": "{}:{}".format(*master.address),
+            "haMasterClientAddress": f"127.0.0.1:{master.port}",
+        }
+        slave = self.node("slave", "slave", **keys).start()
+        slave.until_synced(master.status()["maxOffset"])
+        books = Books()
+        clients = self.under_load(master, books)
+        try:
+            self.passes(self.random.uniform(5.0, 8.0))
+            master.kill9()
+        finally:
+            for end, thread in clients:
+                end.set()
+                thread.join()
+        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
+        slave.term()
+        promote(self.settings(slave))
+        heir = self.node("master", "heir")
+        heir.root = heir.keys["storePathRootDir"] = slave.root
+        heir.start()
+        self.drain(heir, books)
+        self.assertAll(books)
+        for node in (slave, heir):
+            self.assertEqual([], node.complaints())
