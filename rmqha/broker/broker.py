@@ -58,6 +58,7 @@ from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.group_lag import GroupLags
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
+from rmqha.broker.pop.assignment import Assignments, RoutedQueues
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.pop.service import PopService
 from rmqha.broker.ports import ClientPorts
@@ -72,6 +73,7 @@ from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.sending.write_lane import WriteLane, write_lane
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.tables.request_modes import ModeTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.broker.timer.recall import Recalls
@@ -98,6 +100,7 @@ from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -106,6 +109,7 @@ from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
+    REQUEST_MODES,
     SUBSCRIPTION_GROUPS,
     TIMER_CHECKPOINT,
     TOPICS,
@@ -116,6 +120,7 @@ TABLES: Mapping[str, type[AttrsInstance]] = {
     SUBSCRIPTION_GROUPS: GroupTable,
     CONSUMER_OFFSETS: ConsumerOffsets,
     DELAY_OFFSETS: DelayOffsets,
+    REQUEST_MODES: RequestModes,
 }
 """The files that a broker reads when it is made, and what is in them."""
 
@@ -139,6 +144,7 @@ class Broker:
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
     @ivar offsets: The table of consumers' offsets.
+    @ivar modes: The table of how groups consume topics.
     @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
     @ivar timers: Messages that are delivered at a time of their own.
@@ -155,6 +161,7 @@ class Broker:
     @ivar transactions: Half messages, and how they ended.
     @ivar lags: How far groups are behind.
     @ivar access: Access control; C{None} where there is none.
+    @ivar routed: The queues of topics on all brokers.
     @ivar lane: The short way for messages; C{None} on a slave, or where it is not compiled.
     """
 
@@ -212,7 +219,8 @@ class Broker:
         self.groups = Groups(files, settings.broker, reactor, in_thread, store.now_ms)
         pause = settings.store.offset_journal_interval
         self.offsets = ConsumerOffsetTable(files, reactor, in_thread, pause)
-        self._tables = (self.topics, self.groups, self.offsets)
+        self.modes = ModeTable(files, settings.pop, reactor, in_thread, store.now_ms)
+        self._tables = (self.topics, self.groups, self.offsets, self.modes)
         for table in self._tables:
             table.load()
         self._bringing_back = bring_back(self.topics, self.offsets, store)
@@ -389,7 +397,24 @@ class Broker:
             filters=lambda: self.current.settings.pull.property_filter,
         )
         self._locks = Locks(self.reactor, self._has_queue)
-        return self._heartbeats, self._locks
+        self.routed = RoutedQueues(
+            client=self._client,
+            servers=lambda: self.registration.servers,
+            name=self.settings.broker.name,
+            topics=self.topics,
+            clock=self.reactor,
+        )
+        assignments = Assignments(
+            settings=self.settings.pop,
+            modes=self.modes,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            queues=self.routed.of,
+            known=lambda: self.writer is not None or self.metadata.copies.knows_modes,
+            changed=self.offsets.journal.stir,
+        )
+        return self._heartbeats, self._locks, assignments
 
     def _giving(self) -> tuple[RequestHandler, ...]:
         """Make what clients read by: pulls, lookups, consumer progress."""
@@ -535,6 +560,7 @@ class Broker:
             cluster=broker.cluster,
             topics=self.topics,
             groups=self.groups,
+            modes=self.modes,
             offsets=OffsetSync(
                 self.offsets,
                 clock,
@@ -601,17 +627,20 @@ class Broker:
         """What is in the log of a topic by now is in no queue any more, whatever happens."""
         self.counts.forget_topic(topic)
         self.pop.topic_gone(topic)
+        self.modes.delete(topic)
         end = self.store.log.confirmed
         # By its last bytes the log is known for the one in which the topic was deleted.
         with self._deletion.begun(topic, end):
             await self.store.flusher.flush()
             await self._deletion.forget({topic: DeletedTopic(end)})
         await self.offsets.save()
+        await self.modes.file.save_now()
         await self.topics.file.save_now()
 
     def _group_gone(self, group: str) -> None:
         self.counts.forget_group(group)
         self.pop.group_gone(group)
+        self.modes.forget_group(group)
 
     def _knows(self, topic: str, group: str) -> bool:
         return self.topics.get(topic) is not None and self.groups.get(group) is not None

@@ -33,7 +33,7 @@ OF_THE_MASTER = (
 )
 """Keys that a slave has as its master has them."""
 
-TABLES = ("topics", "groups", "consumerOffsets", "delayOffsets")
+TABLES = ("topics", "groups", "requestModes", "consumerOffsets", "delayOffsets")
 """Parts of a slave's C{metadata} that a copy waits for."""
 
 PATIENCE = 10.0
@@ -182,7 +182,7 @@ async def _copy(nodes: LocalNodes, file: Path, broker: AskedNode, shown: Progres
         see_that_it_goes_on(upstream, refused, nodes.seconds - well)
         first, end = (status.get(name) or 0 for name in ("minOffset", "maxOffset"))
         tell(end - first, max(total, end) - first)
-        adopted = all(table.get("state") == "adopted" for table in tables.values())
+        adopted = all(table.get("state") in ("adopted", "unknown") for table in tables.values())
         return status if adopted and upstream.get("state") == SyncState.IN_SYNC else None
 
     status = await nodes.until(whole, f"{file.stem} was not copied")

@@ -303,6 +303,32 @@ class TimerSettings:
         return max(slot for slot in (1000, 500, 200, 100) if slot <= precision_ms)
 
 
+class DefaultMode(StrEnum):
+    """C{defaultMessageRequestMode}: how a group consumes if nobody has set it."""
+
+    PULL = "PULL"
+    POP = "POP"
+
+
+@frozen(kw_only=True)
+class PopSettings:
+    """How groups of RocketMQ 5 share out what they consume."""
+
+    default_mode: DefaultMode = key(
+        "defaultMessageRequestMode", Choice(DefaultMode), "PULL", origin=Origin.RMQ53
+    )
+    """How a group consumes a topic if that was not set with mqadmin setConsumeMode: with PULL each
+    of its members has queues of its own, with POP the broker shares out single messages."""
+
+    default_share: int = key("defaultPopShareQueueNum", Integer(-1), "-1", origin=Origin.RMQ53)
+    """With POP by default, of how many members after it each has the queues too; -1 or 0 gives all
+    queues to everybody."""
+
+    balance: bool = key("serverLoadBalancerEnable", Switch(), "true", origin=Origin.RMQ53)
+    """Whether members that ask which queues are theirs are given a share. Otherwise each is given
+    all of them."""
+
+
 @frozen(kw_only=True)
 class RegistrationSettings:
     """When and how a broker registers with name servers."""

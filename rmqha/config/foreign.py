@@ -28,7 +28,7 @@ _GROUPS: dict[str, str] = {
         commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount
         commercialTransCount consumerFallbehindThreshold consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep
-        defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+        delayOffsetUpdateVersionStep
         disableConsumeIfConsumerReadSlowly diskFallRecorded enableBroadcastOffsetStore
         enableCalcFilterBitMap enableDetailStat enableMixedMessageType enableNetWorkFlowControl
         enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
@@ -55,7 +55,7 @@ _GROUPS: dict[str, str] = {
         retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
         reviveQueueNum reviveScanTime sampleCountThreshold sampleSteps
         scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-        sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable
+        sendMessageThreadPoolNums sendThreadPoolQueueCapacity
         skipWhenCKRePutReachMaxTimes subscriptionExpiredTimeout transactionMetricFlushInterval
         transactionOpBatchInterval transactionOpMsgMaxSize transferMsgByHeap
         travelCqFileNumWhenGetMessage useMessageFilterForNotification usePIDColdCtrStrategy

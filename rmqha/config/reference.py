@@ -44,6 +44,7 @@ _HEADINGS = {
     "pull": ("Consumers", "What pulls and queries return, and how long they wait."),
     "transactions": ("Transactions", "When the producers of half messages are asked about them."),
     "timers": ("Timer messages", "Messages that are delivered at a time of their own."),
+    "pop": ("POP", "How groups of RocketMQ 5 share out what they consume."),
     "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
     "tls": (

@@ -21,6 +21,7 @@ from attrs import field, frozen
 from rmqha.config.broker_settings import (
     DEFAULT_LISTEN_PORT,
     BrokerSettings,
+    PopSettings,
     PullSettings,
     RegistrationSettings,
     TimerSettings,
@@ -327,6 +328,7 @@ class Settings:
     pull: PullSettings = field(factory=PullSettings)
     transactions: TransactionSettings = field(factory=TransactionSettings)
     timers: TimerSettings = field(factory=TimerSettings)
+    pop: PopSettings = field(factory=PopSettings)
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
     tls: TlsSettings = field(factory=TlsSettings)

@@ -15,6 +15,7 @@ from attrs import AttrsInstance, field, frozen
 from rmqha.config import foreign
 from rmqha.config.broker_settings import (
     BrokerSettings,
+    PopSettings,
     PullSettings,
     RegistrationSettings,
     TimerSettings,
@@ -42,6 +43,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "pull": PullSettings,
     "transactions": TransactionSettings,
     "timers": TimerSettings,
+    "pop": PopSettings,
     "registration": RegistrationSettings,
     "ha": HASettings,
     "tls": TlsSettings,

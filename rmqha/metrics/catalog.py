@@ -260,7 +260,7 @@ def of_slaves() -> Iterator[StatusFamily]:
         "1",
         "Whether a table of the master was adopted with the last try.",
         "metadata.*.state",
-        _tables(lambda row: row["state"] == TableState.ADOPTED.value),
+        _tables(_copied),
         "table",
     )
     yield gauge(
@@ -277,6 +277,11 @@ def of_slaves() -> Iterator[StatusFamily]:
         "Committed here and not yet given back to the master.",
         "metadata.owed",
     )
+
+
+def _copied(row: Status) -> bool | None:
+    """C{None} of a table that this master cannot have."""
+    return None if row["state"] == TableState.UNKNOWN else row["state"] == TableState.ADOPTED
 
 
 def _tables(value: Callable[[Status], Any]) -> Read:

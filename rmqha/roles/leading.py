@@ -171,6 +171,7 @@ class LeadingNode(SlaveNode):
         if self.broker is not None:
             self.broker.topics.lead(number)
             self.broker.groups.lead(number)
+            self.broker.modes.lead(number)
         return ""
 
     def _set_master(

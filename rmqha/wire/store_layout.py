@@ -44,6 +44,7 @@ TOPICS = "topics.json"
 SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
+REQUEST_MODES = "messageRequestMode.json"
 """Its tables; they lie in L{CONFIG}."""
 
 TIMER_CHECKPOINT = "timercheck"

@@ -44,6 +44,11 @@ def group(name: str, **more: Any) -> dict[str, Any]:
     } | more
 
 
+def mode(topic: str, group: str, **more: Any) -> dict[str, Any]:
+    """How a group pops a topic."""
+    return {"topic": topic, "consumerGroup": group, "mode": "POP", "popShareQueueNum": 0} | more
+
+
 def offsets_body(table: dict[str, dict[int, int]], **more: Any) -> bytes:
     """Offsets as Java writes them: numbers as keys."""
     rows = (
@@ -76,6 +81,8 @@ class PlayedMaster:
     groups_version: dict[str, int] = field(factory=lambda: {"counter": 1, "timestamp": 1000})
     offsets: dict[str, dict[int, int]] = field(factory=dict)
     delays: dict[int, int] = field(factory=dict)
+    modes: dict[str, dict[str, Any]] = field(factory=dict)
+    modes_version: dict[str, int] | None = None
     boot: int = 500
     answers: dict[int, Any] = field(factory=dict)
     asked: list[int] = field(factory=list)
@@ -149,5 +156,8 @@ class PlayedMaster:
         if code == RequestCode.GET_ALL_DELAY_OFFSET:
             rows = ",".join(f"{level}:{offset}" for level, offset in self.delays.items())
             return f'{{"offsetTable":{{{rows}}}}}'.encode()
+        if code == RequestCode.GET_ALL_MESSAGE_REQUEST_MODE:
+            version = {} if self.modes_version is None else {"dataVersion": self.modes_version}
+            return json.dumps({"messageRequestModeMap": self.modes} | version).encode()
         runtime = {"bootTimestamp": self.boot, "commitLogMinOffset": 0, "commitLogMaxOffset": 9}
         return json.dumps({"table": {name: str(n) for name, n in runtime.items()}}).encode()

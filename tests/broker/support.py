@@ -115,6 +115,8 @@ class Client:
     ) -> Command | None:
         """One request and its answer, C{None} where there is none yet."""
         self._opaque += 1
+        # A binary header has 16 bits for it.
+        binary = self._opaque % 2 and code < 1 << 15
         request = Command(
             code=code,
             opaque=self._opaque,
@@ -122,10 +124,7 @@ class Client:
             version=version,
             ext=dict(ext or {}),
             body=body,
-            # The other kind of header has no room for the codes of POP.
-            serialize=SerializeType.ROCKETMQ
-            if self._opaque % 2 and code < 1 << 15
-            else SerializeType.JSON,
+            serialize=SerializeType.ROCKETMQ if binary else SerializeType.JSON,
         )
         self.send(request)
         answers = self.heard()

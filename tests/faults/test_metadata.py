@@ -23,7 +23,7 @@ LOOPBACK = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
 #: A broker registers at this pace at the most.
 OFTEN = {"registerNameServerPeriod": 10_000}
 
-ALL = ("topics", "groups", "consumerOffsets", "delayOffsets")
+ALL = ("topics", "groups", "requestModes", "consumerOffsets", "delayOffsets")
 
 
 def clients(node: Node) -> str:

@@ -289,7 +289,7 @@ class PlannedTests(PromotionTestCase):
         rejoined = self.slave(new.address, "rejoined", root=master.root, **told).start()
         rejoined.until_synced(end)
         self.assertEqual([], self.quarantined(rejoined))
-        parts = ("topics", "groups", "consumerOffsets", "delayOffsets")
+        parts = ("topics", "groups", "requestModes", "consumerOffsets", "delayOffsets")
         rejoined.until(
             lambda status: {status["metadata"][part]["state"] for part in parts} == {"adopted"},
             "its new master's tables",

@@ -12,7 +12,8 @@ from typing import Any
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, SMALL, Broker
 from rmqha.logfiles import json_table
-from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting import fastjson, json_body
+from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase
 from tests.support import client
@@ -80,6 +81,24 @@ class MetadataTestCase(InteropTestCase):
         for queue_id in range(2):
             client.commit(address, "g", self.topic, queue_id, 5)
 
+    def pop(self, address: str) -> None:
+        """Let the group pop the topic."""
+        mode = GroupMode(topic=self.topic, consumer_group="g", mode=RequestMode.POP)
+        client.must(address, RequestCode.SET_MESSAGE_REQUEST_MODE, json_body.write(mode))
+
+    def until_modes(self, master: str, slave: str) -> None:
+        """Wait until a slave has its master's modes, of which there are some."""
+        code, member = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "messageRequestModeMap"
+        modes = self.table(master, code, member)
+        self.assertEqual("POP", modes[self.topic]["g"]["mode"])
+        until(
+            lambda: self.table(slave, code, member) == modes,
+            f"{slave} has the modes",
+            ROUND,
+            tell=lambda: str(self.table(slave, code, member)),
+            pause=0.2,
+        )
+
 
 class BehindJavaTests(MetadataTestCase):
     """Our slave of a stock master."""
@@ -109,6 +128,7 @@ class BehindJavaTests(MetadataTestCase):
             self.assert_same_tables(self.address, self.ours)
             for name in ("topics", "groups", "consumerOffsets", "delayOffsets"):
                 self.assertEqual("adopted", self.part(name)["state"], self.part(name))
+            self.slave_has_modes()
         with self.scenario("a topic made, one deleted and offsets set back there follow"):
             client.make_topic(self.address, f"{self.topic}-new", 3)
             client.must(self.address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{self.topic}-old")
@@ -137,6 +157,14 @@ class BehindJavaTests(MetadataTestCase):
         self.slave.term()
         self.assertEqual([], self.slave.complaints(), self.slave.log()[-20_000:])
         self.after()
+
+    def slave_has_modes(self) -> None:
+        """How groups consume comes from a release that has POP; from one before there is none."""
+        if self.version < "5":
+            self.assertEqual("unknown", self.part("requestModes")["state"])
+            return
+        self.pop(self.address)
+        self.until_modes(self.address, self.ours)
 
     def old_offsets(self) -> None:
         """Give the stopped master an older offset."""
@@ -319,6 +347,20 @@ class JavaBehind5Tests(JavaBehindTests):
         errors = [line for line in stock.log()[began:].splitlines() if " ERROR " in line]
         self.assertEqual([], errors, stock.tail())
         self.assertEqual(5, client.committed(stock.client_address, "g", self.topic, 0))
+        stock.stop()
+        master.term()
+        self.assertEqual([], master.complaints(), master.log()[-20_000:])
+
+    def test_modes(self) -> None:
+        """It has how groups consume topics."""
+        with self.scenario("a Java slave takes the request modes of our master"):
+            master = self.our_node()
+            stock = self.broker("java-slave", role="SLAVE")
+            address = self.until_registered(master)
+            self.fill(address)
+            self.pop(address)
+            stock.start()
+            self.until_modes(address, stock.client_address)
         stock.stop()
         master.term()
         self.assertEqual([], master.complaints(), master.log()[-20_000:])

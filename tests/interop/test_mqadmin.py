@@ -58,6 +58,7 @@ class MqadminTests(PairsTestCase):
         self.consumers()
         self.moves()
         self.settings_of_brokers()
+        self.modes()
         self.name_servers()
         self.figures()
         self.cleaning()
@@ -85,6 +86,14 @@ class MqadminTests(PairsTestCase):
         self.same("getConsumerConfig -g Readers", when="-i and -w changed")
         self.same(f"updateSubGroup -b {{master}} {group} -i 0 -w 1", when="back")
         self.same("updateSubGroup -c interop -g Copies")
+
+    def modes(self) -> None:
+        """How a group consumes is set, with releases that have POP."""
+        if self.version < "5":
+            return
+        self.same("setConsumeMode -b {master} -t Orders -g Copies -m POP -q 0")
+        self.same("setConsumeMode -c interop -t Orders -g Copies -m PULL", when="back")
+        self.same("setConsumeMode -b {master} -t Nowhere -g Copies -m POP -q 0", when="unknown")
 
     def sends(self) -> None:
         """Messages of mqadmin and of a producer that stays; a consumer of all of them."""

@@ -40,6 +40,7 @@ OF_ALL_BROKERS = {
     "statistics of the last seconds",
     "writing consumerOffset.json",
     "writing delayOffset.json",
+    "writing messageRequestMode.json",
     "writing subscriptionGroup.json",
     "adding to the offset journal",
     "ages of consumer lag",

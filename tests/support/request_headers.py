@@ -134,10 +134,12 @@ REQUESTS: dict[int, Headers] = {
     Code.GET_TOPIC_CONFIG: Headers(admin.TopicConfigRequest),
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: Headers(admin.GroupRequest),
     Code.LITE_PULL_MESSAGE: Headers(pull.PullMessageRequest, pull.PullMessageAnswer),
+    Code.QUERY_ASSIGNMENT: _NONE,
     Code.SET_MESSAGE_REQUEST_MODE: _NONE,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: _NONE,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: Headers(slave.SlaveTablesRequest),
     Code.GET_BROKER_MEMBER_GROUP: Headers(slave.MemberGroupRequest),
     Code.BROKER_HEARTBEAT: Headers(slave.BrokerHeartbeatRequest),
     Code.EXCHANGE_BROKER_HA_INFO: Headers(slave.HaInfo, slave.HaInfo),
     Code.GET_BROKER_HA_STATUS: _NONE,
+    Code.POP_ROLLBACK: _NONE,
 }

@@ -1,7 +1,7 @@
-"""What slaves of 5.x ask besides the tables: 60, 61, 402 and 906.
+"""What slaves of 5.x ask besides the tables: 60, 61 and 906.
 
-There is no POP here, and nothing of it to copy; but a slave that is told so by "not supported"
-writes a stack trace every three seconds, in which its other troubles are lost.
+A slave that is told "not supported" writes a stack trace every three seconds, in which its other
+troubles are lost.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -16,7 +16,7 @@ from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
-from rmqha.wire.remoting.bodies.later_slaves import RequestModes, TimerCheckpoint, TimerMetrics
+from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.slave import HaInfo
@@ -24,7 +24,7 @@ from rmqha.wire.remoting.headers.slave import HaInfo
 
 @define(eq=False, kw_only=True)
 class LaterSlaves:
-    """Answers as a broker whose modes are all unused.
+    """Answers them.
 
     @ivar address: Where clients find this broker.
     @ivar ha_address: Where its slaves do.
@@ -47,7 +47,6 @@ class LaterSlaves:
         return {
             RequestCode.GET_TIMER_CHECK_POINT: (ANY_ACCOUNT, self.timers_done),
             RequestCode.GET_TIMER_METRICS: (ANY_ACCOUNT, self.timers_waiting),
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: (ANY_ACCOUNT, self.modes),
             RequestCode.EXCHANGE_BROKER_HA_INFO: (ANY_ACCOUNT, self.ha_info),
         }
 
@@ -58,10 +57,6 @@ class LaterSlaves:
     def timers_waiting(self, connection: RemotingProtocol, command: Command) -> Answer:
         """61: how many wait, by topic."""
         return command.answer(body=json_body.write(self.timers_by_topic()))
-
-    def modes(self, connection: RemotingProtocol, command: Command) -> Answer:
-        """402: all groups pull."""
-        return command.answer(body=json_body.write(RequestModes()))
 
     def ha_info(self, connection: RemotingProtocol, command: Command) -> Answer:
         """906: where a master's slaves connect, and what is on its disk.  What another broker says

@@ -19,9 +19,11 @@ from rmqha.logfiles.published import DeletedTopic
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import QUEUE_ENDS, ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.tables import DELETED_MEMBER, GroupTable, TopicTable
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "consumer offsets", "delay offsets"
+MODES = "request modes"
 
 SHOWN = 3
 """Most names an explanation shows."""
@@ -167,6 +169,25 @@ def delays(body: bytes, holds_some: bool) -> DelayOffsets:
     for level, offset in table.offset_table.items():
         if not 0 < level <= MOST_LEVELS or offset < 0:
             raise MetadataRefused(DELAYS, f"delay level {level} has offset {offset}")
+    return table
+
+
+def modes(body: bytes, held: TableChecks) -> RequestModes:
+    """The table of an answer to request 402.  A stock broker's has no version; it loses none of
+    its rows.
+
+    @raise MetadataRefused: If it is not believed.
+    """
+    table = _read(MODES, RequestModes, "messageRequestModeMap", body)
+    found = table.message_request_mode_map
+    for topic, groups_of in found.items():
+        for group, mode in groups_of.items():
+            if (mode.topic, mode.consumer_group) != (topic, group):
+                raise MetadataRefused(
+                    MODES,
+                    f"the entry {topic!r}, {group!r} is of {mode.topic!r}, {mode.consumer_group!r}",
+                )
+    _judge(MODES, found, table.data_version, held)
     return table
 
 

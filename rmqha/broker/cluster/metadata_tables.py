@@ -17,9 +17,18 @@ from twisted.logger import Logger
 
 from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
-from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Last, TableChecks
+from rmqha.broker.cluster.metadata_rules import (
+    DELAYS,
+    GROUPS,
+    MODES,
+    OFFSETS,
+    TOPICS,
+    Last,
+    TableChecks,
+)
 from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
 from rmqha.broker.tables.persisted import Persisted
+from rmqha.broker.tables.request_modes import ModeTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
@@ -45,6 +54,7 @@ class TableState(StrEnum):
     ADOPTED = "adopted"
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
+    UNKNOWN = "unknown"
 
 
 @define(eq=False, kw_only=True)
@@ -104,6 +114,7 @@ class SyncRecord:
     master: str | None = None
     topics: DataVersion | None = None
     groups: DataVersion | None = None
+    modes: DataVersion | None = None
     epoch: int | None = NEVER_ELECTED
     committed: dict[str, dict[int, int]] = field(factory=dict)
 
@@ -138,6 +149,7 @@ class Copies:
     cluster: str
     topics: Topics
     groups: Groups
+    modes: ModeTable
     offsets: OffsetSync
     delays: Callable[[DelayOffsets], object]
     forget: Callable[[Mapping[str, DeletedTopic]], Awaitable[None]]
@@ -187,6 +199,7 @@ class Copies:
         self.parts[TOPICS].last = Last(version=record.topics)
         self.parts[TOPICS].epoch = record.epoch
         self.parts[GROUPS].last = Last(version=record.groups)
+        self.parts[MODES].last = Last(version=record.modes)
         self.owed.committed.update(record.committed)
 
     def recall(self, by_clients: Mapping[str, Mapping[int, int]]) -> None:
@@ -218,6 +231,11 @@ class Copies:
     def recognized(self) -> bool:
         """Whether this master gave a table of topics that is our broker's."""
         return self.parts[TOPICS].last.version is not None
+
+    @property
+    def knows_modes(self) -> bool:
+        """Whether this master gave its table of request modes."""
+        return self.parts[MODES].last.version is not None
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
@@ -286,6 +304,17 @@ class Copies:
         )
         changed = self.groups.adopt(table)
         self._keep(part, body, table.data_version, table.subscription_group_table)
+        return changed
+
+    async def adopt_modes(self, body: bytes) -> bool:
+        """Take over the answer to request 402, as L{adopt_topics} does."""
+        part = self.parts[MODES]
+        if body == part.body:
+            return False
+        held = TableChecks(last=part.last, own=frozenset(self.modes.names()))
+        table = await self.in_thread(metadata_rules.modes, body, held)
+        changed = self.modes.adopt(table)
+        self._keep(part, body, table.data_version, table.message_request_mode_map)
         return changed
 
     async def adopt_delays(self, body: bytes) -> bool:
@@ -390,13 +419,14 @@ class Copies:
         part.keep(body, version, names)
 
     def _new_parts(self) -> None:
-        self.parts = {name: SyncedTable() for name in (TOPICS, GROUPS, DELAYS, OFFSETS)}
+        self.parts = {name: SyncedTable() for name in (TOPICS, GROUPS, MODES, DELAYS, OFFSETS)}
 
     def _record(self) -> SyncRecord:
         return SyncRecord(
             master=self.master or None,
             topics=self.parts[TOPICS].last.version,
             groups=self.parts[GROUPS].last.version,
+            modes=self.parts[MODES].last.version,
             epoch=self.parts[TOPICS].epoch,
             committed={key: dict(queues) for key, queues in self.owed.committed.items()},
         )

@@ -1,4 +1,5 @@
-"""A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
+"""A slave asks its master for its tables: topics, groups, request modes, consumers' offsets, delay
+offsets.
 
 They are asked for at once and every ten seconds, each by a request of its own: one that fails
 leaves the others.  Consumers' offsets of a master of ours come between, as they change.  Which
@@ -26,7 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS
+from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, MODES, OFFSETS, TOPICS
 from rmqha.broker.cluster.metadata_tables import AskEpoch, Copies, TableState, never_elected
 from rmqha.errors import (
     AnotherBroker,
@@ -150,6 +151,7 @@ SOONEST = 1.0
 CODES = {
     TOPICS: RequestCode.GET_ALL_TOPIC_CONFIG,
     GROUPS: RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    MODES: RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
     DELAYS: RequestCode.GET_ALL_DELAY_OFFSET,
     OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
 }
@@ -330,9 +332,11 @@ class MetadataSync:
             return
         followed = self._feed.live
         boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
+        ours = SlaveTablesRequest(ha_listen_port=self.ha_port)
         headers: dict[str, ConsumerOffsetsRequest | SlaveTablesRequest] = {
             OFFSETS: WHOLE,
-            TOPICS: SlaveTablesRequest(ha_listen_port=self.ha_port),
+            TOPICS: ours,
+            MODES: ours,
         }
         asked = {
             name: self._ask(connection, code, headers.get(name))
@@ -341,6 +345,7 @@ class MetadataSync:
         }
         await self._take(TOPICS, asked[TOPICS], self.copies.adopt_topics)
         await self._take(GROUPS, asked[GROUPS], self.copies.adopt_groups)
+        await self._take(MODES, asked[MODES], self.copies.adopt_modes)
         await self._take(DELAYS, asked[DELAYS], self.copies.adopt_delays)
         booted = _boot_in(await boot)
         if followed:
@@ -400,7 +405,12 @@ class MetadataSync:
                 self._stranger = error.reason
             self._note(name, TableState.REFUSED, error.reason)
         except RequestRefused as error:
-            self._note(name, TableState.REFUSED, str(error))
+            part = self.copies.parts[name]
+            if name == MODES and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                # Releases before 5 have no POP, and nothing of it to copy.
+                part.state, part.reason = TableState.UNKNOWN, str(error)
+            else:
+                self._note(name, TableState.REFUSED, str(error))
         except UNREACHED as error:
             self._note(name, TableState.UNREACHABLE, str(error) or type(error).__name__)
         else:

@@ -110,6 +110,15 @@ class OffsetJournal:
         if self._timer is None:
             self._later()
 
+    def stir(self) -> None:
+        """Something else changed of which slaves are to know soon: let them ask for all tables, as
+        they do when a group's offsets are gone.
+        """
+        self.version += 1
+        self._remember({("", ALL_QUEUES): 0})
+        for listener in tuple(self.flushed):
+            listener()
+
     def rotate(self) -> int:
         """A generation of the table is taken that has all that was marked so far.
 

@@ -2,8 +2,8 @@
 
 When roles change, each node may know what the other does not: a master what was committed in its
 last moments, a slave what was committed to it since.  Offsets only grow, so the higher is the
-later.  Topics and groups have versions: of a row that both have the newer table's counts, and
-none is left out, but for a topic that the other node has deleted in this very log.
+later.  Topics, groups and request modes have versions: of a row that both have the newer table's
+counts, and none is left out, but for a topic that the other node has deleted in this very log.
 
 Source: docs/operations.rst, Changing roles.
 """
@@ -23,6 +23,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.json_body import from_json, to_json
 from rmqha.wire.store_layout import (
@@ -30,11 +31,12 @@ from rmqha.wire.store_layout import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     OWN_FOLDER,
+    REQUEST_MODES,
     SUBSCRIPTION_GROUPS,
     TOPICS,
 )
 
-NAMES = (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+NAMES = (TOPICS, SUBSCRIPTION_GROUPS, REQUEST_MODES, CONSUMER_OFFSETS, DELAY_OFFSETS)
 """The tables that are merged."""
 
 B = TypeVar("B", bound=Any)
@@ -49,7 +51,7 @@ class MergedTables:
     @ivar delays: The offsets of delay levels, the same.
     @ivar moved: How many offsets of groups are higher than in the store, or new.
     @ivar moved_delays: How many of delay levels.
-    @ivar changed: Tables of topics or groups that are not the store's, by file name.
+    @ivar changed: Tables of topics, groups or modes that are not the store's, by file name.
     @ivar topics: The names of topics that only the other had.
     @ivar groups: The names of groups, the same.
     @ivar deleted: Topics that the other has deleted, and the store has not, where the log is known
@@ -108,6 +110,7 @@ def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> Merge
         deleted = _merge_deleted(merged, root, theirs.root, log)
     merged.topics, gone = _merge_rows(merged, ours, theirs, TOPICS, TopicTable, deleted)
     merged.groups, _ = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
+    _merge_rows(merged, ours, theirs, REQUEST_MODES, RequestModes, gone)
     _merge_offsets(merged, ours, theirs, gone)
     end = _merge_delays(merged, ours, theirs)
     merged.of_longer_log = log is not None and end > log.confirmed
@@ -228,7 +231,7 @@ def _merge_rows(
     cls: type[B],
     deleted: Collection[str] = (),
 ) -> tuple[tuple[str, ...], Collection[str]]:
-    """Merge the tables of topics, or of groups.
+    """Merge the tables of topics, of groups, or of modes by topic.
 
     @param deleted: What the other has deleted, and may have made again.
     @return: The names of the rows that only the other has, and of those that it has no more.
@@ -241,7 +244,10 @@ def _merge_rows(
     newer, older = (
         (others, own) if others.data_version.age > own.data_version.age else (own, others)
     )
-    rows = {name: row for name, row in (_rows(older) | _rows(newer)).items() if name not in gone}
+    both = _rows(older) | _rows(newer)
+    if cls is RequestModes:
+        both = {topic: _rows(older).get(topic, {}) | modes for topic, modes in both.items()}
+    rows = {name: row for name, row in both.items() if name not in gone}
     version = newer.data_version
     if rows != _rows(newer):
         # It is a table that neither node had, so slaves must see it as a new one.
@@ -252,11 +258,18 @@ def _merge_rows(
     return new, gone
 
 
-def _member(table: TopicTable | GroupTable) -> str:
-    return "topic_config_table" if isinstance(table, TopicTable) else "subscription_group_table"
+_MEMBERS = {
+    TopicTable: "topic_config_table",
+    GroupTable: "subscription_group_table",
+    RequestModes: "message_request_mode_map",
+}
 
 
-def _rows(table: TopicTable | GroupTable) -> dict[str, Any]:
+def _member(table: object) -> str:
+    return _MEMBERS[type(table)]
+
+
+def _rows(table: object) -> dict[str, Any]:
     rows: dict[str, Any] = getattr(table, _member(table))
     return rows
 

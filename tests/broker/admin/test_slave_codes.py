@@ -8,6 +8,7 @@ from typing import Any
 from rmqha.broker.admin.permissions import SLAVE_REFUSES
 from rmqha.wire.remoting.bodies.clients import CheckClientConfig, QueueLocks
 from rmqha.wire.remoting.bodies.common import MessageQueue
+from rmqha.wire.remoting.bodies.request_modes import AssignmentQuery, GroupMode
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
@@ -28,6 +29,10 @@ FIELDS: dict[Code, dict[str, Any]] = {
     Code.UPDATE_CONSUMER_OFFSET: {"commit_offset": 2},
     Code.UPDATE_AND_CREATE_TOPIC: {"attributes": "+message.type=FIFO"},
     Code.CONSUMER_SEND_MSG_BACK: {"offset": 0},
+    Code.POP_MESSAGE: {"born_time": 0, "poll_time": 0, "expression": "*"},
+    Code.ACK_MESSAGE: {"offset": 0, "handle": "0 1 1 0 0 broker-a 0 0"},
+    Code.CHANGE_MESSAGE_INVISIBLETIME: {"offset": 0, "handle": "0 1 1 0 0 broker-a 0 0"},
+    Code.NOTIFICATION: {"born_time": 0, "poll_time": 0},
 }
 """What a request says that others do not."""
 
@@ -50,6 +55,13 @@ BODIES |= {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: dumps(A_GROUP).encode(),
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: dumps({"groupConfigList": [A_GROUP]}).encode(),
     Code.UPDATE_AND_CREATE_TOPIC_LIST: dumps({"topicConfigList": [A_TOPIC]}).encode(),
+    Code.BATCH_ACK_MESSAGE: dumps({"acks": [{"c": GROUP, "t": TOPIC}]}).encode(),
+}
+BODIES |= {
+    Code.QUERY_ASSIGNMENT: write(
+        AssignmentQuery(topic=TOPIC, consumer_group=GROUP, client_id="c1", strategy_name="AVG")
+    ),
+    Code.SET_MESSAGE_REQUEST_MODE: write(GroupMode(topic=TOPIC, consumer_group=GROUP)),
 }
 BODIES[Code.UNLOCK_BATCH_MQ] = BODIES[Code.LOCK_BATCH_MQ]
 
@@ -58,6 +70,10 @@ CHANGED = (1, SLAVE_REFUSES)
 HANDED_OUT = (16, "is a slave: it cannot keep what was handed out")
 
 REFUSED: dict[Code, tuple[int, str]] = {
+    Code.POP_MESSAGE: HANDED_OUT,
+    Code.ACK_MESSAGE: HANDED_OUT,
+    Code.BATCH_ACK_MESSAGE: HANDED_OUT,
+    Code.CHANGE_MESSAGE_INVISIBLETIME: HANDED_OUT,
     Code.SEND_MESSAGE: STORED,
     Code.SEND_MESSAGE_V2: STORED,
     Code.SEND_BATCH_MESSAGE: STORED,
@@ -66,16 +82,20 @@ REFUSED: dict[Code, tuple[int, str]] = {
     Code.RESUME_CHECK_HALF_MESSAGE: (1, "a slave does not check"),
     Code.UPDATE_AND_CREATE_TOPIC: CHANGED,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: CHANGED,
+    Code.SET_MESSAGE_REQUEST_MODE: CHANGED,
     Code.DELETE_TOPIC_IN_BROKER: CHANGED,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: CHANGED,
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: CHANGED,
     Code.DELETE_SUBSCRIPTIONGROUP: CHANGED,
-    Code.POP_MESSAGE: HANDED_OUT,
-    Code.ACK_MESSAGE: HANDED_OUT,
-    Code.BATCH_ACK_MESSAGE: HANDED_OUT,
-    Code.CHANGE_MESSAGE_INVISIBLETIME: HANDED_OUT,
 }
 """What a slave leaves to its master; the answer's code, and words of its remark."""
+
+NOT_THERE = (
+    Code.END_TRANSACTION,
+    Code.RESUME_CHECK_HALF_MESSAGE,
+    Code.CHANGE_MESSAGE_INVISIBLETIME,
+)
+"""What names something that a master does not have either."""
 
 OF_ITSELF = {
     Code.GET_BROKER_CONFIG,
@@ -86,6 +106,7 @@ OF_ITSELF = {
     Code.GET_ALL_PRODUCER_INFO,
     Code.GET_ALL_CONSUMER_OFFSET,
     Code.GET_TIMER_CHECK_POINT,
+    Code.QUERY_ASSIGNMENT,
     Code.EXCHANGE_BROKER_HA_INFO,
 }
 """Answered well, with what is each broker's own."""
@@ -168,14 +189,16 @@ class SlaveCodesTests(BrokerTestCase):
         """The requests above are good ones: a master refuses none of those."""
         self.filled()
         client = self.client()
+        self.serving.timers.start()
+        self.addCleanup(self.serving.timers.stop)
+        self.clock.advance(0.01)
         refused = {code: self.ask(client, code) for code in REFUSED}
         self.assertEqual(
             {},
             {
                 code.name: answer.remark
                 for code, answer in refused.items()
-                if answer.code
-                and code not in (Code.END_TRANSACTION, Code.RESUME_CHECK_HALF_MESSAGE)
+                if answer.code and code not in NOT_THERE
             },
         )
 

@@ -15,7 +15,7 @@ from tests.broker.support import NOW, BrokerTestCase
 
 
 class LaterSlavesTests(BrokerTestCase):
-    """A broker without timer messages and POP."""
+    """A broker without timer messages."""
 
     def ask(self, code: RequestCode, *, slave: bool = False) -> Command:
         """What it answers to such a slave, which sends no fields."""
@@ -37,11 +37,6 @@ class LaterSlavesTests(BrokerTestCase):
         body = json.loads(bytes(self.ask(RequestCode.GET_TIMER_METRICS).body))
         self.assertEqual(body["timingCount"], {})
         self.assertIn("dataVersion", body)
-
-    def test_modes(self) -> None:
-        """No group pops."""
-        answer = self.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
-        self.assertEqual(json.loads(bytes(answer.body)), {"messageRequestModeMap": {}})
 
     def test_ha_info(self) -> None:
         """A master says where its slaves connect, and how much of its log is on disk."""

@@ -71,7 +71,7 @@ class FeedTests(MetadataTestCase):
         self.master.offsets["Orders@g"] = {0: 12, 1: 3}
         self.broker_of = self.slave()
         self.offsets = self.broker_of.offsets
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def live(self) -> bool:
         found: bool = self.broker_of.metadata.status()["offsetFeed"]["live"]
@@ -108,7 +108,7 @@ class FeedTests(MetadataTestCase):
         del self.master.asked[:]
         self.round()
         self.assertNotIn(Code.GET_ALL_CONSUMER_OFFSET, self.master.asked)
-        self.assertEqual(4, len(self.master.asked))
+        self.assertEqual(5, len(self.master.asked))
         self.assertTrue(self.live())
 
     def test_higher_here(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 from unittest.mock import patch
@@ -14,10 +15,12 @@ from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
-from tests.broker.metadata_master import ADDRESS, PlayedMaster, group, offsets_body, topic
+from rmqha.wire.remoting.command import Command
+from tests.broker.metadata_master import ADDRESS, PlayedMaster, group, mode, offsets_body, topic
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
 from tests.support.health import unhealthy
@@ -26,7 +29,10 @@ from tests.support.logs import message
 TABLES = {Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG} | {
     Code.GET_ALL_DELAY_OFFSET,
     Code.GET_ALL_CONSUMER_OFFSET,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE,
 }
+
+NAMES = ("topics", "groups", "requestModes", "consumerOffsets", "delayOffsets")
 
 
 class MetadataTestCase(BrokerTestCase):
@@ -67,10 +73,7 @@ class MetadataTestCase(BrokerTestCase):
         return part
 
     def states(self) -> list[str]:
-        return [
-            self.part(name)["state"]
-            for name in ("topics", "groups", "consumerOffsets", "delayOffsets")
-        ]
+        return [self.part(name)["state"] for name in NAMES]
 
 
 class TablesTests(MetadataTestCase):
@@ -81,7 +84,7 @@ class TablesTests(MetadataTestCase):
         self.master.offsets["Orders@g"] = {0: 12}
         self.master.delays[3] = 7
         slave = self.slave()
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
         self.assertEqual(topic("Orders")["readQueueNums"], self.orders().read_queue_nums)
         self.assertIsNotNone(slave.groups.get("g"))
         self.assertEqual(12, slave.offsets.get("g", "Orders", 0))
@@ -107,11 +110,11 @@ class TablesTests(MetadataTestCase):
         self.assertEqual([], self.master.asked)
         self.turns(0.2)
         self.assertEqual(TABLES | {Code.GET_BROKER_RUNTIME_INFO}, set(self.master.asked))
-        self.assertEqual(5, len(self.master.asked))
+        self.assertEqual(6, len(self.master.asked))
         for _ in range(10):
             slave.metadata.hurry()
         self.turns(1.0)
-        self.assertEqual(10, len(self.master.asked))
+        self.assertEqual(12, len(self.master.asked))
 
     def test_goes_on_after_an_error(self) -> None:
         """A round that fails is a failure of the job, and not the last one."""
@@ -137,7 +140,7 @@ class TablesTests(MetadataTestCase):
             for _ in range(5):
                 self.round()
             self.assertEqual([], replaced.mock_calls)
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def test_changes(self) -> None:
         """New topics come, changed ones change, deleted ones go, with their offsets."""
@@ -177,6 +180,7 @@ class TablesTests(MetadataTestCase):
             Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "groups",
             Code.GET_ALL_CONSUMER_OFFSET: "consumerOffsets",
             Code.GET_ALL_DELAY_OFFSET: "delayOffsets",
+            Code.GET_ALL_MESSAGE_REQUEST_MODE: "requestModes",
         }
         for code, name in names.items():
             whole = self.master.body(code)
@@ -202,7 +206,7 @@ class TablesTests(MetadataTestCase):
                 self.assertEqual(12, slave.offsets.get("g", "Orders", 0))
         self.master.answers = {}
         self.round()
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def test_older(self) -> None:
         """A table that is older than what this master gave is refused, also after a restart of the
@@ -232,8 +236,8 @@ class TablesTests(MetadataTestCase):
         self.master.name = "broker-z"
         self.master.offsets["Orders@g"] = {0: 12}
         slave = self.slave()
-        self.assertEqual(["refused"] * 4, self.states())
-        for name in ("topics", "groups", "consumerOffsets", "delayOffsets"):
+        self.assertEqual(["refused"] * 5, self.states())
+        for name in NAMES:
             self.assertIn("no topic broker-a", self.part(name)["reason"])
         (reason,) = [each for each in slave.health() if each.name == "another-broker"]
         self.assertIn(f"master {ADDRESS}: the table is not one of brokerName=broker-a", reason.text)
@@ -249,17 +253,17 @@ class TablesTests(MetadataTestCase):
         """
         self.master.answers = {Code.GET_ALL_TOPIC_CONFIG: 1}
         slave = self.slave()
-        self.assertEqual(["refused"] * 4, self.states())
+        self.assertEqual(["refused"] * 5, self.states())
         self.assertIsNone(slave.groups.get("g"))
         self.master.answers, self.master.name = {}, "broker-z"
         self.round()
         self.master.answers = {Code.GET_ALL_TOPIC_CONFIG: 1}
         self.round()
-        self.assertEqual(["refused"] * 4, self.states())
+        self.assertEqual(["refused"] * 5, self.states())
         self.assertIn("broker-a", self.part("groups")["reason"])
         self.master.answers, self.master.name = {}, "broker-a"
         self.round()
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def test_became_another(self) -> None:
         """A known address that is another broker's now: nothing of that is taken."""
@@ -267,10 +271,10 @@ class TablesTests(MetadataTestCase):
         self.master.name = "broker-z"
         self.master.offsets["Orders@g"] = {0: 12}
         self.round()
-        self.assertEqual(["refused"] * 4, self.states())
+        self.assertEqual(["refused"] * 5, self.states())
         self.master.answers = {Code.GET_ALL_TOPIC_CONFIG: 1}
         self.round()
-        self.assertEqual(["refused"] * 4, self.states())
+        self.assertEqual(["refused"] * 5, self.states())
         self.assertIsNone(slave.offsets.get("g", "Orders", 0))
 
     def test_unreadable(self) -> None:
@@ -280,7 +284,7 @@ class TablesTests(MetadataTestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(bad)
             slave = self.slave()
-            self.assertEqual(["adopted"] * 4, self.states())
+            self.assertEqual(["adopted"] * 5, self.states())
             stopped = slave.stop()
             self.turns(0.1)
             self.successResultOf(stopped)
@@ -298,31 +302,31 @@ class TablesTests(MetadataTestCase):
             slave.metadata._client = cast(Any, self.master)
             slave.metadata.follow("10.0.0.2:10911")
             self.turns(1.0)
-            self.assertEqual(["adopted"] * 4, self.states())
+            self.assertEqual(["adopted"] * 5, self.states())
         self.assertEqual(4, self.orders().perm)
-        self.assertEqual(5, len(first.asked))
+        self.assertEqual(6, len(first.asked))
 
     def test_away(self) -> None:
         """A master that is away is told of once; when it is back all comes at once."""
         self.master.here = False
         slave = self.slave()
-        self.assertEqual(["unreachable"] * 4, self.states())
+        self.assertEqual(["unreachable"] * 5, self.states())
         self.round()
         self.master.here = True
         slave.metadata.hurry()
         self.turns(1.0)
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def test_silent(self) -> None:
         """A connection on which nothing is answered is not used again, and a round ends in time."""
         self.master.answers = dict.fromkeys((*TABLES, Code.GET_BROKER_RUNTIME_INFO))
         self.slave()
         self.turns(3.1)
-        self.assertEqual(["unreachable"] * 4, self.states())
+        self.assertEqual(["unreachable"] * 5, self.states())
         self.assertEqual(1, self.master.closed)
         self.master.answers = {}
         self.round()
-        self.assertEqual(["adopted"] * 4, self.states())
+        self.assertEqual(["adopted"] * 5, self.states())
 
     def test_stopped(self) -> None:
         """A round that is under way when the slave stops changes nothing any more."""
@@ -516,6 +520,105 @@ class QueuesTests(MetadataTestCase):
         self.assertEqual([], self.deleted)
 
 
+class ModesTests(MetadataTestCase):
+    """How groups consume topics."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.master.modes = {"Orders": {"g": mode("Orders", "g"), "h": mode("Orders", "h")}}
+
+    def modes(self) -> set[tuple[str, str]]:
+        """Those that are here, by topic and group."""
+        table = self.serving.modes.table().message_request_mode_map
+        return {(topic, group) for topic, groups in table.items() for group in groups}
+
+    def assigned(self) -> Any:
+        """What the slave says to a client of the group."""
+        client = self.client()
+        beat = {"clientID": "c1", "consumerDataSet": [{"groupName": "g"}]}
+        client.send(Command(code=Code.HEART_BEAT, body=json.dumps(beat).encode()))
+        client.heard()
+        asked = {"topic": "Orders", "consumerGroup": "g", "clientId": "c1", "strategyName": "AVG"}
+        answer = client.ask(Code.QUERY_ASSIGNMENT, body=json.dumps(asked).encode())
+        assert answer is not None
+        rows = json.loads(bytes(answer.body)).get("messageQueueAssignments")
+        return None if rows is None else {row["mode"] for row in rows}
+
+    def test_copied(self) -> None:
+        """They come with the rest, also of a stock master, which tells no version; the slave
+        answers by them, and has them after a restart without its master.
+        """
+        slave = self.slave()
+        self.assertEqual(self.modes(), {("Orders", "g"), ("Orders", "h")})
+        self.assertEqual(self.assigned(), {"POP"})
+        refused = self.client().ask(
+            Code.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode("Orders", "g")).encode()
+        )
+        assert refused is not None
+        self.assertIn("slave", refused.remark or "")
+        stopped = slave.stop()
+        self.turns(0.1)
+        self.successResultOf(stopped)
+        self.close_store(slave.store)
+        self.master.here = False
+        self.slave()
+        self.assertEqual(self.assigned(), {"POP"})
+
+    def test_unheard(self) -> None:
+        """A slave that has not heard of its master's modes does not say that a group pulls."""
+        self.master.answers = {Code.GET_ALL_MESSAGE_REQUEST_MODE: 1}
+        self.slave()
+        self.assertIsNone(self.assigned())
+
+    def test_changed(self) -> None:
+        """What a master of ours took back is gone; what only is not there any more stays, and so
+        does what an older table does not have.
+        """
+        self.master.modes_version = {"counter": 5, "timestamp": 1000}
+        self.slave()
+        del self.master.modes["Orders"]["h"]
+        self.master.modes_version = {"counter": 6, "timestamp": 1001}
+        self.round()
+        self.assertEqual(self.modes(), {("Orders", "g")})
+        self.master.modes = {}
+        for counter in (6, 5):
+            self.master.modes_version = {"counter": counter, "timestamp": 1001}
+            self.round()
+            self.assertEqual("refused", self.part("requestModes")["state"])
+        self.assertEqual(self.modes(), {("Orders", "g")})
+        self.master.modes_version = {"counter": 7, "timestamp": 1002}
+        self.round()
+        self.assertEqual(self.modes(), set())
+
+    def test_another_row(self) -> None:
+        """A table in which a row is of another group is none."""
+        self.master.modes["Orders"]["x"] = mode("Orders", "y")
+        self.slave()
+        self.assertIn("'x' is of 'Orders', 'y'", self.part("requestModes")["reason"])
+
+    def test_old_release(self) -> None:
+        """Releases before 5 do not know the request: that is nothing to complain of."""
+        self.master.answers = {Code.GET_ALL_MESSAGE_REQUEST_MODE: 3}
+        slave = self.slave()
+        self.assertEqual("unknown", self.part("requestModes")["state"])
+        self.assertEqual([], [each.name for each in slave.health() if "refused" in each.text])
+
+    def test_promoted(self) -> None:
+        """A slave that becomes a master changes what it copied, and its version goes on."""
+        self.master.modes_version = {"counter": 5, "timestamp": 1000}
+        slave = self.slave()
+        stopped = slave.stop()
+        self.turns(0.1)
+        self.successResultOf(stopped)
+        self.close_store(slave.store)
+        master = self.broker()
+        self.successResultOf(
+            master.modes.put(GroupMode(topic="Orders", consumer_group="g", mode=RequestMode.PULL))
+        )
+        self.assertEqual(6, master.modes.version.counter)
+        self.assertEqual(self.modes(), {("Orders", "g"), ("Orders", "h")})
+
+
 class LikeStockTests(MetadataTestCase):
     """What a stock master gave its slave, a broker that took it over gives its own."""
 
@@ -529,12 +632,14 @@ class LikeStockTests(MetadataTestCase):
                 for frame in frames(f"slave-master-{version}")
                 if frame.is_answer and frame.note["code"] == 0 and frame.request_code in TABLES
             }
-            self.assertEqual(4, len(tables_of))
+            old = version == "4.9.7"
+            self.assertEqual(4 if old else 5, len(tables_of))
             self.root = self.folder() / "store"
             self.master = PlayedMaster(self.clock)
-            self.master.answers = dict(tables_of)
+            self.master.answers = {Code.GET_ALL_MESSAGE_REQUEST_MODE: 3} | tables_of
             slave = self.slave(name="rem-a", cluster="RemCluster")
-            self.assertEqual(["adopted"] * 4, self.states(), version)
+            expected = ["adopted", "adopted", "unknown" if old else "adopted"] + ["adopted"] * 2
+            self.assertEqual(expected, self.states(), version)
             client = self.client()
             for code, theirs in tables_of.items():
                 answer = client.ask(code)

@@ -8,6 +8,7 @@ from typing import Any
 from rmqha.broker.broker import Broker
 from rmqha.broker.consuming import offset_changes
 from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import BrokerTestCase, Client
@@ -119,6 +120,24 @@ class ChangesTests(BrokerTestCase):
         assert answer is not None
         self.assertEqual(answer.ext["keysGone"], "true")
         self.assertEqual(self.table(answer), {"T@h": {0: 9}})
+
+    def test_stirred(self) -> None:
+        """A mode of a group that is set makes slaves ask for all tables, those that wait and those
+        that ask later.
+        """
+        version = self.version()
+        self.assertIsNone(self.asked(offsetsSince=version, waitMillis=5000))
+        self.master.topics.put(TopicConfig(topic_name="T"))
+        mode = {"topic": "T", "consumerGroup": "g", "mode": "POP"}
+        answer = self.client().ask(
+            RequestCode.SET_MESSAGE_REQUEST_MODE, body=json.dumps(mode).encode()
+        )
+        assert answer is not None
+        self.assertEqual(answer.code, 0, answer.remark)
+        for answer in (self.heard(), self.asked(offsetsSince=version)):
+            assert answer is not None
+            self.assertEqual((answer.ext["keysGone"], self.table(answer)), ("true", {}))
+        self.assertIsNone(self.asked(offsetsSince=answer.ext["offsetsVersion"], waitMillis=5000))
 
     def test_unknown_version(self) -> None:
         """Who has a version of another life, or none that makes sense, is given everything."""

@@ -23,6 +23,7 @@ LEVELS = st.dictionaries(st.integers(1, 4), st.integers(0, 9), max_size=4)
 
 OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
+MODES = "messageRequestMode.json"
 
 
 class MergeTestCase(LogTestCase):
@@ -162,6 +163,25 @@ class RowTests(MergeTestCase):
             )
         self.assertEqual(self.merge().groups, ("h",))
         self.assertEqual(set(self.read(GROUPS)["subscriptionGroupTable"]), {"g", "h"})
+
+    def test_modes(self) -> None:
+        """The same of how groups consume topics: no group of a topic is left out."""
+
+        def row(group: str, share: int) -> dict[str, Any]:
+            told = {"topic": "T", "mode": "POP", "popShareQueueNum": share}
+            return {group: told | {"consumerGroup": group}}
+
+        for root, rows, version in (
+            (self.ours, row("g", 1) | row("both", 1), {"dataVersion": {"counter": 2}}),
+            (self.theirs, row("h", 2) | row("both", 2), {}),
+        ):
+            self.write(root, MODES, messageRequestModeMap={"T": rows}, **version)
+        self.assertEqual(set(self.merge().changed), {MODES})
+        found = self.read(MODES)["messageRequestModeMap"]["T"]
+        self.assertEqual(
+            {group: row["popShareQueueNum"] for group, row in found.items()},
+            {"g": 1, "both": 1, "h": 2},
+        )
 
 
 class OtherTests(MergeTestCase):

@@ -18,6 +18,7 @@ from rmqha.wire.remoting.bodies import (
     later_slaves,
     offsets,
     register,
+    request_modes,
     route,
     status,
     tables,
@@ -36,6 +37,7 @@ REQUEST_BODIES: dict[int, type[AttrsInstance]] = {
     Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: tables.GroupConfig,
     Code.RESET_CONSUMER_CLIENT_OFFSET: offsets.ResetOffsets,
     Code.QUERY_DATA_VERSION: DataVersion,
+    Code.SET_MESSAGE_REQUEST_MODE: request_modes.GroupMode,
 }
 ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.GET_ALL_TOPIC_CONFIG: tables.TopicTable,
@@ -63,7 +65,7 @@ ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.GET_BROKER_CONSUME_STATS: offsets.ConsumeStatsList,
     Code.QUERY_CONSUME_QUEUE: status.QueueUnits,
     Code.GET_TOPIC_CONFIG: tables.TopicConfig,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: later_slaves.RequestModes,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: request_modes.RequestModes,
     Code.GET_BROKER_MEMBER_GROUP: route.MemberGroupAnswer,
     Code.GET_BROKER_HA_STATUS: status.HaStatus,
 }
@@ -78,7 +80,6 @@ OTHERS = {
     (Code.CONSUME_MESSAGE_DIRECTLY, False),
     (Code.UPDATE_BROKER_CONFIG, False),
     (Code.UPDATE_NAMESRV_CONFIG, False),
-    (Code.SET_MESSAGE_REQUEST_MODE, False),
     (Code.PULL_MESSAGE, True),
     (Code.LITE_PULL_MESSAGE, True),
     (Code.QUERY_MESSAGE, True),

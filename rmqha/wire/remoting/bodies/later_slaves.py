@@ -46,10 +46,3 @@ class TimerMetrics:
 
     data_version: DataVersion = field(factory=DataVersion)
     timing_count: dict[str, dict[str, Any]] = field(factory=dict)
-
-
-@frozen(kw_only=True)
-class RequestModes:
-    """Answers code 402: who pops and who pulls, by group by topic."""
-
-    message_request_mode_map: dict[str, dict[str, dict[str, Any]]] = field(factory=dict)

@@ -20,7 +20,8 @@ class MemberGroupRequest:
 
 @frozen(kw_only=True)
 class SlaveTablesRequest:
-    """Code 21, when a slave of ours asks its master: stock brokers send no header, and ignore ours.
+    """Codes 21 and 402, when a slave of ours asks its master: stock brokers send no header, and
+    ignore ours.
 
     @ivar ha_listen_port: Where slaves connect to the one that asks; 0 for nowhere.
     """
