@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 61_360
+CODE = 62_100
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 37
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 335
+RELAYED = 337
 """Fields that a class takes only to hand them on."""
 
 

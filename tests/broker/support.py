@@ -11,13 +11,14 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import Broker, RequestHandler
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
 from rmqha.config.vocabulary import SECTIONS
-from rmqha.errors import NotWritable
+from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -71,7 +72,12 @@ class FakeWriter:
             return
         outcome = self.outcome
         waited = outcome if isinstance(outcome, Deferred) else succeed(outcome)
-        waited.addErrback(lambda failure: PutStatus.SERVICE_NOT_AVAILABLE).addCallback(done)
+        waited.addErrback(self._disk_failed).addCallback(lambda status: done(status) or status)
+
+    def _disk_failed(self, failure: Failure) -> PutStatus:
+        if isinstance(failure.value, FlushFailed):
+            self.store.flusher.failure = failure.value
+        return PutStatus.SERVICE_NOT_AVAILABLE
 
     def _may(self) -> None:
         if isinstance(self.outcome, NotWritable):

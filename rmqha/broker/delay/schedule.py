@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Any
 
 from attrs import define, field
@@ -26,6 +27,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
+from rmqha.broker.delay.due_copies import MOST, DueCopies
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
@@ -34,6 +36,7 @@ from rmqha.periodic import Job
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
+from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -57,7 +60,8 @@ class Delivery:
 
     @ivar clock: Monotonic; when a message is due is told by the store's wall clock.
     @ivar delivered: Told of a level and its new offset.
-    @ivar late: Told how late a message was stored, in milliseconds.
+    @ivar late: Told how late messages were stored, in milliseconds, and how many.
+    @ivar copies: Stores many at a time; C{None} where that is not to be had.
     @ivar unread: Whether a queue of a topic is there and no longer read: the topic has shrunk.
     @ivar skipped: Messages that could not be delivered.
     @ivar unreadable: Messages that nobody gets until their topic has its queues again.
@@ -69,8 +73,9 @@ class Delivery:
     messages: Messages
     clock: IReactorTime
     delivered: Callable[[DelayLevel], None]
-    late: Callable[[int], None]
+    late: Callable[[int, int], None]
     unread: Callable[[str, int], bool]
+    copies: DueCopies | None
     skipped: int = field(default=0, init=False)
     unreadable: int = field(default=0, init=False)
     quiet: RateLimitedLog = field(init=False)
@@ -83,11 +88,13 @@ class Delivery:
 
 @define(eq=False)
 class _Flight:
-    """A message that is stored and waits.
+    """Messages that are stored together and wait.
 
-    @ivar end: The queue offset behind it.
+    @ivar count: How many.
+    @ivar end: The queue offset behind them.
     """
 
+    count: int
     end: int
     landed: bool = False
 
@@ -107,6 +114,7 @@ class DelayLevel:
     done: int
     _next: int = field(init=False)
     _flying: deque[_Flight] = field(factory=deque, init=False)
+    _flown: int = field(default=0, init=False)
     # Ends of the queue, and when all below was here, by the monotonic clock.
     _seen: deque[tuple[int, float]] = field(factory=deque, init=False)
 
@@ -121,16 +129,16 @@ class DelayLevel:
     @property
     def flying(self) -> int:
         """How many messages are stored, and wait for replicas or the disk."""
-        return len(self._flying)
+        return self._flown
 
     def step(self) -> float | None:
-        """Deliver the next message if it is due.
+        """Deliver the next message if it is due, and what is due behind it if that is as usual.
 
         @return: Seconds after which this is worth calling again; C{None} if only after a message
             came, or one was delivered.
         """
         queue = self._queue
-        if queue is None or len(self._flying) >= WINDOW:
+        if queue is None or self.flying >= WINDOW:
             return None
         self._pass_deleted(queue)
         unit = queue.unit(self._next)
@@ -140,6 +148,8 @@ class DelayLevel:
         if left > 0:
             return min(left, LOOK)
         try:
+            if self._deliver_run(queue):
+                return 0.0
             self._deliver()
         except NotWritable as error:
             self.shared.quiet.warn(
@@ -149,7 +159,7 @@ class DelayLevel:
                 error=error,
             )
             return RETRY
-        self.shared.late(round(-left * 1000))
+        self.shared.late(round(-left * 1000), 1)
         return 0.0
 
     def came(self) -> None:
@@ -187,6 +197,43 @@ class DelayLevel:
 
     # --- delivery ---------------------------------------------------------------------
 
+    def _deliver_run(self, queue: ConsumeQueue) -> bool:
+        """Store all that are due, up to one that is unusual.
+
+        @return: Whether any was stored.
+        @raise NotWritable: If the store takes no writes now.
+        """
+        copies, now = self.shared.copies, self.shared.store.now_ms()
+        units = b"" if copies is None else queue.units(self._next, min(MOST, WINDOW - self._flown))
+        due = list(takewhile(now.__ge__, (unit[2] for unit in UNIT.iter_unpack(units))))
+        if copies is None or len(due) < 2:
+            return False
+        flying, flight = self._flying, _Flight(0, 0)
+        offsets = list(range(self._next, self._next + len(due)))
+
+        def landed(held: bool) -> None:
+            if held:
+                self._landed(flying, flight)
+            else:
+                self._disk_failed()
+
+        stored = copies.put(
+            units, offsets, now, queue_id=self.number - 1, cancelled={}, landed=landed
+        )
+        flight.count = len(stored.queues)
+        if not flight.count:
+            return False
+        for place, count in Counter(stored.queues).items():
+            self._note_unread(*place, count)
+        for time, count in Counter(due[: flight.count]).items():
+            self.shared.late(now - time, count)
+        self._next = flight.end = self._next + flight.count
+        flying.append(flight)
+        self._flown += flight.count
+        if not stored.waits:
+            self._landed(flying, flight)
+        return True
+
     def _deliver(self) -> None:
         """@raise NotWritable: If the store takes no writes now."""
         shared = self.shared
@@ -203,25 +250,32 @@ class DelayLevel:
             except MessageIllegal as error:
                 self._skip(_named(record, str(error)))
             else:
-                self._note_unread(message.topic, message.queue_id)
+                self._note_unread(message.topic, message.queue_id, 1)
         self._next += 1
-        flying, flight = self._flying, _Flight(self._next)
+        flying, flight = self._flying, _Flight(1, self._next)
         flying.append(flight)
+        self._flown += 1
         # Whatever the wait ends with, the message is in the log.
         stored.addCallbacks(lambda _: self._landed(flying, flight), self._not_flushed)
 
     def _landed(self, flying: deque[_Flight], flight: _Flight) -> None:
         flight.landed = True
+        if flying is not self._flying:
+            return
         end = self.done
         while flying and flying[0].landed:
-            end = flying.popleft().end
-        if flying is self._flying and end > self.done:
+            end = flying[0].end
+            self._flown -= flying.popleft().count
+        if end > self.done:
             self._moved(end)
 
     def _not_flushed(self, failure: Failure) -> None:
-        """The disk failed: nothing more is stored until a restart, which begins at L{done}."""
         failure.trap(FlushFailed, NotWritable)
-        self._flying = deque()
+        self._disk_failed()
+
+    def _disk_failed(self) -> None:
+        """Nothing more is stored until a restart, which begins at L{done}."""
+        self._flying, self._flown = deque(), 0
         self._next = self.done
         self.shared.delivered(self)
 
@@ -229,9 +283,9 @@ class DelayLevel:
         self.done = end
         self.shared.delivered(self)
 
-    def _note_unread(self, topic: str, queue_id: int) -> None:
+    def _note_unread(self, topic: str, queue_id: int, count: int) -> None:
         if self.shared.unread(topic, queue_id):
-            self.shared.unreadable += 1
+            self.shared.unreadable += count
             self.shared.quiet.warn(
                 "not read",
                 topic,
@@ -280,12 +334,12 @@ class Lateness:
     counts: Counter[int] = field(factory=Counter)
     most: int = 0
 
-    def note(self, late: int) -> None:
-        """Count a message.
+    def note(self, late: int, count: int = 1) -> None:
+        """Count messages.
 
-        @param late: Milliseconds between its time and its delivery.
+        @param late: Milliseconds between their time and their delivery.
         """
-        self.counts[late.bit_length()] += 1
+        self.counts[late.bit_length()] += count
         self.most = max(self.most, late)
 
     def status(self) -> dict[str, int]:
@@ -346,6 +400,7 @@ class Schedule:
                 delivered=self._delivered,
                 late=self._late,
                 unread=unread,
+                copies=DueCopies.of(store, writer, SCHEDULE_TOPIC),
             )
         self._lateness = Lateness()
         self._began = 0
@@ -494,7 +549,7 @@ class Schedule:
         self._take_turns()
 
     def _take_turns(self) -> None:
-        """Let the levels deliver, one message each, for a while."""
+        """Let the levels deliver, one run of messages each, for a while."""
         end = self._clock.seconds() + SLICE
         while self._ready:
             level = self._ready.popleft()
@@ -530,6 +585,6 @@ class Schedule:
         # There may be room for more of them.
         self._wake(level)
 
-    def _late(self, late: int) -> None:
+    def _late(self, late: int, count: int) -> None:
         if self._store.now_ms() - late >= self._began:
-            self._lateness.note(late)
+            self._lateness.note(late, count)

@@ -5,8 +5,11 @@ came for the minute that has begun.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from heapq import heappop, heappush
 
+import numpy as np
+import numpy.typing as npt
 from attrs import define, field
 
 MINUTE = 60_000
@@ -16,6 +19,9 @@ _BITS = 47
 """Of a queue offset; above it is the millisecond of the minute."""
 
 _OFFSET = (1 << _BITS) - 1
+
+FEW = 16
+"""Messages up to which arrays are not worth it."""
 
 
 @define(eq=False)
@@ -59,6 +65,33 @@ class PendingTimers:
             heappush(self._order, minute)
         found.append(rest << _BITS | offset)
 
+    def add_run(self, due: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
+        """Let several wait, as L{add} does one after the other.
+
+        @param due: When each is, in milliseconds since 1970.
+        @param offsets: Their queue offsets.
+        """
+        late = due < (self._minute + 1) * MINUTE
+        if len(due) <= FEW or late.any():
+            for one in zip(due.tolist(), offsets.tolist(), strict=True):
+                self.add(*one)
+            return
+        minutes = due // MINUTE
+        order = np.argsort(minutes, kind="stable")
+        found = ((due - minutes * MINUTE) << _BITS | offsets)[order]
+        starts = np.flatnonzero(np.diff(minutes[order], prepend=-1))
+        ends = np.append(starts[1:], len(due))
+        # Where there was none of a minute, its place is that of its first message.
+        for run in np.argsort(order[starts]).tolist():
+            start, end = int(starts[run]), int(ends[run])
+            minute = int(minutes[order[start]])
+            kept = self._minutes.get(minute)
+            if kept is None:
+                kept = self._minutes[minute] = array("q")
+                heappush(self._order, minute)
+            kept.frombytes(found[start:end].tobytes())
+        self.count += len(due)
+
     def back(self, due: int, offset: int) -> None:
         """Let one wait that was taken."""
         self.count += 1
@@ -94,6 +127,27 @@ class PendingTimers:
             self._gone += 1
         self.count -= 1
         return first
+
+    def pop_run(self, now: int, most: int) -> list[tuple[int, int]]:
+        """Take the first ones that are due, as L{pop} does one after the other.
+
+        @param most: No more than so many.
+        """
+        found: list[tuple[int, int]] = []
+        while len(found) < most and (one := self.pop(now)) is not None:
+            found.append(one)
+            if not self._late:
+                # All of the minute that are due, at once.
+                start, begin = self._gone, self._minute * MINUTE
+                latest = min(now - begin, MINUTE) << _BITS | _OFFSET
+                stop = min(len(self._sorted), start + most - len(found))
+                self._gone = bisect_right(self._sorted, latest, start, stop)
+                found += [
+                    (begin + (each >> _BITS), each & _OFFSET)
+                    for each in self._sorted[start : self._gone]
+                ]
+                self.count -= self._gone - start
+        return found
 
     def least(self) -> int | None:
         """The least queue offset that waits, or a lesser one; C{None} if none waits."""

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.wire.log.encode import MAX_PROPERTIES
+from rmqha.wire.log.hashing import MASK
 from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD
 from rmqha.wire.log.properties import encode, find
 from rmqha.wire.log.record import Message, Record, RecordProperties
@@ -108,6 +109,12 @@ class TimerRecord:
         record = self.record
         key = _text(record.raw_properties, _KEY)
         return self.topic, key, self.slot, record.body_crc, record.born_timestamp
+
+    @property
+    def mark(self) -> int:
+        """What compiled code tells most of them apart by: a number of 64 bits."""
+        record = self.record
+        return (record.born_timestamp << 20 ^ record.body_crc & MASK) & (1 << 64) - 1
 
     def waited(self, message: Message, now: int) -> Message:
         """A message made of it, told how long it has waited; if there is room for that."""

@@ -14,9 +14,11 @@ Source: docs/protocol/remoting.md, Timer messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from operator import itemgetter
 from typing import Any
 
+import numpy as np
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -24,6 +26,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
+from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, WINDOW, Lateness
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.messages import Messages
@@ -43,6 +46,7 @@ from rmqha.wire.names import TIMER_TOPIC
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.bodies.offsets import TimerProgress
+from rmqha.wire.store_layout import UNIT_SIZE
 
 QUEUE = 0
 """The one queue of the timer topic."""
@@ -50,6 +54,9 @@ QUEUE = 0
 SURE_COUNT, SURE_SPAN = 64, 10_000
 """Where nobody says how far deliveries were: this many in a row, over so many milliseconds, have
 their copies in the log, so those that were due before have theirs."""
+
+SCAN = 1024
+"""Messages whose times are read together."""
 
 
 @define(eq=False, kw_only=True)
@@ -99,12 +106,26 @@ class Timers:
     _came: bool = field(default=False, init=False)
     _disk_failed: bool = field(default=False, init=False)
     _landed_all: Deferred[None] | None = field(default=None, init=False)
+    # Stores many at a time, and how many now: what is unusual comes in rows as well.
+    _copies: DueCopies | None = field(init=False)
+    _most: int = field(init=False)
+    # During the start: what tells most of those that were stored anew from others.
+    _marks: set[int] = field(factory=set, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
+        settings = self.settings
+        self._copies = DueCopies.of(
+            self.store,
+            self.writer,
+            TIMER_TOPIC,
+            precision=settings.precision,
+            window=settings.window_ms,
+        )
+        self._most = 1 if self._copies is None else MOST
 
     # --- life -------------------------------------------------------------------------
 
@@ -273,15 +294,14 @@ class Timers:
                 self._set_aside(self._next, f"it and {least - 1 - self._next} more were deleted")
                 self._next = least
                 return 0.0
-            self._note(self._next)
-            self._next += 1
+            self._next += self._note_run(queue, self._next, queue.max_offset)
             return 0.0
         if len(self._flying) >= WINDOW:
             return None
         now = self.store.now_ms()
-        found = self._pending.pop(now)
-        if found is not None:
-            return self._deliver(*found, now)
+        found = self._pending.pop_run(now, min(self._most, WINDOW - len(self._flying)))
+        if found:
+            return self._deliver_run(found, now)
         due = self._pending.next_due()
         return None if due is None else min(LOOK, max(0.001, (due - now) / 1000))
 
@@ -297,11 +317,13 @@ class Timers:
         self.revival.begin(last)
         # From the end, so that a message that was stored anew is met there first, and acks before
         # their check point.
-        for offset in reversed(range(least if known is None else max(known.low, least), end)):
-            self._note(offset, known)
+        first, left = least if known is None else max(known.low, least), end
+        while queue is not None and left > first:
+            left -= self._note_run(queue, first, left, known)
             yield
         self._pending.reverse()
         self._rolled.clear()
+        self._marks.clear()
         self._next = end
         self._taken = max(last, 0 if known is None else known.time)
         due = []
@@ -340,6 +362,37 @@ class Timers:
                 newest = in_a_row = 0
                 self._pending.back(at, offset)
             yield
+
+    def _note_run(
+        self, queue: ConsumeQueue, first: int, end: int, known: TimerProgress | None = None
+    ) -> int:
+        """Let the first messages of a part of the queue wait; during the start the last ones.
+
+        @param known: What is delivered of those from before the start.
+        @return: How many: one at least.
+        """
+        back, count = self._starting is not None, 0
+        if back:
+            first = max(first, end - SCAN)
+        if self._copies is not None:
+            units = queue.units(first, min(SCAN, end - first))
+            times = np.empty(len(units) // UNIT_SIZE, np.int64)
+            count = self._copies.run.scan(
+                units,
+                first,
+                times,
+                back=back,
+                known=None if known is None else (known.next, known.time, known.waiting),
+                marks=self._marks if back else None,
+                topics=self.topics,
+            )
+        if not count:
+            self._note(end - 1 if back else first, known)
+            return 1
+        offsets = np.arange(end - 1, end - 1 - count, -1) if back else first + np.arange(count)
+        waits = times[:count] >= 0
+        self._pending.add_run(times[:count][waits], offsets[waits])
+        return count
 
     def _note(self, offset: int, known: TimerProgress | None = None) -> None:
         """Let a message wait.
@@ -397,6 +450,7 @@ class Timers:
         """Whether a message was stored anew, further on, and waits there."""
         if found.rolls:
             self._rolled[found.identity, found.rolls] += 1
+            self._marks.add(found.mark)
         anew = found.identity, found.rolls + 1
         if anew not in self._rolled:
             return False
@@ -407,8 +461,62 @@ class Timers:
 
     # --- delivery ---------------------------------------------------------------------
 
+    def _deliver_run(self, due: list[tuple[int, int]], now: int) -> float:
+        """Store what is due, as far as it is usual, or one message.
+
+        @param due: When each was, and its queue offset, in their order.
+        @return: Seconds after which the next one may be.
+        """
+        done = 0
+        try:
+            done = self._store_run(due, now)
+            if done:
+                self._most = min(MOST, 2 * self._most)
+                return 0.0
+            self._most = max(1, self._most // 2)
+            done = 1  # it puts its own back
+            return self._deliver(*due[0], now)
+        except NotWritable as error:
+            return self._not_writable(error)
+        finally:
+            for each in due[done:]:
+                self._pending.back(*each)
+
+    def _store_run(self, due: list[tuple[int, int]], now: int) -> int:
+        """Store the first messages, up to one that is unusual.
+
+        @return: How many.
+        @raise NotWritable: If the store takes no writes now.
+        """
+        queue, offsets = self._queue, [offset for _, offset in due]
+        if queue is None or self._copies is None:
+            return 0
+
+        def landed(held: bool) -> None:
+            if held:
+                self._landed(offsets[:count])
+            else:
+                self._ended_badly()
+
+        units = units_of(queue, offsets)
+        stored = self._copies.put(units, offsets, now, cancelled=self._cancelled, landed=landed)
+        count = len(stored.queues)
+        if not count:
+            return 0
+        if stored.waits:
+            self._flying.update((offset, at) for at, offset in due[:count])
+        self.delivered(count)
+        for at, many in Counter(map(itemgetter(0), due[:count])).items():
+            if at >= self._began:
+                self.lateness.note(now - at, many)
+        self._taken = max(self._taken, due[count - 1][0])
+        for (topic, _), many in Counter(stored.queues).items():
+            self._gone(topic, many)
+        self._change()
+        return count
+
     def _deliver(self, at: int, offset: int, now: int) -> float:
-        """Store what is due.
+        """Store a message that is due, whatever it is.
 
         @return: Seconds after which the next one may be.
         """
@@ -429,13 +537,7 @@ class Timers:
             stored = self.writer.put(found.waited(message, now))
         except NotWritable as error:
             self._pending.back(at, offset)
-            self._quiet.warn(
-                "not writable",
-                "",
-                "Timer messages wait until the store takes writes again: {error}",
-                error=error,
-            )
-            return RETRY
+            return self._not_writable(error)
         except MessageIllegal as error:
             self._set_aside(offset, str(error))
             self._took(at, found)
@@ -456,8 +558,17 @@ class Timers:
     def _wait_for(self, stored: Deferred[Any], offset: int, at: int) -> None:
         """Whatever the wait ends with, the message is in the log."""
         self._flying[offset] = at
-        stored.addCallbacks(lambda _: self._landed(offset), self._not_flushed)
+        stored.addCallbacks(lambda _: self._landed([offset]), self._not_flushed)
         stored.addErrback(lambda why: self._log.failure("A timer message was not stored", why))
+
+    def _not_writable(self, error: NotWritable) -> float:
+        self._quiet.warn(
+            "not writable",
+            "",
+            "Timer messages wait until the store takes writes again: {error}",
+            error=error,
+        )
+        return RETRY
 
     def _message(
         self, found: TimerRecord | None, record: Record | None, offset: int
@@ -496,18 +607,22 @@ class Timers:
     def _done(self, found: TimerRecord | None) -> None:
         """It waits no more, or waits anew."""
         if found is not None and not found.cancels:
-            self.topics[found.topic] -= 1
-            if not self.topics[found.topic]:
-                del self.topics[found.topic]
+            self._gone(found.topic, 1)
+
+    def _gone(self, topic: str, count: int) -> None:
+        self.topics[topic] -= count
+        if not self.topics[topic]:
+            del self.topics[topic]
 
     def _change(self) -> None:
         self._changes += 1
         self._changed = self.store.now_ms()
         self.offsets.file.dirty()
 
-    def _landed(self, offset: int) -> None:
+    def _landed(self, offsets: Sequence[int]) -> None:
         full = len(self._flying) >= WINDOW
-        self._flying.pop(offset, None)
+        for offset in offsets:
+            self._flying.pop(offset, None)
         self.offsets.file.dirty()
         if full:
             self._wake()
@@ -520,8 +635,11 @@ class Timers:
             landed.callback(None)
 
     def _not_flushed(self, failure: Failure) -> None:
-        """The disk failed: nothing more is stored until a restart, which begins where it was."""
         failure.trap(FlushFailed, NotWritable)
+        self._ended_badly()
+
+    def _ended_badly(self) -> None:
+        """The disk failed: nothing more is stored until a restart, which begins where it was."""
         self._disk_failed = True
         self._all_landed()
 

@@ -271,7 +271,13 @@ class ConsumeQueues:
 
         @param offset: The record's physical offset.
         """
-        return offset < max(self.deleted.get(topic, 0), self.deletions.get(topic, 0))
+        return offset < self.living_from(topic)
+
+    def living_from(self, topic: str) -> int:
+        """Physical offset from which on a topic's records were stored after it was deleted, if it
+        ever was.
+        """
+        return max(self.deleted.get(topic, 0), self.deletions.get(topic, 0))
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
         """Leave out the units of a deleted topic's records.

@@ -16,7 +16,15 @@ def built(module: Path) -> bool:
     return any(module.with_name(module.name + suffix).exists() for suffix in EXTENSION_SUFFIXES)
 
 
-MODULES = ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run", "columns_run")
+MODULES = (
+    "send_run",
+    "batch_run",
+    "dispatch_run",
+    "check_run",
+    "pull_run",
+    "columns_run",
+    "due_run",
+)
 
 COMPILED = all(built(Path(__file__).with_name(module)) for module in MODULES)
 """Whether they are there."""

@@ -14,7 +14,6 @@ from rmqha.broker.broker import Broker
 from rmqha.broker.delay.schedule import WINDOW
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
-from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table
 from rmqha.store.files.fsync import FsyncInThread
@@ -383,15 +382,11 @@ class FailureTests(ScheduleTestCase):
         waits: list[Deferred[PutStatus]] = [Deferred() for _ in range(3)]
         for n in range(3):
             self.later(b"%d" % n)
-        real, left = self.writer.put, list(waits)
-
-        def put(message: Message, **how: Any) -> Deferred[PutResult]:
-            self.writer.outcome = left.pop(0)
-            return real(message, **how)
-
-        self.patch(self.serving.schedule._delivery, "writer", _Puts(put))
-        self.passes(1.01)
-        self.assertEqual(len(self.got()), 3, "they do not wait for each other")
+            self.passes(0.01)
+        for n in range(3):
+            self.writer.outcome = waits[n]
+            self.passes(0.01 if n else 0.975)
+            self.assertEqual(len(self.got()), n + 1, "they do not wait for each other")
         for number, offset in ((1, 0), (0, 2), (2, 3)):
             waits[number].callback(PutStatus.PUT_OK)
             self.assertEqual(self.offsets().get(1, 0), offset)
@@ -438,24 +433,15 @@ class FailureTests(ScheduleTestCase):
         self.begin()
         for n in range(WINDOW + 5):
             self.later(b"%d" % n)
-        waits: list[Deferred[PutStatus]] = []
-        real = self.writer.put
-
-        def put(message: Message, **how: Any) -> Deferred[PutResult]:
-            waits.append(Deferred())
-            self.writer.outcome = waits[-1]
-            return real(message, **how)
-
-        self.patch(self.serving.schedule._delivery, "writer", _Puts(put))
+        waiting: Deferred[PutStatus] = Deferred()
+        self.writer.outcome = waiting
         self.passes(1.1)
         self.assertEqual(len(self.got()), WINDOW)
-        waits[0].callback(PutStatus.PUT_OK)
-        self.passes(0.01)
-        self.assertEqual(len(self.got()), WINDOW + 1)
-        for wait in waits[1:]:
-            wait.callback(PutStatus.PUT_OK)
+        self.writer.outcome = PutStatus.PUT_OK
+        waiting.callback(PutStatus.PUT_OK)
         self.passes(0.01)
         self.assertEqual(len(self.got()), WINDOW + 5)
+        self.assertEqual(self.offsets(), {1: WINDOW + 5})
 
     def test_stop_in_flight(self) -> None:
         """A stop waits for what is under way, and counts it."""
@@ -688,10 +674,3 @@ def _records(root: Any) -> list[Record]:
             place += abs(size)
     folder.close()
     return found
-
-
-class _Puts:
-    """A writer of a test's own."""
-
-    def __init__(self, put: Any) -> None:
-        self.put = put
