@@ -1,8 +1,8 @@
 """Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}, C{kinds}; all by
-default.
+C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}, C{kinds},
+C{timers}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -30,6 +30,7 @@ from lab.bench import (
     queues,
     recovery,
     steps,
+    timers,
     trickle,
 )
 from lab.bench.facts import machine, warm_memory, work_folder
@@ -108,6 +109,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ),
         "kinds": lambda folder: kinds.run(
             folder, 4096 if options.quick else 16_384, 4 if options.quick else 4 * rounds
+        ),
+        "timers": lambda folder: timers.run(
+            folder, 2000 if options.quick else 10_000, 50_000 if options.quick else 1_000_000
         ),
     }
     unknown = [name for name in options.names if name not in runs]

@@ -7,10 +7,13 @@ Source: docs/architecture.rst, The write lane.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+import numpy.typing as npt
 from attrs import define, field
 
 from rmqha.broker.tables.topics import FORBIDDEN
@@ -20,6 +23,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.store import Store
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.remoting.bodies.offsets import TimerProgress
 from rmqha.wire.store_layout import UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
@@ -66,6 +70,39 @@ class DueCopies:
             living=partial(_living, store),
         )
         return cls(store, writer, run)
+
+    def times(
+        self,
+        units: bytes,
+        first: int,
+        known: TimerProgress | None,
+        marks: Set[int] | None,
+        topics: Counter[str],
+        *,
+        back: bool,
+    ) -> npt.NDArray[np.int64]:
+        """Read when timer messages are to be looked at, up to one that is unusual.
+
+        @param units: Of consecutive queue offsets.
+        @param first: The first of these.
+        @param known: What is done with.
+        @param marks: The marks of messages that are unusual; C{None} if those that were stored anew
+            are as others.
+        @param topics: Counts those that are not done with.
+        @param back: Whether to begin with the last one.
+        @return: In milliseconds since 1970, and negative of those that are done with.
+        """
+        times = np.empty(len(units) // UNIT_SIZE, np.int64)
+        count = self.run.scan(
+            units,
+            first,
+            times,
+            back=back,
+            known=None if known is None else (known.next, known.time, known.waiting),
+            marks=marks,
+            topics=topics,
+        )
+        return times[:count]
 
     def put(
         self,

@@ -46,7 +46,6 @@ from rmqha.wire.names import TIMER_TOPIC
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.bodies.offsets import TimerProgress
-from rmqha.wire.store_layout import UNIT_SIZE
 
 QUEUE = 0
 """The one queue of the timer topic."""
@@ -54,6 +53,9 @@ QUEUE = 0
 SURE_COUNT, SURE_SPAN = 64, 10_000
 """Where nobody says how far deliveries were: this many in a row, over so many milliseconds, have
 their copies in the log, so those that were due before have theirs."""
+
+BURST = 0.005
+"""Seconds of delivery in one reactor turn: what thousands of one moment take is a few of them."""
 
 SCAN = 1024
 """Messages whose times are read together."""
@@ -106,7 +108,7 @@ class Timers:
     _came: bool = field(default=False, init=False)
     _disk_failed: bool = field(default=False, init=False)
     _landed_all: Deferred[None] | None = field(default=None, init=False)
-    # Stores many at a time, and how many now: what is unusual comes in rows as well.
+    # Stores many at a time, and how many now: what is unusual comes in rows too.
     _copies: DueCopies | None = field(init=False)
     _most: int = field(init=False)
     # During the start: what tells most of those that were stored anew from others.
@@ -117,13 +119,9 @@ class Timers:
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
-        settings = self.settings
+        slot, window = self.settings.precision, self.settings.window_ms
         self._copies = DueCopies.of(
-            self.store,
-            self.writer,
-            TIMER_TOPIC,
-            precision=settings.precision,
-            window=settings.window_ms,
+            self.store, self.writer, TIMER_TOPIC, precision=slot, window=window
         )
         self._most = 1 if self._copies is None else MOST
 
@@ -258,7 +256,7 @@ class Timers:
     def _take_turn(self) -> None:
         """Read and deliver for a while, then let others."""
         self._call, pause = None, 0.0
-        until = self.clock.seconds() + SLICE
+        until = self.clock.seconds() + (BURST if self._ready else SLICE)
         while pause == 0.0 and self.clock.seconds() < until:
             try:
                 found = self._step()
@@ -371,27 +369,19 @@ class Timers:
         @param known: What is delivered of those from before the start.
         @return: How many: one at least.
         """
-        back, count = self._starting is not None, 0
-        if back:
-            first = max(first, end - SCAN)
+        back = self._starting is not None
+        first, end = (max(first, end - SCAN), end) if back else (first, min(end, first + SCAN))
+        times = np.empty(0, np.int64)
         if self._copies is not None:
-            units = queue.units(first, min(SCAN, end - first))
-            times = np.empty(len(units) // UNIT_SIZE, np.int64)
-            count = self._copies.run.scan(
-                units,
-                first,
-                times,
-                back=back,
-                known=None if known is None else (known.next, known.time, known.waiting),
-                marks=self._marks if back else None,
-                topics=self.topics,
-            )
+            units, marks = queue.units(first, end - first), self._marks if back else None
+            times = self._copies.times(units, first, known, marks, self.topics, back=back)
+        count = len(times)
         if not count:
             self._note(end - 1 if back else first, known)
             return 1
-        offsets = np.arange(end - 1, end - 1 - count, -1) if back else first + np.arange(count)
-        waits = times[:count] >= 0
-        self._pending.add_run(times[:count][waits], offsets[waits])
+        offsets, waits = np.arange(count), times >= 0
+        offsets = end - 1 - offsets if back else first + offsets
+        self._pending.add_run(times[waits], offsets[waits])
         return count
 
     def _note(self, offset: int, known: TimerProgress | None = None) -> None:

@@ -4,12 +4,16 @@ so too.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 from unittest import skipUnless
 
+import numpy as np
 from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.delay.due_copies import MOST, units_of
+from rmqha.broker.timer.pending import PendingTimers
 from rmqha.config.broker_settings import TimerSettings
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.lane.compiled import COMPILED
@@ -263,6 +267,58 @@ class DueRunTests(_Ways):
             expected = b"".join(queue.units(offset, 1) for offset in offsets)
             self.assertEqual(units_of(queue, offsets), expected)
         self.assertEqual(units_of(queue, [299, 300]), b"")
+
+
+class PendingTests(SynchronousTestCase):
+    """What waits, without a broker."""
+
+    def test_runs(self) -> None:
+        """Many are added and taken as they are one by one."""
+        for seed in range(40):
+            self.compare(Random(seed))
+
+    def compare(self, random: Random) -> None:
+        """Do the same with both."""
+        singly, many = PendingTimers(), PendingTimers()
+        now, offset, back = NOW, 0, random.random() < 0.5
+        for _ in range(30):
+            count, spread = random.randrange(1, 200), random.choice((50, 30_000, 500_000))
+            due = [now + random.randrange(-20, spread) for _ in range(count)]
+            offsets = list(range(offset, offset + count))
+            offset += count
+            for one in zip(due, offsets, strict=True):
+                singly.add(*one)
+            many.add_run(np.array(due), np.array(offsets))
+            self.assertEqual(singly.next_due(), many.next_due())
+            now += random.choice((1, 100, 40_000))
+            most = random.choice((1, 7, 300))
+            taken = [singly.pop(now) for _ in range(most)]
+            self.assertEqual(many.pop_run(now, most), [one for one in taken if one is not None])
+            if back and taken[0] is not None:
+                singly.back(*taken[0])
+                many.back(*taken[0])
+            self.assertEqual(singly.count, many.count)
+            least = singly.least(), many.least()
+            self.assertEqual(least[0] is None, least[1] is None)
+        rest = [one for one in iter(lambda: singly.pop(now + 10**7), None) if one is not None]
+        self.assertEqual(many.pop_run(now + 10**7, len(rest) + 1), rest)
+        self.assertEqual((many.count, many.least()), (0, None))
+
+    def test_backwards(self) -> None:
+        """The same where a start reads from the end."""
+        random = Random(1)
+        singly, many = PendingTimers(), PendingTimers()
+        due = [NOW + random.randrange(3_000_000) for _ in range(2000)]
+        for offset in reversed(range(2000)):
+            singly.add(due[offset], offset)
+        for end in range(2000, 0, -500):
+            offsets = np.arange(end - 1, end - 501, -1)
+            many.add_run(np.array(due)[offsets], offsets)
+        for each in (singly, many):
+            each.reverse()
+        self.assertEqual(many.least(), 0)
+        now = NOW + 10**8
+        self.assertEqual(many.pop_run(now, 3000), singly.pop_run(now, 3000))
 
 
 @skipUnless(COMPILED, "the lane is not compiled here")
