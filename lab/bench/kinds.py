@@ -1,5 +1,5 @@
 """What other kinds of writes cost a master beside plain ones: transactions (half message, end
-one-way), batches, delayed and one-way messages, in turn on one connection each of one SYNC pair.
+one-way), batches, delayed, timer and one-way messages, in turn on one connection each of one SYNC pair.
 
 As many are on their way as a producer with so many threads has there.  What is told is the master's
 processor time, because writes a second are also the client's and the machine's; other work of the
@@ -37,7 +37,7 @@ WINDOW = 32
 BATCH = 32
 """Messages of a batch."""
 
-GOALS = {"transactions": 5.0, "batches": 20.0, "delayed": 1.2, "one-way": 1.0}
+GOALS = {"transactions": 5.0, "batches": 20.0, "delayed": 1.2, "timers": 1.5, "one-way": 1.0}
 """The most that one of a kind costs, of a plain message."""
 
 _BODY = b"x" * BODY
@@ -99,6 +99,7 @@ KINDS: dict[str, Callable[[int], bytes]] = {
     "transactions": _half,
     "batches": _batch,
     "delayed": lambda number: encode(_sent(number, DELAY="5")),
+    "timers": lambda number: encode(_sent(number, TIMER_DELAY_SEC="3600")),
     "one-way": _oneway,
 }
 

@@ -371,6 +371,8 @@ class Broker:
                 clients_flags=CLIENTS_FLAGS,
                 store=store,
                 half_messages=not broker.reject_transactions,
+                broker=broker.name,
+                timers=self.settings.timers,
             )
         if self.lane is not None:
             access = self.access

@@ -24,6 +24,7 @@ from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.tables.topics import Topics, is_forbidden
+from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master.transfer import PutStatus
@@ -211,6 +212,8 @@ def write_lane(
     clients_flags: int,
     store: Store,
     half_messages: bool,
+    broker: str,
+    timers: TimerSettings,
 ) -> WriteLane | None:
     """Make the lane of a broker.
 
@@ -218,6 +221,7 @@ def write_lane(
     @param always: Fields of every answer.
     @param clients_flags: The bits of a client's system flag that are stored.
     @param half_messages: Whether they are taken.
+    @param broker: Its name.
     @return: C{None} where it is not compiled, or has addresses it does not know.
     """
     host = _packed(messages.host)
@@ -230,6 +234,10 @@ def write_lane(
         most_body=store.settings.max_message_size,
         most_frame=FRAME_LIMIT,
         levels=messages.levels.count,
+        broker=broker.encode(),
+        timers=(store.now_ms, timers.precision, timers.max_delay * 1000)
+        if timers.enabled
+        else None,
         stored=transactions.halves.stored if half_messages else None,
         record_at=store.log.read,
         outlived=store.queues.outlived,

@@ -1,8 +1,8 @@
 """A run of requests that write: read, written into the log, answered, each in one pass.
 
-They are messages, plain, delayed and half ones, and one-way ends of half messages that this process
-has stored itself.  An end is written as the usual way does it: a commit as a copy of the half
-message, and behind it the op that names the half message.
+They are messages, plain, delayed, timer and half ones, and one-way ends of half messages that this
+process has stored itself.  An end is written as the usual way does it: a commit as a copy of the
+half message, and behind it the op that names the half message.
 
 This module is compiled (C{setup.py}), and of use only so.  It reads what the usual clients write
 and nothing else: a frame with anything unusual about it ends the run and is left to the codecs in
@@ -18,6 +18,8 @@ docs/protocol/store.rst, Records; docs/architecture.rst, The write lane.
 """
 
 from __future__ import annotations
+
+from base64 import urlsafe_b64encode
 
 import cython
 from attrs import fields
@@ -39,8 +41,14 @@ from rmqha.wire.names import (
     REAL_QUEUE,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
-    TIMER_PROPERTIES,
+    TIMER_CANCELS,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER,
+    TIMER_OUT,
+    TIMER_TOPIC,
     TRANSACTION_PREPARED,
+    UNIQUE_KEY,
     WAIT,
 )
 from rmqha.wire.remoting.codes import RequestCode
@@ -105,14 +113,23 @@ message's, and its own from bit 16 on.
 _WAIT = cython.declare(bytes, WAIT.encode())
 _DELAY = cython.declare(bytes, DELAY.encode())
 _PREPARED = cython.declare(bytes, TRANSACTION_PREPARED.encode())
-_MOVING = cython.declare(object, frozenset((_DELAY, _PREPARED)))
+_SECONDS = cython.declare(bytes, TIMER_DELAY_SEC.encode())
+_MILLIS = cython.declare(bytes, TIMER_DELAY_MS.encode())
+_DELIVER = cython.declare(bytes, TIMER_DELIVER.encode())
+_OUT = cython.declare(bytes, TIMER_OUT.encode())
+_CANCELS = cython.declare(bytes, TIMER_CANCELS.encode())
+_KEY = cython.declare(bytes, UNIQUE_KEY.encode())
+_HANDLE = cython.declare(bytes, b"recallHandle")
+_MOVING = cython.declare(
+    object, frozenset((_DELAY, _PREPARED, _SECONDS, _MILLIS, _DELIVER, _OUT, _CANCELS))
+)
 _GROUP = cython.declare(bytes, PRODUCER_GROUP.encode())
 _REAL_TOPIC = cython.declare(bytes, REAL_TOPIC.encode())
 _REAL_QUEUE = cython.declare(bytes, REAL_QUEUE.encode())
 
 _NOT_HERE = cython.declare(
     object,
-    frozenset(name.encode() for name in (CLUSTER, REAL_TOPIC, REAL_QUEUE, *TIMER_PROPERTIES)),
+    frozenset(name.encode() for name in (CLUSTER, REAL_TOPIC, REAL_QUEUE)),
 )
 """Names of properties with which a message is left to the usual way."""
 
@@ -129,8 +146,8 @@ _ROLLED_BACK = cython.declare(cython.longlong, 12)
 MOST_OPEN = cython.declare(cython.Py_ssize_t, 100_000)
 """Half messages that are known at once; others are ended in the usual way."""
 
-_NUMBERS = cython.declare(cython.Py_ssize_t, 8 + 4 + 3 * 24 + 32)
-"""Bytes of an answer beside the pieces of its form, at most."""
+_NUMBERS = cython.declare(cython.Py_ssize_t, 8 + 4 + 3 * 24 + 32 + 24)
+"""Bytes of an answer beside the pieces of its form and the handle, at most."""
 
 _MANDATORY = cython.declare(cython.uint, 0xFF)
 """Fields C{a} to C{h}, a bit each."""
@@ -154,6 +171,14 @@ _Row = cython.struct(
     oneway=cython.bint,
     half=cython.bint,
     level=cython.int,
+    timed=cython.bint,
+    named=cython.bint,
+    unit=cython.longlong,
+    due=cython.longlong,
+    slot=cython.longlong,
+    real_size=cython.Py_ssize_t,
+    key=cython.Py_ssize_t,
+    key_size=cython.Py_ssize_t,
     place=cython.longlong,
     word=cython.longlong,
     at=cython.longlong,
@@ -225,6 +250,13 @@ class SendRun:
     _half_route: Route
     _op_route: Route
     _level_route: Route
+    _timer_route: Route
+    _broker: bytes
+    # What time it is, for runs with timer messages; C{None} if none is taken.
+    _clock: object
+    _now = cython.declare(cython.longlong)
+    _precision = cython.declare(cython.longlong)
+    _most_delay = cython.declare(cython.longlong)
     _stored: dict
     _record_at: object
     _outlived: object
@@ -250,6 +282,8 @@ class SendRun:
         most_body: int,
         most_frame: int,
         levels: int,
+        broker: bytes,
+        timers: tuple | None,
         stored: dict | None,
         record_at: object,
         outlived: object,
@@ -260,6 +294,9 @@ class SendRun:
         @param most_body: C{maxMessageSize}.
         @param most_frame: Most bytes of a frame.
         @param levels: The highest delay level.
+        @param broker: The broker's name.
+        @param timers: What tells the time, and milliseconds of a slot and of the longest delay;
+            C{None} if no timer message is taken.
         @param stored: Where open half messages of runs are, by their queue offsets; others take
             them out.  C{None} if no half message is taken.
         @param record_at: Gives the bytes of the log from a physical offset on, but no more than so
@@ -276,6 +313,10 @@ class SendRun:
         self._op_route = Route(_OP_TOPIC, [(HALF_DONE_TOPIC, 0)], 0)
         delays = [(SCHEDULE_TOPIC, level) for level in range(levels)]
         self._level_route = Route(SCHEDULE_TOPIC.encode(), delays, 0)
+        self._timer_route = Route(TIMER_TOPIC.encode(), [(TIMER_TOPIC, 0)], 0)
+        self._broker, self._clock = broker, None
+        if timers is not None:
+            self._clock, self._precision, self._most_delay = timers
 
     # --- reading --------------------------------------------------------------------
 
@@ -296,7 +337,7 @@ class SendRun:
         length: cython.Py_ssize_t = len(data)
         self._data, self.count, self.end = data, 0, at
         self._used, self.unknown, self.code = 0, None, _END
-        self.ends, self.halves = 0, False
+        self.ends, self.halves, self._now = 0, False, -1
         self._routes.clear()
         if self._records:
             self._records.clear()
@@ -313,6 +354,7 @@ class SendRun:
             row = cython.address(self._rows[self.count])
             row.properties, row.properties_size = self._used, 0
             row.half, row.level, row.word = False, 0, 0
+            row.timed, row.named, row.key_size = False, False, 0
             self._seen = 0
             self._short = self._long = False
             if not self._header(row, at + 8, size, kind):
@@ -373,6 +415,9 @@ class SendRun:
             route, row.place = self._half_route, 0
         elif row.level:
             route, row.place = self._level_route, row.level - 1
+        elif row.timed:
+            route, row.place = self._timer_route, 0
+        row.real_size = row.topic_size
         row.topic_size = len(route.topic)
         row.size = _ALONE + row.body_size + row.topic_size + row.properties_size
         if row.size > self._most_body + _OVERHEAD:
@@ -985,6 +1030,8 @@ class SendRun:
                     return False
             names[2 * count], names[2 * count + 1] = to, size
             count += 1
+            if scratch[at] == 85 and self._name_is(at, size, _KEY):
+                row.key, row.key_size = to + size + 1, end - middle - 1
             if to != at:
                 memmove(scratch + to, scratch + at, end - at)
             to += end - at
@@ -992,7 +1039,12 @@ class SendRun:
             to += 1
             at = end + 1
         target: cython.p_uchar = scratch + to
-        if row.half or row.level:
+        if row.timed:
+            # Of what a broker says itself the usual way knows what it means here.
+            if row.half or row.level or row.named:
+                return False
+            target = self._told_when(row, target)
+        if row.half or row.level or row.timed:
             target = self._piece(target, _REAL_TOPIC)
             target[0] = 1
             memcpy(target + 1, cython.address(self._view[row.topic]), row.topic_size)
@@ -1006,6 +1058,51 @@ class SendRun:
         target = self._piece(target, self._cluster)
         row.properties_size = target - scratch - row.properties
         return row.properties_size <= _MOST_PROPERTIES
+
+    @cython.cfunc
+    def _told_when(self, row: cython.pointer[_Row], target: cython.p_uchar) -> cython.p_uchar:
+        """Write when a message is due, if it did not say so itself, and its slot."""
+        row.slot = (row.due - 1) // self._precision * self._precision
+        if row.unit:
+            target = self._piece(target, _DELIVER)
+            target[0] = 1
+            target = self._decimal(target + 1, row.due)
+            target[0] = 2
+            target += 1
+        target = self._piece(target, _OUT)
+        target[0] = 1
+        target = self._decimal(target + 1, row.slot)
+        target[0] = 2
+        return target + 1
+
+    @cython.cfunc
+    def _times(
+        self,
+        row: cython.pointer[_Row],
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        unit: cython.longlong,
+    ) -> cython.bint:
+        """Take note of when a message is due.
+
+        @param unit: Milliseconds of what is counted from now on; 0 for a time.
+        @return: Whether it is to wait, and may.
+        """
+        value: cython.longlong = 0
+        i: cython.Py_ssize_t
+        if self._clock is None or row.timed or not 0 < end - at <= 15:
+            return False
+        for i in range(at, end):
+            if not 48 <= self._scratch[i] <= 57:
+                return False
+            value = 10 * value + self._scratch[i] - 48
+        if self._now < 0:
+            self._now = self._clock()
+        if not unit and self._scratch[at] == 48:
+            return False
+        row.timed, row.unit = True, unit
+        row.due = self._now + value * unit if unit else value
+        return self._now < row.due and row.due - self._now <= self._most_delay
 
     @cython.cfunc
     def _moves(
@@ -1023,6 +1120,15 @@ class SendRun:
         if self._name_is(at, middle - at, _PREPARED):
             row.half = self._stored is not None
             return row.half and size == 4 and not memcmp(self._scratch + middle + 1, b"true", 4)
+        if self._scratch[at] == 84:
+            if self._name_is(at, middle - at, _SECONDS):
+                return self._times(row, middle + 1, end, 1000)
+            if self._name_is(at, middle - at, _MILLIS):
+                return self._times(row, middle + 1, end, 1)
+            if self._name_is(at, middle - at, _DELIVER):
+                return self._times(row, middle + 1, end, 0)
+            row.named = True
+            return True
         if not self._name_is(at, middle - at, _DELAY) or not 0 < size < 5:
             return False
         level: cython.int = 0
@@ -1281,23 +1387,38 @@ class SendRun:
         size: cython.Py_ssize_t = _NUMBERS
         for piece in pieces:
             size += len(piece)
-        out = cython.cast(cython.p_uchar, malloc(size * self.count + 1))
+        i: cython.int
+        handles: list = []
+        more: cython.Py_ssize_t = 0
+        for i in range(self.count):
+            handle: bytes = self._handle(cython.address(self._rows[i]))
+            handles.append(handle)
+            more += len(handle)
+        out = cython.cast(cython.p_uchar, malloc(size * self.count + more + 1))
         if not out:
             raise MemoryError
         to: cython.p_uchar = out
-        i: cython.int
         try:
             for i in range(self.count):
                 if self._rows[i].oneway:
                     continue
-                to = self._answer(to, cython.address(self._rows[i]), pieces)
+                to = self._answer(to, cython.address(self._rows[i]), pieces, handles[i])
             return cython.cast(cython.p_char, out)[: to - out]
         finally:
             free(out)
 
     @cython.cfunc
+    def _handle(self, row: cython.pointer[_Row]) -> bytes:
+        """By what a message that waits is recalled; empty for others."""
+        if not row.timed or row.oneway:
+            return b""
+        topic: bytes = self._data[row.topic : row.topic + row.real_size]
+        key: bytes = cython.cast(cython.p_char, self._scratch + row.key)[: row.key_size]
+        return urlsafe_b64encode(b"v1 %b %b %d %b" % (topic, self._broker, row.slot + 1, key))
+
+    @cython.cfunc
     def _answer(
-        self, to: cython.p_uchar, row: cython.pointer[_Row], pieces: tuple
+        self, to: cython.p_uchar, row: cython.pointer[_Row], pieces: tuple, handle: bytes
     ) -> cython.p_uchar:
         """Write a frame.
 
@@ -1319,7 +1440,15 @@ class SendRun:
         to = self._piece(to, self._host_text)
         to = hex16(to, row.offset)
         to = self._piece(to, pieces[2 if json else 3])
-        to = self._decimal(to, row.queue_id) if json else self._counted(to, row.queue_id)
+        queue_id: cython.longlong = 0 if row.timed else row.queue_id
+        to = self._decimal(to, queue_id) if json else self._counted(to, queue_id)
+        if handle and json:
+            to = self._piece(self._piece(to, b'","recallHandle":"'), handle)
+        elif handle:
+            to[0], to[1] = 0, cython.cast(cython.uchar, len(_HANDLE))
+            to = self._piece(to + 2, _HANDLE)
+            put4(to, len(handle))
+            to = self._piece(to + 4, handle)
         to = self._piece(to, pieces[3 if json else 4])
         to = self._decimal(to, row.queue_offset) if json else self._counted(to, row.queue_offset)
         to = self._piece(to, pieces[4 if json else 5])

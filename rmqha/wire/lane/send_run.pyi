@@ -25,6 +25,8 @@ class SendRun:
         most_body: int,
         most_frame: int,
         levels: int,
+        broker: bytes,
+        timers: tuple[Callable[[], int], int, int] | None,
         stored: dict[int, int] | None,
         record_at: Callable[[int, int], memoryview],
         outlived: Callable[[str, int], bool],

@@ -28,9 +28,12 @@ from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 from tests.broker.sending.test_captured_sends import sends
-from tests.broker.support import BrokerTestCase, Client, batch, long_names, properties, sending
+from tests.broker.support import NOW, BrokerTestCase, Client, batch, long_names, properties, sending
 from tests.support.effort import tries
 from tests.support.frames import RECORDINGS
+
+LATER = str(NOW + 259_200_000)
+"""As late as a message may be."""
 
 TOPICS = ("Orders", "Payments", "x", "%RETRY%group", "DoesNotExistYet")
 
@@ -40,9 +43,12 @@ PAIRS = st.lists(
             ("TAGS", "KEYS", "UNIQ_KEY", "WAIT", "CLUSTER", "DELAY", "TRAN_MSG", "T", "")
         )
         | st.sampled_from(("na\nme", "PGROUP", "REAL_TOPIC", "REAL_QID"))
+        | st.sampled_from(("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"))
+        | st.sampled_from(("TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"))
         | st.text('abcXYZ é"\\/\n', max_size=4),
         st.sampled_from(("true", "false", "3", "", "v\x01w", "a b", 'quo"te', "é", "\\"))
-        | st.sampled_from(("pg", "18", "19", "03", "-1", "TRUE")),
+        | st.sampled_from(("pg", "18", "19", "03", "-1", "TRUE"))
+        | st.sampled_from(("0", "259200", "259201", "1700000001000", "01700000001001", "9" * 16)),
     ),
     max_size=5,
 ).map(lambda pairs: "\x02".join(f"{name}\x01{value}" for name, value in pairs))
@@ -54,6 +60,9 @@ USUAL = st.sampled_from(
         properties(UNIQ_KEY="7F0001", WAIT="true", TAGS="TagA"),
         properties(KEYS="order 17", UNIQ_KEY="7F0001", WAIT="true"),
         properties(DELAY="3", UNIQ_KEY="7F0001", WAIT="true"),
+        properties(UNIQ_KEY="7F0001", TIMER_DELAY_SEC="3", WAIT="true"),
+        properties(TIMER_DELAY_MS="1500", TAGS="TagA"),
+        properties(UNIQ_KEY="7F0001~", TIMER_DELIVER_MS="1700000009000"),
         HALF,
     )
 )
@@ -442,6 +451,32 @@ class BothWaysTests(LaneTestCase):
             for n in range(40)
         ]
         self.assertEqual(self.drive(b"".join(frames), []), 40)
+
+    def test_timers(self) -> None:
+        """Timer messages, by each of the three properties: all go the short way, and are told by
+        what they are recalled.
+        """
+        times = ("TIMER_DELAY_SEC", "86400"), ("TIMER_DELAY_MS", "999"), ("TIMER_DELIVER_MS", LATER)
+        for kind in SerializeType:
+            frames = [
+                encode(
+                    Command(
+                        code=310,
+                        opaque=n,
+                        ext=sending("Orders", queue_id=n % 4, properties=told),
+                        body=bytes(n),
+                        serialize=kind,
+                    )
+                )
+                for n, told in enumerate(
+                    {"UNIQ_KEY": "7F0001~?" * (n % 5), name: value, "KEYS": "k"}
+                    for n in range(20)
+                    for name, value in times
+                )
+            ]
+            # A property without a value ends a run.
+            frames = [frame for n, frame in enumerate(frames) if n // 3 % 5]
+            self.assertEqual(self.drive(b"".join(frames), []), len(frames))
 
     def test_many_queues(self) -> None:
         """Each queue counts by itself."""
