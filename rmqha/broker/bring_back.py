@@ -13,12 +13,13 @@ from collections.abc import Generator
 from attrs import define, evolve, field
 
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.pop_order import PopOrder
 from rmqha.broker.tables.topics import Topics
 from rmqha.store.store import Store
 
 
 def bring_back(
-    topics: Topics, offsets: ConsumerOffsetTable, store: Store
+    topics: Topics, offsets: ConsumerOffsetTable, order: PopOrder, store: Store
 ) -> Generator[None, None, None]:
     """Make the tables agree with the queues, a topic or an offset before each C{yield}: there may
     be a hundred thousand.  A queue of which nothing is left begins where its furthest group is:
@@ -36,8 +37,12 @@ def bring_back(
     def end(topic: str, queue_id: int, offset: int) -> int | None:
         return None if topics.get(topic) is None else store.begin(topic, queue_id, offset)
 
+    def last(topic: str, queue_id: int) -> int | None:
+        return None if topics.get(topic) is None else queues.end(topic, queue_id)
+
     if store.knows_ends:
         yield from offsets.bring_back(end)
+        order.bring_back(last)
 
 
 @define(eq=False)

@@ -73,6 +73,9 @@ from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.sending.write_lane import WriteLane, write_lane
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.tables.persisted import Persisted
+from rmqha.broker.tables.pop_order import PopOrder
+from rmqha.broker.tables.pop_order_file import OrderFile
 from rmqha.broker.tables.request_modes import ModeTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
@@ -100,6 +103,7 @@ from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.pop_order import OrderTable
 from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
@@ -109,6 +113,7 @@ from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
+    POP_ORDER,
     REQUEST_MODES,
     SUBSCRIPTION_GROUPS,
     TIMER_CHECKPOINT,
@@ -121,6 +126,7 @@ TABLES: Mapping[str, type[AttrsInstance]] = {
     CONSUMER_OFFSETS: ConsumerOffsets,
     DELAY_OFFSETS: DelayOffsets,
     REQUEST_MODES: RequestModes,
+    POP_ORDER: OrderTable,
 }
 """The files that a broker reads when it is made, and what is in them."""
 
@@ -144,6 +150,7 @@ class Broker:
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
     @ivar offsets: The table of consumers' offsets.
+    @ivar order: What groups pop in order.
     @ivar modes: The table of how groups consume topics.
     @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
@@ -223,7 +230,10 @@ class Broker:
         self._tables = (self.topics, self.groups, self.offsets, self.modes)
         for table in self._tables:
             table.load()
-        self._bringing_back = bring_back(self.topics, self.offsets, store)
+        self.order = PopOrder()
+        self._orders = OrderFile(self.order, self.offsets, files)
+        self._orders.load()
+        self._bringing_back = bring_back(self.topics, self.offsets, self.order, store)
         self._stopping = False
         self._late_topics = LateTopics(self.topics, store)
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
@@ -231,7 +241,10 @@ class Broker:
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(files, store, self.lookup, reactor, in_thread)
         levels.load()
-        self._files = tuple(table.file for table in (*self._tables, levels))
+        self._files: tuple[Persisted | OrderFile, ...] = (
+            *(table.file for table in (*self._tables, levels)),
+            self._orders,
+        )
         self.schedule = Schedule(
             store=store,
             writer=self.writer,
@@ -570,6 +583,7 @@ class Broker:
                 known=self._knows,
                 owed=Owed(clock, store.queues.end),
             ),
+            orders=self._orders,
             delays=self.schedule.adopt,
             forget=self._deletion.forget,
             begin=partial(store.queues.begin, sure=True),
@@ -630,6 +644,7 @@ class Broker:
         self.counts.forget_topic(topic)
         self.pop.topic_gone(topic)
         self.modes.delete(topic)
+        self.order.forget_topic(topic)
         end = self.store.log.confirmed
         # By its last bytes the log is known for the one in which the topic was deleted.
         with self._deletion.begun(topic, end):
@@ -643,6 +658,7 @@ class Broker:
         self.counts.forget_group(group)
         self.pop.group_gone(group)
         self.modes.forget_group(group)
+        self.order.forget_group(group)
 
     def _knows(self, topic: str, group: str) -> bool:
         return self.topics.get(topic) is not None and self.groups.get(group) is not None
@@ -697,6 +713,7 @@ class Broker:
     def _sweep(self) -> None:
         self._heartbeats.sweep()
         self._locks.sweep()
+        self.order.sweep(self.store.now_ms())
 
     def stop(self) -> Deferred[None]:
         """Write the tables for the last time; the ports are closed already.

@@ -45,6 +45,7 @@ SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
 CONSUMER_OFFSETS = "consumerOffset.json"
 DELAY_OFFSETS = "delayOffset.json"
 REQUEST_MODES = "messageRequestMode.json"
+POP_ORDER = "consumerOrderInfo.json"
 """Its tables; they lie in L{CONFIG}."""
 
 TIMER_CHECKPOINT = "timercheck"

@@ -93,7 +93,7 @@ class MqadminTests(PairsTestCase):
             return
         self.same("setConsumeMode -b {master} -t Orders -g Copies -m POP -q 0")
         self.same("setConsumeMode -c interop -t Orders -g Copies -m PULL", when="back")
-        self.same("setConsumeMode -b {master} -t Nowhere -g Copies -m POP -q 0", when="unknown")
+        self.same("setConsumeMode -b {master} -t Nowhere -g Copies -m POP -q 0", fails=True)
 
     def sends(self) -> None:
         """Messages of mqadmin and of a producer that stays; a consumer of all of them."""

@@ -80,6 +80,7 @@ class OffsetSync:
 
     @ivar known: Whether the master has a topic and a group, by names.
     @ivar owed: What is not to be given back any more when the master is set back.
+    @ivar one_life: Whether what the master gave last, and what it gave before, are one process's.
     @ivar resets: How many offsets were set back as the master was.
     @ivar regressions: How many were not.
     """
@@ -89,6 +90,7 @@ class OffsetSync:
     in_thread: InThread
     known: Callable[[str, str], bool]
     owed: Owed
+    one_life: bool = field(default=False, init=False)
     resets: int = field(default=0, init=False)
     regressions: int = field(default=0, init=False)
     _last: OffsetTable | None = field(default=None, init=False)
@@ -125,12 +127,12 @@ class OffsetSync:
         @param master: Its address, for the log.
         @return: How many offsets moved here.
         """
-        last = self._last
+        last, self.one_life = self._last, False
         moved = 0
         if last is not None:
             change = await self.in_thread(taken_back, last.offset_table, table.offset_table)
-            one_life = boot is not None and boot == self._boot and not _older(table, last)
-            if one_life:
+            self.one_life = boot is not None and boot == self._boot and not _older(table, last)
+            if self.one_life:
                 moved = self._follow(change, master)
             elif change.back:
                 self._refuse(change, boot, master)

@@ -16,9 +16,16 @@ from attrs import AttrsInstance, evolve, field, frozen
 
 from rmqha.errors import AnotherBroker, BodyInvalid, JsonInvalid, MetadataRefused
 from rmqha.logfiles.published import DeletedTopic
+from rmqha.store.tables.order_table import Told
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
-from rmqha.wire.remoting.bodies.offsets import QUEUE_ENDS, ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import (
+    ORDERED_POPS,
+    QUEUE_ENDS,
+    ConsumerOffsets,
+    DelayOffsets,
+)
+from rmqha.wire.remoting.bodies.pop_order import OrderedBatch
 from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.tables import DELETED_MEMBER, GroupTable, TopicTable
 
@@ -155,6 +162,27 @@ def take_ends(table: ConsumerOffsets) -> list[tuple[str, int, int]]:
         ]
     except (AttributeError, TypeError, ValueError) as error:
         raise MetadataRefused(OFFSETS, f"{QUEUE_ENDS} makes no sense: {error!r}") from None
+
+
+def take_orders(table: ConsumerOffsets) -> Told | None:
+    """Take out of a table of offsets what is known of queues that are popped in order; C{None} if
+    nothing is said of it: only brokers of ours tell.
+
+    @raise MetadataRefused: If that makes no sense.
+    """
+    found = table.extra.pop(ORDERED_POPS, None)
+    if found is None:
+        return None
+    try:
+        return {
+            str(key): {
+                int(queue_id): None if row is None else json_body.from_json(OrderedBatch, row)
+                for queue_id, row in rows.items()
+            }
+            for key, rows in found.items()
+        }
+    except (AttributeError, BodyInvalid, TypeError, ValueError) as error:
+        raise MetadataRefused(OFFSETS, f"{ORDERED_POPS} makes no sense: {error}") from None
 
 
 def delays(body: bytes, holds_some: bool) -> DelayOffsets:

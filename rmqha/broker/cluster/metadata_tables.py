@@ -28,6 +28,7 @@ from rmqha.broker.cluster.metadata_rules import (
 )
 from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
 from rmqha.broker.tables.persisted import Persisted
+from rmqha.broker.tables.pop_order_file import OrderFile
 from rmqha.broker.tables.request_modes import ModeTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
@@ -151,6 +152,7 @@ class Copies:
     groups: Groups
     modes: ModeTable
     offsets: OffsetSync
+    orders: OrderFile
     delays: Callable[[DelayOffsets], object]
     forget: Callable[[Mapping[str, DeletedTopic]], Awaitable[None]]
     begin: Callable[[str, int, int], object]
@@ -339,10 +341,12 @@ class Copies:
             sync.same(boot)
             return False
         table = await self.in_thread(metadata_rules.offsets, body, sync.holds_some)
-        ends = metadata_rules.take_ends(table)
+        ends, orders = metadata_rules.take_ends(table), metadata_rules.take_orders(table)
         if not one_reign:
             sync.moved()
         moved = await sync.adopt(table, boot, self.master)
+        if orders is not None:
+            self.orders.adopt(orders, whole=True, one_life=sync.one_life)
         part.keep(body, table.data_version, table.offset_table)
         for topic, queue_id, end in ends:
             if self.topics.get(topic) is not None:
@@ -359,6 +363,7 @@ class Copies:
         @raise MetadataRefused: If it is not believed.
         """
         table = await self.in_thread(metadata_rules.offsets, body, False)
+        self.orders.adopt(metadata_rules.take_orders(table) or {}, whole=False, one_life=True)
         moved = await self.offsets.adopt_changes(table, self.master)
         # The next whole table is compared with what was given last, not with the last whole one.
         self.parts[OFFSETS].body = None

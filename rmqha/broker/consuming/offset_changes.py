@@ -11,6 +11,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
@@ -25,14 +26,14 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
-from rmqha.store.tables.offset_segments import ALL_QUEUES
+from rmqha.store.tables.offset_segments import ALL_QUEUES, ORDERED
 from rmqha.wire.remoting.bodies.common import DataVersion
-from rmqha.wire.remoting.bodies.offsets import QUEUE_ENDS, ConsumerOffsets
+from rmqha.wire.remoting.bodies.offsets import ORDERED_POPS, QUEUE_ENDS, ConsumerOffsets
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.offsets import ConsumerOffsetsAnswer, ConsumerOffsetsRequest
-from rmqha.wire.remoting.json_body import write
+from rmqha.wire.remoting.json_body import to_json, write
 
 MOST = 64
 """Most requests that wait at a time; what comes above is answered at once."""
@@ -141,17 +142,20 @@ class OffsetChanges:
             # A slave of 5.x takes nothing over from a table without.
             table = evolve(table, data_version=DataVersion(counter=self.offsets.journal.version))
         ours = version is not None
-        made: Deferred[Answer] = self.in_thread(self._table, table, ours=ours).addCallback(
+        companion = self.offsets.journal.companion
+        ordered = {} if companion is None else companion.all()
+        made: Deferred[Answer] = self.in_thread(self._table, table, ordered, ours=ours).addCallback(
             lambda body: command.answer(header=header, body=body)
         )
         return made
 
-    def _table(self, table: ConsumerOffsets, *, ours: bool) -> bytes:
-        """A whole table, for a broker of ours with where queues go on of which its log has
-        nothing.
+    def _table(self, table: ConsumerOffsets, ordered: Any, *, ours: bool) -> bytes:
+        """A whole table, for a broker of ours with where queues go on of which its log has nothing,
+        and with what is popped in order.
         """
         if ours:
-            table = evolve(table, extra=table.extra | {QUEUE_ENDS: self.queues.idle_ends()})
+            more = {QUEUE_ENDS: self.queues.idle_ends(), ORDERED_POPS: to_json(ordered)}
+            table = evolve(table, extra=table.extra | more)
         return write(table, numeric_keys="bare")
 
     def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:
@@ -167,7 +171,14 @@ class OffsetChanges:
         return made
 
     def _body(self, marks: Marks) -> bytes:
-        return write(self.offsets.some(marks), numeric_keys="bare")
+        table = self.offsets.some(marks)
+        companion, ordered = self.offsets.journal.companion, dict[str, dict[int, Any]]()
+        for (key, queue_id), kind in marks.items():
+            if kind & ORDERED and companion is not None:
+                ordered.setdefault(key, {})[queue_id] = companion.batch(key, queue_id)
+        if ordered:
+            table = evolve(table, extra={ORDERED_POPS: to_json(ordered)})
+        return write(table, numeric_keys="bare")
 
 
 def _settle(result: Answer | Failure, answer: Deferred[Answer]) -> None:

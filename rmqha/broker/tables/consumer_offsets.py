@@ -25,7 +25,7 @@ from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
-from rmqha.store.tables.offset_segments import ALL_QUEUES, BACK, BY_CLIENT
+from rmqha.store.tables.offset_segments import ALL_QUEUES, BACK, BY_CLIENT, ORDERED
 from rmqha.store.tables.offset_table import OffsetsRead, read_offsets
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.store_layout import CONSUMER_OFFSETS
@@ -281,6 +281,13 @@ class ConsumerOffsetTable:
         """The whole table as it is now; it is not changed any more."""
         copy = {key: dict(queues) for key, queues in self._table.items()}
         return evolve(self._rest, offset_table=copy)
+
+    def on_order(self, key: str, queue_id: int) -> None:
+        """What a group pops in order of a queue changed: it is kept, and told, as offsets are.
+
+        @param key: C{topic@group}.
+        """
+        self._changed(key, queue_id, ORDERED)
 
     def _changed(self, key: str, queue_id: int, kind: int = 0) -> None:
         self.file.dirty()

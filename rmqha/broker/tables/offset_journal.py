@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
 from attrs import define, field
@@ -29,9 +29,12 @@ from rmqha.store.tables.offset_segments import (
     ALL_QUEUES,
     BACK,
     DROPPED,
+    ORDERED,
     OffsetChange,
     SegmentWriter,
 )
+from rmqha.store.tables.order_table import record_of
+from rmqha.wire.remoting.bodies.pop_order import OrderedBatch
 
 RETRY = 5.0
 """Seconds until a batch that could not be written is tried again."""
@@ -46,12 +49,33 @@ Offsets = Mapping[str, Mapping[int, int]]
 """Consumer offsets by C{topic@group} and queue id."""
 
 
+class Companion(Protocol):
+    """A table beside that of offsets, whose changes are in the same batches: it is as durable, and
+    slaves are told of it together with them.
+    """
+
+    def batch(self, key: str, queue_id: int) -> OrderedBatch | None:
+        """What is known of a queue.  Threads ask."""
+
+    def all(self) -> dict[str, dict[int, OrderedBatch]]:
+        """What is known of all queues now, which does not change any more."""
+
+    def generation(self, segment: int) -> Callable[[], int | None]:
+        """A generation of both tables is taken.
+
+        @param segment: The journal's file in which what follows it will be.
+        @return: Writes it; gives the oldest file of the journal that it needs, C{None} if it needs
+            none.  Blocking.
+        """
+
+
 @define(eq=False)
 class OffsetJournal:
     """The journal of one table.
 
     @ivar folder: Where its files are.
     @ivar offsets: The table itself: threads read it while it changes.
+    @ivar companion: The table beside; none by default.
     @ivar interval: Least seconds between the starts of two writes; 0 for no journal.
     @ivar life: Tells the versions of this object from those of another.
     @ivar segment: The number of the file that is written to.
@@ -69,6 +93,8 @@ class OffsetJournal:
     segment: int = field(default=1, init=False)
     version: int = field(default=0, init=False)
     flushed: list[Callable[[], None]] = field(factory=list, init=False)
+    companion: Companion | None = field(default=None, init=False)
+    _beside: Callable[[], int | None] | None = field(default=None, init=False)
     job: Job = field(init=False)
     _marks: Marks = field(factory=dict, init=False)
     _batches: deque[tuple[int, Marks]] = field(factory=deque, init=False)
@@ -125,14 +151,17 @@ class OffsetJournal:
         @return: The number of the file in which what follows it will be.
         """
         self.segment += 1
+        self._beside = None if self.companion is None else self.companion.generation(self.segment)
         return self.segment
 
     def forget(self, least: int) -> None:
-        """Delete the files that the table on the disk does not need any more.  Blocking.
+        """Delete the files that the tables on the disk do not need any more, once the one beside is
+        written too.  Blocking.
 
         @param least: The oldest that it needs.
         """
-        offset_segments.forget(self.folder, least)
+        needed = None if self._beside is None else self._beside()
+        offset_segments.forget(self.folder, least if needed is None else min(least, needed))
 
     def changes_since(self, version: int) -> dict[tuple[str, int], int] | None:
         """What changed after a batch; C{None} if that is not remembered.
@@ -145,7 +174,8 @@ class OffsetJournal:
         for number, marks in reversed(self._batches):
             if number <= version:
                 break
-            found = marks | found
+            for place, kind in marks.items():
+                found[place] = found.get(place, 0) | kind
         return found
 
     # --- writing --------------------------------------------------------------------
@@ -174,7 +204,7 @@ class OffsetJournal:
         """Write a batch; in a thread.  An offset that has moved on meanwhile is written as it is
         now.
         """
-        self._writer.append(segment, _records(marks, self.offsets))
+        self._writer.append(segment, _records(marks, self.offsets, self.companion))
 
     def _written(self, _: None, marks: Marks) -> None:
         self._writing = None
@@ -243,7 +273,7 @@ class OffsetJournal:
         }
 
 
-def _records(marks: Marks, offsets: Offsets) -> Iterator[OffsetChange]:
+def _records(marks: Marks, offsets: Offsets, companion: Companion | None) -> Iterator[OffsetChange]:
     """The records of a batch: first the groups that are gone, then offsets as they are."""
     for (key, queue_id), kind in marks.items():
         if queue_id == ALL_QUEUES:
@@ -253,4 +283,6 @@ def _records(marks: Marks, offsets: Offsets) -> Iterator[OffsetChange]:
     for (key, queue_id), kind in marks.items():
         now = offsets.get(key, {}).get(queue_id)
         if now is not None:
-            yield OffsetChange(kind, key, queue_id, now)
+            yield OffsetChange(kind & ~ORDERED, key, queue_id, now)
+        if kind & ORDERED and companion is not None:
+            yield record_of(key, queue_id, companion.batch(key, queue_id))

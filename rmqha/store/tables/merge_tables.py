@@ -20,9 +20,12 @@ from rmqha.errors import Refused
 from rmqha.logfiles import json_table
 from rmqha.logfiles.published import DeletedTopic, deleted_behind, read_deleted_topics
 from rmqha.logfiles.reader import LogReader
+from rmqha.store.tables import order_table
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
+from rmqha.store.tables.order_table import read_orders
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.pop_order import OrderTable
 from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.json_body import from_json, to_json
@@ -31,12 +34,13 @@ from rmqha.wire.store_layout import (
     CONSUMER_OFFSETS,
     DELAY_OFFSETS,
     OWN_FOLDER,
+    POP_ORDER,
     REQUEST_MODES,
     SUBSCRIPTION_GROUPS,
     TOPICS,
 )
 
-NAMES = (TOPICS, SUBSCRIPTION_GROUPS, REQUEST_MODES, CONSUMER_OFFSETS, DELAY_OFFSETS)
+NAMES = (TOPICS, SUBSCRIPTION_GROUPS, REQUEST_MODES, CONSUMER_OFFSETS, POP_ORDER, DELAY_OFFSETS)
 """The tables that are merged."""
 
 B = TypeVar("B", bound=Any)
@@ -49,6 +53,7 @@ class MergedTables:
     @ivar source: Where the other's tables are.
     @ivar offsets: The offsets of groups; C{None} if neither has any.
     @ivar delays: The offsets of delay levels, the same.
+    @ivar orders: What groups pop in order, if that is not the store's.
     @ivar moved: How many offsets of groups are higher than in the store, or new.
     @ivar moved_delays: How many of delay levels.
     @ivar changed: Tables of topics, groups or modes that are not the store's, by file name.
@@ -64,6 +69,7 @@ class MergedTables:
     source: Path
     offsets: ConsumerOffsets | None = None
     delays: DelayOffsets | None = None
+    orders: OrderTable | None = None
     moved: int = 0
     moved_delays: int = 0
     changed: dict[str, Any] = field(factory=dict)
@@ -112,6 +118,7 @@ def merge_tables(root: Path, other: Path, log: LogReader | None = None) -> Merge
     merged.groups, _ = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
     _merge_rows(merged, ours, theirs, REQUEST_MODES, RequestModes, gone)
     _merge_offsets(merged, ours, theirs, gone)
+    _merge_orders(merged, ours, theirs, gone)
     end = _merge_delays(merged, ours, theirs)
     merged.of_longer_log = log is not None and end > log.confirmed
     merged.faults += theirs.faults
@@ -127,6 +134,10 @@ def write_merged(root: Path, merged: MergedTables) -> None:
     own = read_offsets(tables, own=True)
     if merged.offsets is not None and merged.offsets != own.offsets:
         write_offsets(tables, merged.offsets, own)
+    if merged.orders is not None:
+        read_orders(tables, own=True)
+        path = tables.path(POP_ORDER)
+        tables.replace(path, to_json(merged.orders), journal=own.next_segment)
     if merged.moved_delays and merged.delays is not None:
         _write(tables, DELAY_OFFSETS, merged.delays)
     for name, table in merged.changed.items():
@@ -168,6 +179,13 @@ class _Other:
             return read_offsets(self._store).offsets
         return None if table is None else from_json(ConsumerOffsets, table)
 
+    def orders(self) -> OrderTable:
+        """What groups pop in order, the same."""
+        table = self.read(POP_ORDER)
+        if self._store is not None:
+            return read_orders(self._store).table or OrderTable()
+        return from_json(OrderTable, table or {})
+
 
 def _merge_deleted(
     merged: MergedTables, root: Path, other: Path, log: LogReader
@@ -198,6 +216,18 @@ def _merge_offsets(
         mine |= higher
     table = {key: mine for key, mine in table.items() if key.partition("@")[0] not in gone}
     merged.offsets = evolve(base, offset_table=table)
+
+
+def _merge_orders(
+    merged: MergedTables, ours: CheckedTables, theirs: _Other, gone: Collection[str]
+) -> None:
+    own, others = read_orders(ours).table or OrderTable(), theirs.orders()
+    whole = order_table.merged(own, others)
+    table = {
+        key: batches for key, batches in whole.table.items() if key.partition("@")[0] not in gone
+    }
+    if table != own.table:
+        merged.orders = evolve(whole, table=table)
 
 
 def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> int:

@@ -33,6 +33,13 @@ BACK, DROPPED, BY_CLIENT = 1, 2, 4
 """The bits of a record's kind: the offset counts though it may be lower; the group has no offsets
 in the topic any more; a client committed it to this broker.  0 is an offset that moved on."""
 
+ORDERED = 8
+"""Of a record of another kind: what the group pops in order of the queue, which stands as JSON
+behind L{ORDERED_MARK} in the key; empty if nothing is known any more."""
+
+ORDERED_MARK = "\n"
+"""No topic and no group has it."""
+
 ALL_QUEUES = -1
 """The queue id of a record that is about all queues."""
 
@@ -163,6 +170,8 @@ def apply(table: dict[str, dict[int, int]], changes: Iterable[OffsetChange]) -> 
     """
     count = 0
     for change in changes:
+        if change.kind & ORDERED:
+            continue
         if change.kind & DROPPED:
             count += table.pop(change.key, None) is not None
             continue

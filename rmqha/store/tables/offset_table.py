@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
-from rmqha.store.tables.offset_segments import BACK, BY_CLIENT, DROPPED, Segment
+from rmqha.store.tables.offset_segments import BACK, BY_CLIENT, DROPPED, ORDERED, Segment
 from rmqha.store.tables.table_verdict import TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets
 from rmqha.wire.remoting.json_body import to_json
@@ -67,6 +67,8 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
     for segment in segments:
         replayed += offset_segments.apply(table, segment.changes)
         for change in segment.changes:
+            if change.kind & ORDERED:
+                continue
             if change.kind & DROPPED:
                 by_clients.pop(change.key, None)
             elif change.kind & BY_CLIENT:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.pop.order import FORGOTTEN, MOST, NotTaken, PopOrder, count_info
+from rmqha.broker.tables.pop_order import FORGOTTEN, MOST, NotTaken, PopOrder, count_info
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.pop_order import OrderTable
 from tests.support.effort import tries

@@ -14,6 +14,8 @@ from rmqha.errors import Refused
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.merge_tables import MergedTables, merge_tables, write_merged
 from rmqha.store.tables.offset_segments import OffsetChange, SegmentWriter
+from rmqha.store.tables.order_table import record_of
+from rmqha.wire.remoting.bodies.pop_order import OrderedBatch
 from tests.support.effort import tries
 from tests.support.logs import LogTestCase
 
@@ -23,7 +25,7 @@ LEVELS = st.dictionaries(st.integers(1, 4), st.integers(0, 9), max_size=4)
 
 OFFSETS, DELAYS = "consumerOffset.json", "delayOffset.json"
 TOPICS, GROUPS = "topics.json", "subscriptionGroup.json"
-MODES = "messageRequestMode.json"
+MODES, ORDERS = "messageRequestMode.json", "consumerOrderInfo.json"
 
 
 class MergeTestCase(LogTestCase):
@@ -182,6 +184,36 @@ class RowTests(MergeTestCase):
             {group: row["popShareQueueNum"] for group, row in found.items()},
             {"g": 1, "both": 1, "h": 2},
         )
+
+    def test_orders(self) -> None:
+        """What is popped in order: of each queue the later pop, with what either knows of it; what
+        only a journal has counts.
+        """
+
+        def row(at: int, bits: int) -> dict[str, Any]:
+            return {"popTime": at, "i": 9, "l": at, "o": [4, 1], "cm": bits, "a": "x"}
+
+        self.write(self.ours, ORDERS, table={"T@g": {0: row(5, 1), 1: row(7, 0), 2: row(3, 0)}})
+        self.write(self.theirs, ORDERS, table={"T@g": {0: row(5, 2), 1: row(6, 3)}})
+        writer = SegmentWriter(self.theirs / "rmqha" / "offsets")
+        later = OrderedBatch(pop_time=8, invisible=9, places=(6,))
+        writer.append(1, [record_of("T@g", 2, later), record_of("U@g", 0, later)])
+        writer.close()
+        tables = CheckedTables(self.theirs)
+        path = tables.path(ORDERS)
+        tables.replace(path, {"table": {"T@g": {0: row(5, 2), 1: row(6, 3)}}}, journal=1)
+        tables.settle()
+        merged = self.merge()
+        self.assertIsNotNone(merged.orders)
+        found = self.read(ORDERS)["table"]
+        self.assertEqual(
+            {
+                key: {at: (b["popTime"], b["cm"]) for at, b in rows.items()}
+                for key, rows in found.items()
+            },
+            {"T@g": {0: (5, 3), 1: (7, 0), 2: (8, 0)}, "U@g": {0: (8, 0)}},
+        )
+        self.assertIsNone(merge_tables(self.ours, self.theirs).orders)
 
 
 class OtherTests(MergeTestCase):

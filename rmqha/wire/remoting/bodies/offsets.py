@@ -28,6 +28,10 @@ class ConsumerOffsets:
     extra: dict[str, Any] = field(factory=dict)
 
 
+ORDERED_POPS = "orderedPops"
+"""Our own member of L{ConsumerOffsets} among brokers of ours: by C{topic@group} and queue id what
+is known of a queue that is popped in order; null where nothing is any more."""
+
 QUEUE_ENDS = "queueEnds"
 """Our own member of L{ConsumerOffsets} among brokers of ours: by topic and queue id the queue
 offset at which a queue goes on that has no message left."""
