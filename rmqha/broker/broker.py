@@ -463,6 +463,7 @@ class Broker:
         self.pop = PopService(
             settings=settings,
             revival=self.revival,
+            order=self.order,
             reader=reader,
             dispatcher=store.dispatcher,
             clock=self.reactor,

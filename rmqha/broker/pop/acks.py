@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, POP.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from attrs import define, evolve
 from twisted.internet.defer import Deferred, DeferredList
@@ -19,7 +19,8 @@ from rmqha.broker.access.accounts import Grant
 from rmqha.broker.access.needs import CONSUMES, Stated, Wanted, in_group, of
 from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.pop.check_points import CheckPointLog, OpenCheckPoint
-from rmqha.broker.pop.handles import NORMAL, REVIVE_QUEUES, PopHandle, retry_topic
+from rmqha.broker.pop.handles import NORMAL, ORDERED, REVIVE_QUEUES, PopHandle, retry_topic
+from rmqha.broker.pop.ordered import OrderedPops, is_ordered, place_of
 from rmqha.broker.pop.pop import no_master
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
@@ -30,6 +31,7 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
+from rmqha.wire.log.pop_record import MOST
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
@@ -81,6 +83,7 @@ class AckRequests:
     reader: QueueReader
     positions: PopPositions
     revival: Revival
+    ordered: OrderedPops
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -94,7 +97,11 @@ class AckRequests:
         self._open_log()
         request = from_ext(AckMessageRequest, command.ext)
         self._check(connection, request, 1)
-        found = self._find(request)
+        handle = self._handle(request)
+        if is_ordered(handle):
+            self.ordered.ack(place_of(request), request.offset, handle.pop_time, connection.address)
+            return command.answer()
+        found = self._find(request, handle)
         if found is None:
             return command.answer()
         return self._done(found, (request.offset,)).addCallback(_answer, command)
@@ -109,6 +116,9 @@ class AckRequests:
             return command.answer(ResponseCode.NO_MESSAGE)
         waits = []
         for each in acks:
+            if each.revive_queue == ORDERED:
+                self._ack_in_order(each, connection.address)
+                continue
             found = self._find_batch(each)
             offsets = () if found is None else _marked(each, found.left)
             if found is not None and offsets:
@@ -124,7 +134,13 @@ class AckRequests:
             self._check(connection, request, 0)
         except RequestRefused as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageAnswer(rest=None))
-        found = self._find(request)
+        handle = self._handle(request)
+        if is_ordered(handle):
+            told = self.ordered.change(
+                place_of(request), request, handle.pop_time, connection.address
+            )
+            return command.answer(header=told)
+        found = self._find(request, handle)
         if found is None:
             return command.answer(
                 ResponseCode.NO_MESSAGE,
@@ -195,17 +211,19 @@ class AckRequests:
                 f"store:{low}~{high}",
             )
 
-    def _find(self, request: AckMessageRequest) -> OpenCheckPoint | None:
-        """The check point of a message; C{None} if the message is done with.
-
-        @raise RequestRefused: If the handle is none.
-        """
+    @staticmethod
+    def _handle(request: AckMessageRequest) -> PopHandle:
+        """@raise RequestRefused: If the handle is none."""
         handle = PopHandle.decode(request.handle, request.queue_id, request.offset)
-        if handle.revive_queue >= REVIVE_QUEUES:
+        if handle.revive_queue >= REVIVE_QUEUES and not is_ordered(handle):
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"extraInfo names revive queue {handle.revive_queue} of {REVIVE_QUEUES}",
             )
+        return handle
+
+    def _find(self, request: AckMessageRequest, handle: PopHandle) -> OpenCheckPoint | None:
+        """The check point of a message; C{None} if the message is done with."""
         found = self.revival.points.get(
             (
                 request.topic,
@@ -217,6 +235,15 @@ class AckRequests:
             )
         )
         return found if found is not None and request.offset in found.left else None
+
+    def _ack_in_order(self, each: BatchAck, who: str) -> None:
+        for offset in _marked(each, range(each.start, each.start + MOST)):
+            try:
+                self.ordered.ack(
+                    (each.group, each.topic, each.queue_id), offset, each.pop_time, who
+                )
+            except RequestRefused:
+                continue
 
     def _find_batch(self, each: BatchAck) -> OpenCheckPoint | None:
         topic = each.topic
@@ -264,7 +291,7 @@ def _answer(status: PutStatus, command: Command, header: PopMessageAnswer | None
     return command.answer(ResponseCode.SYSTEM_ERROR, status.value, header)
 
 
-def _marked(each: BatchAck, left: set[int]) -> tuple[int, ...]:
+def _marked(each: BatchAck, left: Collection[int]) -> tuple[int, ...]:
     """Which of the open messages of a check point an ack names."""
     try:
         bits = b64decode(each.bits, validate=True)

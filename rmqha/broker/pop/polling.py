@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from rmqha.broker.consuming.long_polling import LONGEST
 from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.handlers import Answer
@@ -81,7 +82,8 @@ class Polling:
         @return: The answer; to cancel it ends the wait.
         """
         waiting: Deferred[Answer] = Deferred(lambda _: self._drop(wait))
-        timer = self.clock.callLater(max(0.0, seconds - EARLY), lambda: self._end(wait))
+        left = max(0.0, min(seconds, LONGEST) - EARLY)
+        timer = self.clock.callLater(left, lambda: self._end(wait))
         wait = Wait(place, wish, waiting, answer, timer)
         waits = self._waits.get(place)
         if waits is None:

@@ -23,12 +23,14 @@ from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadSta
 from rmqha.broker.pop.check_points import CheckPointLog
 from rmqha.broker.pop.handles import (
     NORMAL,
+    ORDERED,
     RETRY_V1,
     RETRY_V2,
     REVIVE_QUEUES,
     PopHandle,
     retry_topic,
 )
+from rmqha.broker.pop.ordered import OrderedPops
 from rmqha.broker.pop.polling import Place as Door
 from rmqha.broker.pop.polling import Polling
 from rmqha.broker.pop.positions import Place, PopPositions
@@ -116,6 +118,7 @@ class Pops:
     polling: Polling
     positions: PopPositions
     revival: Revival
+    ordered: OrderedPops
     went: Callable[[str, str, int, int, int, int], None]
     _turn: int = field(default=0, init=False)
 
@@ -148,7 +151,7 @@ class Pops:
             return again(True)
         if not self.polling.has_room(door):
             return self._empty(command, request, 0, ResponseCode.POLLING_FULL)
-        wish = request.expression_type, request.expression
+        wish = request.expression_type, request.expression, request.order
         return self.polling.hold(door, wish, wait, again)
 
     def _check_pop(self, connection: RemotingProtocol, request: PopMessageRequest) -> None:
@@ -233,6 +236,8 @@ class Pops:
         if self.revival.ready:
             for place, kind in self._visits(request):
                 self._visit(found, place, kind, request, subscription, connection.address)
+        if found.parts and request.order:
+            return self._hand_out_in_order(command, request, found)
         if found.parts:
             return self._hand_out(command, request, found)
         return self._empty(command, request, found.rest) if last else None
@@ -247,10 +252,11 @@ class Pops:
         header = PopMessageAnswer(
             pop_time=self.revival.now_ms(),
             invisible_time=request.invisible_time,
-            revive_queue=self._next_turn(),
+            revive_queue=ORDERED if request.order else self._next_turn(),
             rest=rest,
             start_offsets="",
             offsets="",
+            order_counts="" if request.order else None,
         )
         return command.answer(code, ReadStatus.NO_MESSAGE_IN_QUEUE.value, header)
 
@@ -261,6 +267,11 @@ class Pops:
     def _visits(self, request: PopMessageRequest) -> Iterator[tuple[Place, str]]:
         """The queues to look at, in their order."""
         group, topic = request.consumer_group, request.topic
+        if request.order:
+            for queue_id in self._queues(topic, request.queue_id):
+                if not self.ordered.blocked((group, topic, queue_id), request.attempt_id):
+                    yield (group, topic, queue_id), NORMAL
+            return
         again = list(self._retries(group, topic))
         first = randrange(100) < RETRY_FIRST
         if first:
@@ -381,19 +392,7 @@ class Pops:
                 continue
             self.revival.points.add(point)
             moves.append(self.positions.move(part.place, part.after))
-        header = PopMessageAnswer(
-            pop_time=pop_time,
-            invisible_time=request.invisible_time,
-            revive_queue=turn,
-            rest=found.rest,
-            start_offsets=";".join(
-                f"{part.kind} {part.place[2]} {part.start}" for part in found.parts
-            ),
-            offsets=";".join(
-                f"{part.kind} {part.place[2]} {','.join(map(str, part.offsets))}"
-                for part in found.parts
-            ),
-        )
+        header = _header(request, found, pop_time, turn)
         body = [
             record for part in found.parts for record in self._sent(part, header, request.topic)
         ]
@@ -414,6 +413,22 @@ class Pops:
 
         _all(waits).addCallback(stored).chainDeferred(answered)
         return answered
+
+    def _hand_out_in_order(
+        self, command: Command, request: PopMessageRequest, found: _Found
+    ) -> Answer:
+        """Note what is handed out; its position moves when it is acknowledged."""
+        places = [part.place for part in found.parts]
+        pop_time = self.positions.pop_time(places, self.revival.now_ms())
+        counts = [
+            self.ordered.on_pop(part.place, request, pop_time, part.offsets) for part in found.parts
+        ]
+        header = _header(request, found, pop_time, ORDERED, ";".join(counts))
+        for part in found.parts:
+            self.went(*part.place, part.start, part.after, sum(map(len, part.records)))
+        body = [record for part in found.parts for record in part.records]
+        answer = command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header)
+        return Scattered(answer, body)
 
     def _sent(self, part: _Part, header: PopMessageAnswer, topic: str) -> Iterator[memoryview]:
         """The records of a queue as they are sent."""
@@ -495,7 +510,11 @@ class Pops:
     def _has_messages(self, request: NotificationRequest) -> bool:
         group, topic = request.consumer_group, request.topic
         places = [(group, topic, queue_id) for queue_id in self._queues(topic, request.queue_id)]
-        places += [place for place, _ in self._retries(group, topic)]
+        if request.order:
+            blocked, attempt = self.ordered.blocked, request.attempt_id
+            places = [place for place in places if not blocked(place, attempt)]
+        else:
+            places += [place for place, _ in self._retries(group, topic)]
         return any(
             self.reader.bounds(place[1], place[2])[1] > self._standing(place) for place in places
         )
@@ -506,6 +525,28 @@ class Pops:
         self._check(connection, request.consumer_group, request.topic, request.queue_id)
         door = request.consumer_group, request.topic, request.queue_id
         return command.answer(header=PollingInfoAnswer(polling_num=self.polling.waiting(door)))
+
+
+def _header(
+    request: PopMessageRequest,
+    found: _Found,
+    pop_time: int,
+    revive_queue: int,
+    counts: str | None = None,
+) -> PopMessageAnswer:
+    """What is said of messages that are handed out."""
+    return PopMessageAnswer(
+        pop_time=pop_time,
+        invisible_time=request.invisible_time,
+        revive_queue=revive_queue,
+        rest=found.rest,
+        start_offsets=";".join(f"{part.kind} {part.place[2]} {part.start}" for part in found.parts),
+        offsets=";".join(
+            f"{part.kind} {part.place[2]} {','.join(map(str, part.offsets))}"
+            for part in found.parts
+        ),
+        order_counts=counts,
+    )
 
 
 def no_master(address: str) -> RequestRefused:

@@ -17,10 +17,12 @@ from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.pop.acks import AckRequests
 from rmqha.broker.pop.check_points import CheckPointLog
 from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
+from rmqha.broker.pop.ordered import OrderedPops
 from rmqha.broker.pop.polling import Polling
 from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
+from rmqha.broker.tables.pop_order import PopOrder
 from rmqha.config.settings import Settings
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.remoting.codes import RequestCode
@@ -31,23 +33,33 @@ class PopService:
     """Hands messages out, and takes them back.
 
     @ivar revival: Knows which are open, and lets them come again.
+    @ivar order: What was handed out in order.
     @ivar went: Told of what is handed out, as L{Pulls<rmqha.broker.consuming.pull.Pulls>} tells it.
     """
 
     settings: Settings
     revival: Revival
+    order: PopOrder
     reader: QueueReader
     dispatcher: Dispatcher
     clock: IReactorTime
     went: Callable[[str, str, int, int, int, int], None]
     polling: Polling = field(init=False)
     _positions: PopPositions = field(init=False)
+    _ordered: OrderedPops = field(init=False)
     _log: CheckPointLog | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         revival = self.revival
         self.polling = Polling(self.clock)
         self._positions = PopPositions(revival.offsets)
+        self._ordered = OrderedPops(
+            order=self.order,
+            offsets=revival.offsets,
+            polling=self.polling,
+            clock=self.clock,
+            now_ms=revival.now_ms,
+        )
         if revival.writer is not None:
             self._log = CheckPointLog(
                 cluster=revival.cluster,
@@ -68,6 +80,7 @@ class PopService:
             polling=self.polling,
             positions=self._positions,
             revival=self.revival,
+            ordered=self._ordered,
             went=self.went,
         )
         acks = AckRequests(
@@ -76,6 +89,7 @@ class PopService:
             reader=self.reader,
             positions=self._positions,
             revival=self.revival,
+            ordered=self._ordered,
         )
         return {**pops.handlers(), **acks.handlers()}
 
@@ -109,6 +123,7 @@ class PopService:
             self.dispatcher.on_units.remove(self.polling.on_units)
             self.dispatcher.on_pause.remove(self.polling.on_pause)
             self._positions.stop()
+        self._ordered.stop()
         self.polling.stop()
         self.revival.stop()
 

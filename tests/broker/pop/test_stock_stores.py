@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 from rmqha.config.broker_settings import BrokerSettings
-from tests.broker.pop.support import PopTestCase, records
+from tests.broker.pop.support import PopTestCase, bodies, records
 from tests.broker.support import NOW
 from tests.broker.timer.test_stock_stores import SIZES
 
@@ -53,6 +53,17 @@ class StockStoreTests(PopTestCase):
         self.skips(2)
         again = dict.fromkeys(("t6", "t8", "t10", "t12", "t14", "t9"), 1)
         self.assertEqual(self.all_of("G", "T"), again | {"t3": 2})
+
+    def test_in_order(self) -> None:
+        """What was handed out in order and not acknowledged is handed out again: a stock broker
+        that is killed has not written who had it.
+        """
+        self.open("killed", KILLED)
+        self.skips(1)
+        place = {"consumerGroup": "GO", "topic": "O", "queueId": -1, "order": "true"}
+        self.assertEqual(
+            bodies(self.pop(**place, attemptId="x")), [b"o1", b"o2", b"o3", b"o4", b"o5"]
+        )
 
     def test_long_ago(self) -> None:
         """All times are over when it starts."""
