@@ -9,7 +9,8 @@ Source: docs/architecture.rst, The broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -300,7 +301,7 @@ class Broker:
         self._accounts = accounts
         self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
         self._among_brokers(in_thread)
-        self.registry = Registry(store.log.together, reactor.seconds)
+        self.registry = Registry(self._together, reactor.seconds)
         self.needs: dict[int, AccountNeed] = {}
         allowed = Allowed(settings.admin.allowed_peers)
         self.current.changed.append(
@@ -312,6 +313,12 @@ class Broker:
                 self.needs[code] = stated[0]
                 self.registry.register(code, self._guarded(stated, allowed))
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
+
+    @contextmanager
+    def _together(self) -> Generator[None]:
+        """Surround requests that came together."""
+        with self.store.log.together(), self.pop.together():
+            yield
 
     def _guarded(self, stated: Stated, allowed: Allowed) -> Handler:
         master = self.writer is not None

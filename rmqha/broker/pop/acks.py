@@ -10,10 +10,12 @@ Source: docs/protocol/remoting.md, POP.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from attrs import define, evolve
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList
+from twisted.python.failure import Failure
 
 from rmqha.broker.access.accounts import Grant
 from rmqha.broker.access.needs import CONSUMES, Stated, Wanted, in_group, of
@@ -31,7 +33,7 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.wire.log.pop_record import MOST
+from rmqha.wire.log.pop_record import MOST, PointKey
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.pop import BatchAck, BatchAckBody
@@ -43,6 +45,18 @@ from rmqha.wire.remoting.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageAnswer,
 )
+
+
+@define
+class _Gathered:
+    """Acks of one check point.
+
+    @ivar waiting: Who is told what became of them.
+    """
+
+    found: OpenCheckPoint
+    offsets: set[int] = field(factory=set)
+    waiting: list[Deferred[PutStatus]] = field(factory=list)
 
 
 def _wants(group: str, topic: str) -> Iterator[Wanted]:
@@ -84,6 +98,9 @@ class AckRequests:
     positions: PopPositions
     revival: Revival
     ordered: OrderedPops
+    # How deep we are in requests that came together, and what is acknowledged by them.
+    _depth: int = field(default=0, init=False)
+    _gathered: dict[PointKey, _Gathered] = field(factory=dict, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -104,7 +121,11 @@ class AckRequests:
         found = self._find(request, handle)
         if found is None:
             return command.answer()
-        return self._done(found, (request.offset,)).addCallback(_answer, command)
+        if self._depth:
+            done = self._gather(found, request.offset)
+        else:
+            done = self._done(found, (request.offset,))
+        return done.addCallback(_answer, command)
 
     def _ack_batch(
         self, connection: RemotingProtocol, command: Command
@@ -172,6 +193,41 @@ class AckRequests:
             consumeErrors=True,
         )
         return done.addCallback(_worst).addCallback(_answer, command, header)
+
+    # --- what comes together ----------------------------------------------------------
+
+    @contextmanager
+    def together(self) -> Generator[None]:
+        """Surround requests that came together: of acks of one check point one record is made."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._gathered and not self._depth:
+                gathered, self._gathered = self._gathered, {}
+                for each in gathered.values():
+                    self._store(each)
+
+    def _gather(self, found: OpenCheckPoint, offset: int) -> Deferred[PutStatus]:
+        """Acknowledge a message with all others of this moment."""
+        done: Deferred[PutStatus] = Deferred()
+        each = self._gathered.setdefault(found.point.key, _Gathered(found))
+        each.offsets.add(offset)
+        each.waiting.append(done)
+        return done
+
+    def _store(self, each: _Gathered) -> None:
+        def tell(result: PutStatus | Failure) -> None:
+            for done in each.waiting:
+                done.callback(result)
+
+        try:
+            stored = self._done(each.found, tuple(sorted(each.offsets)))
+        except RequestRefused:
+            tell(Failure())
+        else:
+            stored.addBoth(tell)
 
     # --- what they name -------------------------------------------------------------
 

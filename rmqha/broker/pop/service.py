@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from attrs import define, field
@@ -47,6 +48,7 @@ class PopService:
     polling: Polling = field(init=False)
     _positions: PopPositions = field(init=False)
     _ordered: OrderedPops = field(init=False)
+    _acks: AckRequests = field(init=False)
     _log: CheckPointLog | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -68,6 +70,14 @@ class PopService:
                 writer=revival.writer,
                 now_ms=revival.now_ms,
             )
+        self._acks = AckRequests(
+            settings=self.settings.broker,
+            log=self._log,
+            reader=self.reader,
+            positions=self._positions,
+            revival=self.revival,
+            ordered=self._ordered,
+        )
         self.dispatcher.on_units.append(self.polling.on_units)
         self.dispatcher.on_pause.append(self.polling.on_pause)
         revival.on_ready = self.polling.wake_all
@@ -83,15 +93,11 @@ class PopService:
             ordered=self._ordered,
             went=self.went,
         )
-        acks = AckRequests(
-            settings=self.settings.broker,
-            log=self._log,
-            reader=self.reader,
-            positions=self._positions,
-            revival=self.revival,
-            ordered=self._ordered,
-        )
-        return {**pops.handlers(), **acks.handlers()}
+        return {**pops.handlers(), **self._acks.handlers()}
+
+    def together(self) -> AbstractContextManager[None]:
+        """Surround requests that came together."""
+        return self._acks.together()
 
     def retry_topics(self, topic: str) -> list[str]:
         """Where messages of a topic come again for groups that have offsets in it."""

@@ -40,11 +40,13 @@ from rmqha.wire.log.layout import (
     STORE_TIMESTAMP_AT,
     SYS_FLAG_AT,
 )
+from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD
 from rmqha.wire.log.sys_flag import BORN_IP6, COMMIT, STORE_IP6, TRANSACTION
 from rmqha.wire.names import (
     REAL_QUEUE,
     REAL_TOPIC,
     REVIVE_PREFIX,
+    TAGS,
     TIMER_CANCELS,
     TIMER_DELIVER,
     TIMER_DEQUEUED,
@@ -90,14 +92,21 @@ _OUT = cython.declare(bytes, TIMER_OUT.encode())
 _DELIVER = cython.declare(bytes, TIMER_DELIVER.encode())
 _CANCELS = cython.declare(bytes, TIMER_CANCELS.encode())
 _ROLLS = cython.declare(bytes, TIMER_ROLLS.encode())
+_TAGS_NAME = cython.declare(bytes, TAGS.encode())
 _REVIVES = cython.declare(bytes, REVIVE_PREFIX.encode())
+_CHECK_POINT_TAG = cython.declare(bytes, CHECK_POINT_TAG.encode())
+_LEAD = cython.declare(cython.longlong, LEAD)
 
 _ENQUEUED = cython.declare(bytes, f"{TIMER_ENQUEUED}\x01".encode())
 _DEQUEUED = cython.declare(bytes, f"\x02{TIMER_DEQUEUED}\x01".encode())
 
 _CANCELLING = cython.declare(cython.int, 1)
 _ROLLED = cython.declare(cython.int, 2)
-"""What a timer message tells of itself: that it cancels another, or was stored anew."""
+_POPPED = cython.declare(cython.int, 4)
+_CHECK_POINT = cython.declare(cython.int, 8)
+"""What a timer message tells of itself: that it cancels another, was stored anew, or is of POP,
+a check point or acks.
+"""
 
 _LATEST = cython.declare(cython.longlong, 1 << 48)
 """No time is as late, in milliseconds since 1970."""
@@ -219,6 +228,7 @@ class DueRun:
         next_one: cython.longlong = -1
         by: cython.longlong = 0
         waiting: object = None
+        over: cython.bint
         same: cython.longlong = 0
         of: cython.p_const_uchar = cython.NULL
         of_size: cython.Py_ssize_t = 0
@@ -231,12 +241,19 @@ class DueRun:
             place = count - 1 - done if back else done
             if not self._read(row, source + UNIT * place, 0, first + place, False):
                 break
+            if row.told & _POPPED and back:
+                break
             if row.told & _CANCELLING or (row.told & _ROLLED and marks is not None):
                 break
             if marks and self._mark(row) in marks:
                 break
             times[done] = row.at
-            if first + place < next_one and row.at <= by and (first + place) not in waiting:
+            times[done] = row.at
+            # For acks of what POP handed out nothing is to be done.
+            over = bool(row.told & _POPPED and not row.told & _CHECK_POINT)
+            if first + place < next_one and row.at <= by:
+                over = over or (first + place) not in waiting
+            if over:
                 times[done] = COVERED
             elif of_size == row.topic_size and not memcmp(of, row.topic, of_size):
                 same += 1
@@ -412,6 +429,10 @@ class DueRun:
                             row.told |= _CANCELLING
                         elif self._is(at, middle, _ROLLS):
                             row.told |= _ROLLED
+                        elif self._is(at, middle, _TAGS_NAME):
+                            row.told &= ~_CHECK_POINT
+                            if self._is(middle + 1, stop, _CHECK_POINT_TAG):
+                                row.told |= _CHECK_POINT
             at = stop + 1
         if not row.topic_size or not self._ascii(row.topic, row.topic_size):
             return False
@@ -420,9 +441,13 @@ class DueRun:
         if not self._timers:
             row.at = row.due = 0
             return True
-        # What POP handed out is not delivered, and its record is read as a whole.
         if self._is(row.topic, row.topic + min(row.topic_size, len(_REVIVES)), _REVIVES):
-            return False
+            # What POP handed out is not delivered, but looked at when its time is over.
+            row.told |= _POPPED
+            if whole or deliver < 0 or not self._times(row, deliver):
+                return False
+            row.at = deliver + _LEAD
+            return True
         return self._times(row, deliver)
 
     @cython.cfunc

@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import NotWritable
 from rmqha.wire.names import FIRST_POP_TIME
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
 from tests.broker.pop.support import PopTestCase, bodies, handles, records
 from tests.broker.support import NOW
 
@@ -181,6 +182,54 @@ class AckTests(PopTestCase):
         self.assertEqual(json.loads(self.waiting()[1].body)["aol"], [0, 2, 4])
         self.skips(11)
         self.assertEqual(self.popped(), [b"1", b"3"])
+
+    def test_together(self) -> None:
+        """Acks that come together are one record of each check point, and each has its answer."""
+        self.put(b"a", b"b", b"c")
+        self.put(b"d", queue_id=1)
+        named = [*handles(self.pop()), *handles(self.pop(queueId=1))]
+        named[1], named[3] = named[3], named[1]
+        asked = [
+            Command(
+                code=RequestCode.ACK_MESSAGE,
+                opaque=number,
+                version=407,
+                ext={name: str(value) for name, value in fields.items()},
+            )
+            for number, fields in enumerate([*named, named[0], named[2] | {"topic": "X"}])
+        ]
+        self.who.send(*asked)
+        answers = {answer.opaque: answer.code for answer in self.who.heard()}
+        self.assertEqual(answers, {0: 0, 1: 0, 2: 0, 3: 0, 4: 0, 5: 17})
+        self.passes(0.02)
+        acks = [json.loads(record.body) for record in self.waiting()[2:]]
+        self.assertEqual(
+            [told.get("aol", told["ao"]) for told in acks], [0, 0, [1, 2]], "the first was alone"
+        )
+        self.writer.outcome = NotWritable("test", "no room")
+        self.skips(12)
+        self.assertEqual(len(self.serving.revival.points), 0)
+
+    def test_together_not_stored(self) -> None:
+        """Where the store takes nothing each is told so."""
+        self.put(b"a", b"b")
+        named = handles(self.pop())
+        self.writer.outcome = NotWritable("test", "no room")
+        self.who.send(
+            *(
+                Command(
+                    code=RequestCode.ACK_MESSAGE,
+                    opaque=number,
+                    version=407,
+                    ext={name: str(value) for name, value in fields.items()},
+                )
+                for number, fields in enumerate(named)
+            )
+        )
+        self.assertEqual([answer.code for answer in self.who.heard()], [1, 1])
+        self.writer.outcome = "PUT_OK"
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"a", b"b"])
 
     def test_change(self) -> None:
         """A message may have another time, from now on; its old handle is dead."""
