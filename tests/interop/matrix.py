@@ -24,9 +24,10 @@ HEAD = """\
 
 <!-- This page is written by `make interop`; do not edit it. -->
 
-Each row was tried with brokers of Apache RocketMQ as they are published, their processes and ours
-on one machine, with small files so that a log has many.  "Byte-equal" means that every log file has
-the same SHA-256 on both sides; "derived files" are the consume queues and the index.
+Tried with brokers of Apache RocketMQ as they are published, their processes and ours on one
+machine, with small files so that a log has many: kills (-9), stops, lost tails, parted links,
+`SYNC` and `ASYNC`, in the end byte-equal logs (the same SHA-256 of every file) and the same consume
+queues and index.  What a scenario does, and what it holds, is told by its test in `tests/interop`.
 
 {when}
 """
@@ -38,18 +39,19 @@ NO_TLS = "no TLS in it"
 CLIENTS = """
 ## Stock clients
 
-Name servers and brokers of ours and of RocketMQ, with clients from their registries.  "JSON" and
-"ROCKETMQ" are the forms of the Java client's headers; the other clients know one.  A scenario
-without a result is not for that client.
+Name servers and brokers of ours and of RocketMQ, with clients from their registries: sends (sync,
+async, one-way, batch, ordered, compressed), push, pull and lite pull consumers, filters by tags and
+SQL, delays, transactions, request and reply, retries and dead letters, message queries, trace, TLS
+and signatures.  "JSON" and "ROCKETMQ" are the forms of the Java client's headers.
 """
 
 COMMANDS = """
 ## mqadmin
 
-The stock tool of each version, its commands one after the other, given to a name server of ours
-with a master and its slave, and to stock ones of that version to which the same was done before:
-what it prints of ours is what it prints of theirs, in the sense of the last column.  Ids, times,
-addresses and clients' names are never compared.  A dash means that a version has no such command.
+The stock tool of each version, given to a name server of ours with a master and its slave (or an
+elected set), and to stock ones to which the same was done: it prints the same of both, in the sense
+of the first column.  Ids, times, addresses and clients' names are never compared.  A version behind
+a command: the other one has no such command.
 
 """
 
@@ -114,62 +116,77 @@ def page(results: Iterable[Result]) -> str:
     rows = list(results)
     brokers = [row for row in rows if row.table == "brokers"]
     text = [HEAD.format(when=facts(len(rows)))]
-    for roles in sorted({row.roles for row in brokers}):
-        text.extend(_roles(roles, [row for row in brokers if row.roles == roles]))
+    text.extend(_counts("Roles", brokers, [row.roles for row in brokers]))
     clients = [row for row in rows if row.table == "clients"]
     if clients:
         text.append(CLIENTS)
-    for site in sorted({row.site for row in clients}):
-        text.extend(_site(site, [row for row in clients if row.site == site]))
+        text.extend(_counts("Name server and broker", clients, [row.site for row in clients]))
     text.extend(_commands([row for row in rows if row.table == "mqadmin"]))
     return "".join(text)
 
 
-def _roles(roles: str, rows: list[Result]) -> Iterator[str]:
-    """What was tried in these roles: a line for each scenario, a column for each version."""
-    versions = sorted({(row.peer, row.version) for row in rows})
-    yield f"\n## {_cell(roles[0].upper() + roles[1:])}\n\n"
-    yield _line(["Scenario", *(" ".join(each).removeprefix("RocketMQ ") for each in versions)])
-    yield _line(["---"] * (len(versions) + 1))
-    for scenario in sorted({row.scenario for row in rows}):
-        found = {(row.peer, row.version): row for row in rows if row.scenario == scenario}
-        cells = [
-            f"{found[each].result} ({found[each].seconds:.0f} s)" if each in found else "-"
-            for each in versions
-        ]
-        yield _line([scenario, *cells])
+def _counts(heading: str, rows: list[Result], sites: list[str]) -> Iterator[str]:
+    """How many scenarios went well: a line for each site, with its versions or clients; what did
+    not go well at once is named below.
+    """
+    yield f"\n{_line([heading, 'Beside', 'Scenarios'])}{_line(['---'] * 3)}"
+    found: dict[tuple[str, str], list[Result]] = {}
+    for row, site in zip(rows, sites, strict=True):
+        beside = row.peer if row.table == "clients" else row.version
+        found.setdefault((site, beside), []).append(row)
+    by_site: dict[str, list[tuple[str, str]]] = {}
+    for (site, beside), tried in sorted(found.items()):
+        by_site.setdefault(site, []).append((beside, _count(tried)))
+    for site, told in by_site.items():
+        for count in dict.fromkeys(count for _, count in told):
+            those = "; ".join(beside for beside, said in told if said == count)
+            yield _line([site[0].upper() + site[1:], those, count])
+    yield from _odd(found)
 
 
-def _site(site: str, rows: list[Result]) -> Iterator[str]:
-    """What was tried at one site: a line for each scenario, a column for each client."""
-    scenarios = sorted({row.scenario for row in rows})
-    peers = sorted({row.peer for row in rows})
-    yield f"\n### {site[0].upper()}{site[1:]}\n\n"
-    yield _line(["Scenario", *peers])
-    yield _line(["---"] * (len(peers) + 1))
-    for scenario in scenarios:
-        cells = []
-        for peer in peers:
-            found = {row.result for row in rows if (row.scenario, row.peer) == (scenario, peer)}
-            cells.append(" and ".join(sorted(found)))
-        yield _line([scenario, *cells])
+def _count(rows: list[Result]) -> str:
+    """How many scenarios there are, and how many of them gave no C{ok} at once."""
+    odd = sum(row.result != OK for row in rows)
+    return (
+        f"{len(rows)} ok" if not odd else f"{len(rows) - odd} of {len(rows)} ok, the others below"
+    )
+
+
+def _odd(found: dict[tuple[str, str], list[Result]]) -> Iterator[str]:
+    """What gave another result than C{ok}: a line for each, with its sentence."""
+    lines = [
+        f"* {site}, {beside}: {_cell(row.scenario)}: {row.result}\n"
+        for (site, beside), tried in sorted(found.items())
+        for row in tried
+        if row.result != OK
+    ]
+    if lines:
+        yield "\nNot `ok` at once:\n\n"
+        yield from lines
 
 
 def _commands(rows: list[Result]) -> Iterator[str]:
-    """What mqadmin was asked: a line for each command, a column for each version."""
-    versions = sorted({row.version for row in rows})
+    """What mqadmin was asked: a line for each sense in which it prints the same, with the
+    commands; what did not go well stands behind them.
+    """
     if not rows:
         return
     yield COMMANDS
-    yield _line(["Command", *versions, "What it prints"])
-    yield _line(["---"] * (len(versions) + 2))
-    commands: dict[str, dict[str, Result]] = {}
+    yield _line(["What it prints", "Commands"])
+    yield _line(["---"] * 2)
+    every = sorted({row.version for row in rows})
+    senses: dict[str, dict[str, list[Result]]] = {}
     for row in sorted(rows, key=lambda row: (row.order, row.version)):
-        commands.setdefault(row.scenario, {})[row.version] = row
-    for command, found in commands.items():
-        cells = [found[version].result if version in found else "-" for version in versions]
-        senses = sorted({row.roles for row in found.values()})
-        yield _line([command, *cells, " or ".join(senses)])
+        name = row.scenario.replace("`", "").split()[0].rstrip(",")
+        senses.setdefault(row.roles, {}).setdefault(name, []).append(row)
+    for sense, commands in senses.items():
+        cells = []
+        for name, tried in sorted(commands.items()):
+            versions = sorted({row.version for row in tried})
+            said = [] if versions == every else versions
+            said += sorted({row.result for row in tried} - {OK})
+            cells.append(f"`{name}`" + (f" ({', '.join(said)})" if said else ""))
+        yield _line([sense, ", ".join(cells)])
 
 
 def _line(cells: list[str]) -> str:
