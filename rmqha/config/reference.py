@@ -34,7 +34,8 @@ once, each with its file and line and the nearest key there is. Where RocketMQ c
 does rmqha, and says so. Whitespace around a value is ignored. A comment needs a line of its own.
 
 Keys are RocketMQ 4.9's unless they are marked: (RocketMQ 5) for those 4.9 does not have, (rmqha)
-for our own.
+for our own. A number's unit and bounds stand in brackets; "or more" is up to what RocketMQ's own
+type holds. Peers are addresses or CIDR networks.
 """
 
 _HEADINGS = {
@@ -86,6 +87,9 @@ _FIRST_INTRO = (
 )
 
 _MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}
+
+_SHOWN_BY_DEFAULT = {"true or false", "a text that is not empty", "one file, or nothing"}
+_NO_BOUND = {2**31 - 1, 2**63 - 1}
 
 _COLUMNS = ("Key", "Default", "Meaning")
 _WIDTHS = "35 20 45"
@@ -178,8 +182,20 @@ def _key_row(key: Key, meaning: str) -> tuple[str, ...]:
     return (
         name + _MARKS[key.origin],
         default,
-        f"{_as_rst(meaning)}\n\nAllowed: {key.kind.allowed}.",
+        f"{_as_rst(meaning)}{_allowed(key.kind.allowed)}",
     )
+
+
+def _allowed(words: str) -> str:
+    """What a key takes, in the fewest words: what its default shows needs none."""
+    if words in _SHOWN_BY_DEFAULT:
+        return ""
+    found = re.fullmatch(r"a whole (?:number(?: of (.+))?|(percentage)) from (\d+) to (\d+)", words)
+    if found is None:
+        return f" Allowed: {words}."
+    unit = found[1] or found[2]
+    bounds = f"{found[3]} or more" if int(found[4]) in _NO_BOUND else f"{found[3]} to {found[4]}"
+    return f" ({unit}, {bounds})" if unit else f" ({bounds})"
 
 
 def _docstrings(declared: type[AttrsInstance]) -> dict[str, str]:
