@@ -22,7 +22,7 @@ Commands
 
 .. Made by ``python -m rmqha.cli.reference``; edit the commands in ``rmqha/cli`` instead.
 
-What ``rmqha`` can do. ``rmqha COMMAND --help`` prints each command's options, and more about it.
+What ``rmqha`` can do. ``--help`` behind a command prints its options, and more about it.
 
 Exit codes: 0 success; 1 something is wrong, and printed; 2 a command that was not understood; 3 a
 node or a controller that had to be asked gave no answer; 78, of what runs as a service (``run``,
