@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
-from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, WINDOW, Lateness
+from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.timer.pending import PendingTimers
@@ -56,6 +56,9 @@ their copies in the log, so those that were due before have theirs."""
 
 BURST = 0.005
 """Seconds of delivery in one reactor turn: what thousands of one moment take is a few of them."""
+
+MOST_FLYING = 4000
+"""Most that wait for replicas or the disk: a burst is not held up by their round trips."""
 
 SCAN = 1024
 """Messages whose times are read together."""
@@ -294,10 +297,10 @@ class Timers:
                 return 0.0
             self._next += self._note_run(queue, self._next, queue.max_offset)
             return 0.0
-        if len(self._flying) >= WINDOW:
+        if len(self._flying) >= MOST_FLYING:
             return None
         now = self.store.now_ms()
-        found = self._pending.pop_run(now, min(self._most, WINDOW - len(self._flying)))
+        found = self._pending.pop_run(now, min(self._most, MOST_FLYING - len(self._flying)))
         if found:
             return self._deliver_run(found, now)
         due = self._pending.next_due()
@@ -610,7 +613,7 @@ class Timers:
         self.offsets.file.dirty()
 
     def _landed(self, offsets: Sequence[int]) -> None:
-        full = len(self._flying) >= WINDOW
+        full = len(self._flying) >= MOST_FLYING
         for offset in offsets:
             self._flying.pop(offset, None)
         self.offsets.file.dirty()
