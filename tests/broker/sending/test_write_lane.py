@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import skipUnless
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.broker import Broker
+from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import DiskFull
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import SLICE
@@ -236,14 +237,19 @@ def written(command: Command, style: int) -> bytes:
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class LaneTestCase(BrokerTestCase):
-    """Tests with two brokers: one has the lane, one has not."""
+    """Tests with two brokers: one has the lane, one has not.
+
+    @ivar sections: Of their settings.
+    """
+
+    sections: Mapping[str, Any] = {}
 
     def pair(self, **sizes: Any) -> tuple[tuple[Broker, Client], tuple[Broker, Client]]:
         """Both, with the same topics, and a client each."""
         made = []
         for lane in (True, False):
             self.root = self.folder() / "store"
-            broker = self.broker(sizes=sizes)
+            broker = self.broker(sizes=sizes, **self.sections)
             for topic in ("Orders", "Payments", "x"):
                 broker.topics.ensure(topic, 4)
             if not lane:
@@ -477,6 +483,15 @@ class BothWaysTests(LaneTestCase):
             # A property without a value ends a run.
             frames = [frame for n, frame in enumerate(frames) if n // 3 % 5]
             self.assertEqual(self.drive(b"".join(frames), []), len(frames))
+
+    def test_no_timers(self) -> None:
+        """Where none are taken they are refused in the usual way, and the others are stored."""
+        self.sections = {"timers": TimerSettings(enabled=False)}
+        frames = [
+            encode(Command(code=310, opaque=n, ext=sending("Orders", properties=told)))
+            for n, told in enumerate(({"TIMER_DELAY_SEC": "5"}, {"KEYS": "k"}) * 3)
+        ]
+        self.assertEqual(self.drive(b"".join(frames), []), 3)
 
     def test_many_queues(self) -> None:
         """Each queue counts by itself."""
