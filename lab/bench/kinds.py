@@ -1,5 +1,6 @@
 """What other kinds of writes cost a master beside plain ones: transactions (half message, end
-one-way), batches, delayed, timer and one-way messages, in turn on one connection each of one SYNC pair.
+one-way), batches, delayed, timer and one-way messages, in turn on one connection each of one SYNC
+pair.
 
 As many are on their way as a producer with so many threads has there.  What is told is the master's
 processor time, because writes a second are also the client's and the machine's; other work of the
