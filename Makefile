@@ -14,7 +14,8 @@ PYTHONS := python3.11 python3 python3.12 python3.13 python
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # What is compiled when rmqha is installed.
-LANE := $(wildcard rmqha/wire/lane/*_run.py rmqha/wire/lane/*.pxd) rmqha/store/files/fsync_loop.py
+LANE := $(wildcard rmqha/wire/lane/*_run.py rmqha/wire/lane/*.pxd) rmqha/store/files/fsync_loop.py \
+	rmqha/store/derived/write_run.py
 
 # Options for the tools behind a target: make test ARGS="-k ledger -x"
 ARGS :=

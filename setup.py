@@ -46,6 +46,7 @@ COMPILED = (
     else (
         *sorted(Path("rmqha/wire/lane").glob("*_run.py")),
         Path("rmqha/store/files/fsync_loop.py"),
+        Path("rmqha/store/derived/write_run.py"),
     )
 )
 LANE = cythonize(
@@ -111,6 +112,7 @@ setup(
     package_data={
         "rmqha": ["py.typed"],
         "rmqha.page": ["static/*"],
+        "rmqha.store.derived": ["*.pyi"],
         "rmqha.store.files": ["*.pyi"],
         "rmqha.wire.lane": ["*.pyi"],
     },

@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.pop_order import PopOrder
 from rmqha.broker.tables.topics import Topics
+from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.store import Store
 
 
@@ -68,14 +69,19 @@ class LateTopics:
         if self._came in self.store.dispatcher.on_units:
             self.store.dispatcher.on_units.remove(self._came)
 
-    def _came(self, topic: str, queue_id: int, before: int, end: int) -> None:
+    def _came(self, moves: Moves) -> None:
+        for topic, queue_id in moves:
+            if topic in self._made or self.topics.get(topic) is None:
+                self._late(topic, queue_id)
+
+    def _late(self, topic: str, queue_id: int) -> None:
         found, queues = self.topics.get(topic), self.store.queues
         if found is None:
             if topic in queues.deletions:
                 return
             self._made.add(topic)
             self.topics.bring_back(topic, (each.queue_id for each in queues.of(topic)))
-        elif topic in self._made and queue_id >= found.read_queue_nums:
+        elif queue_id >= found.read_queue_nums:
             count = queue_id + 1
             writable = max(count, found.write_queue_nums)
             self.topics.put(evolve(found, read_queue_nums=count, write_queue_nums=writable))

@@ -20,7 +20,7 @@ from rmqha.broker.consuming.chosen_units import matches
 from rmqha.broker.consuming.queue_reader import SCAN
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.remoting.codes import ResponseCode
 
@@ -123,9 +123,9 @@ class LongPolling:
                     RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
                 )
 
-    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        if self._held and (topic, queue_id) in self._held:
-            self._came[topic, queue_id] = None
+    def _units(self, moves: Moves) -> None:
+        if self._held:
+            self._came.update((place, None) for place in moves if place in self._held)
 
     def _wake(self) -> None:
         """Dispatch has paused: answer all at once who wanted what came."""

@@ -34,6 +34,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.columnar.queue_units import UNIT
@@ -511,9 +512,10 @@ class Schedule:
             self._idle.add(level)
         return level
 
-    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        if topic == SCHEDULE_TOPIC:
-            self._came.add(queue_id + 1)
+    def _units(self, moves: Moves) -> None:
+        for topic, queue_id in moves:
+            if topic == SCHEDULE_TOPIC:
+                self._came.add(queue_id + 1)
 
     def _paused(self) -> None:
         """Dispatch has paused: wake the levels that messages came to."""

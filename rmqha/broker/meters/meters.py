@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from rmqha.broker.meters.latency import PutTimes
 from rmqha.durations import Durations
 from rmqha.periodic import Job, Periodic, in_slices
-from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
 from rmqha.wire.columnar.queue_units import UNIT_TYPE
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
@@ -135,6 +135,22 @@ class Flow(Meter):
 
 
 @define(eq=False)
+class _Came:
+    """What came to one queue.
+
+    @ivar topic: Counts its topic's messages.
+    @ivar queue: Counts its own.
+    @ivar start: From which queue offset on bytes are not summed up yet.
+    @ivar end: To which.
+    """
+
+    topic: Meter
+    queue: Meter
+    start: int = 0
+    end: int = 0
+
+
+@define(eq=False)
 class Meters:
     """All that is counted on a broker.
 
@@ -167,8 +183,9 @@ class Meters:
     bytes_in: int = field(default=0, init=False)
     # By the name of the statistic, and its key.
     _meters: dict[str, dict[str, Meter]] = field(factory=dict, init=False)
-    # From which queue offset on bytes are not summed up yet, and to which.
-    _unsized: dict[tuple[str, int], tuple[int, int]] = field(factory=dict, init=False)
+    # All that ever came, and what of it is not summed up yet.
+    _came: dict[tuple[str, int], _Came] = field(factory=dict, init=False)
+    _unsized: dict[tuple[str, int], _Came] = field(factory=dict, init=False)
     _queues: ConsumeQueues | None = field(default=None, init=False)
     _units: list[OnUnits] = field(factory=list, init=False)
     _day: int = field(init=False)
@@ -239,25 +256,39 @@ class Meters:
         for flow in (self.puts, self.pulls, self.misses, self.got):
             flow.look(now)
 
-    def came(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        """A queue has grown.
+    def came(self, moves: Moves) -> None:
+        """Queues have grown."""
+        whole = 0
+        for key, (before, end) in moves.items():
+            came = self._came.get(key)
+            if came is None:
+                came = self._came[key] = self._first(*key)
+            count = end - before
+            whole += count
+            meter = came.topic
+            meter.total += count
+            meter.times += 1
+            meter = came.queue
+            meter.total += count
+            meter.times += 1
+            if key not in self._unsized:
+                self._unsized[key] = came
+                came.start = before
+            elif before < came.start:
+                came.start = before
+            came.end = end
+            if end - came.start >= PIECE:
+                self._weigh(key)
+        self.puts.total += whole
+        self.puts.times += len(moves)
 
-        @param before: Where it ended.
-        @param end: Just past its last message now.
-        """
-        count = end - before
-        self.puts.add(count)
-        self._meter("TOPIC_PUT_NUMS", topic).add(count)
-        self._meter("QUEUE_PUT_NUMS", f"{topic}@{queue_id}").add(count)
-        key = topic, queue_id
-        start = self._unsized.get(key, (end, 0))[0]
-        if start > before:
-            start = before
-            # Their minute begins now, not when they are first looked at.
-            self._sizes(key)
-        self._unsized[key] = start, end
-        if end - start >= PIECE:
-            self._weigh(key)
+    def _first(self, topic: str, queue_id: int) -> _Came:
+        # Their minute begins now, not when they are first looked at.
+        self._sizes((topic, queue_id))
+        return _Came(
+            self._meter("TOPIC_PUT_NUMS", topic),
+            self._meter("QUEUE_PUT_NUMS", f"{topic}@{queue_id}"),
+        )
 
     def _sizes(self, key: tuple[str, int]) -> tuple[Meter, Meter]:
         topic, queue_id = key
@@ -266,7 +297,10 @@ class Meters:
 
     def _weigh(self, key: tuple[str, int]) -> None:
         """Sum up the bytes of what came to a queue lately."""
-        start, end = self._unsized.pop(key, (0, 0))
+        came = self._unsized.pop(key, None)
+        if came is None:
+            return
+        start, end = came.start, came.end
         queue = None if self._queues is None else self._queues.get(*key)
         while queue is not None and start < end:
             try:
@@ -312,7 +346,9 @@ class Meters:
         """Drop the meters of a deleted topic."""
         self._keep(lambda name, key: name.startswith("BROKER_") or key.split("@")[0] != topic)
         self.pulled = {key: end for key, end in self.pulled.items() if key[1] != topic}
-        self._unsized = {key: span for key, span in self._unsized.items() if key[0] != topic}
+        for queues in (self._came, self._unsized):
+            for key in tuple(key for key in queues if key[0] == topic):
+                del queues[key]
 
     def forget_group(self, group: str) -> None:
         """Drop the meters of a deleted group."""

@@ -37,6 +37,7 @@ from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.outcomes import DelayedCopies
 from rmqha.store.store import Store
@@ -236,9 +237,10 @@ class Timers:
         """Where messages wait; C{None} if there never was one."""
         return self.store.queues.get(TIMER_TOPIC, QUEUE)
 
-    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        if topic == TIMER_TOPIC:
-            self._came = True
+    def _units(self, moves: Moves) -> None:
+        for topic, _ in moves:
+            if topic == TIMER_TOPIC:
+                self._came = True
 
     def _paused(self) -> None:
         if self._came:

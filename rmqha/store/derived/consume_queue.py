@@ -110,6 +110,9 @@ class ConsumeQueue:
     # The piece that recovery read last, and its first queue offset: it asks for it again.
     _piece: tuple[int, bytes] | None = field(init=False, default=None)
     anew: bool = False
+    # The file that was written last: where it begins in the queue, in bytes, and its path.
+    file_start: int = field(init=False, default=-1)
+    file: str = field(init=False, default="")
 
     @property
     def min_offset(self) -> int:
@@ -317,11 +320,13 @@ class ConsumeQueue:
         done = 0
         while done < len(raw):
             inside = position % self.file_size
-            path = self._path(position - inside)
+            if self.file_start != position - inside:
+                self.file_start = position - inside
+                self.file = self._path(self.file_start)
             piece = raw[done : done + self.file_size - inside]
             if not inside:
-                self.descriptors.create(path, self.file_size)
-            self.descriptors.write(path, piece, inside)
+                self.descriptors.create(self.file, self.file_size)
+            self.descriptors.write(self.file, piece, inside)
             done += len(piece)
             position += len(piece)
         last, size, _ = UNIT.unpack_from(raw, len(raw) - UNIT_SIZE)

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import Factory, define, field
@@ -18,8 +19,18 @@ from rmqha.logfiles.published import DeletedTopic
 from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, fileable
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, QueueRun, fileable
+from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER, UNIT_SIZE
+
+COMPILED = built(Path(__file__).with_name("write_run"))
+"""Whether L{ConsumeQueues.write_usual} writes anything."""
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.store.derived.write_run import write_usual
+
+Moves = dict[tuple[str, int], tuple[int, int]]
+"""Where queues ended before and after units came, by topic and queue id, in units."""
 
 _QUEUE_ID = re.compile("0|[1-9][0-9]*")
 
@@ -291,6 +302,33 @@ class ConsumeQueues:
             return first, raw
         gone = int(np.searchsorted(np.frombuffer(raw, UNIT_TYPE)["offset"].astype(np.int64), end))
         return first + gone, raw[gone * UNIT_SIZE :]
+
+    def write_usual(
+        self, runs: list[QueueRun], at: int, most: int, whole: bool, news: Moves
+    ) -> int:
+        """Write units whose queues simply go on, in one compiled pass, up to the first that is
+        unusual: that one has to be looked at by itself.
+
+        @param at: The number of the first of C{runs}.
+        @param most: How many at most.
+        @param whole: Whether this is a pass over the whole log.
+        @param news: Takes how far each queue moved.
+        @return: The number of the first that was not written.
+        """
+        return self.descriptors.use_open(
+            lambda opened, dirty: write_usual(
+                runs,
+                at,
+                most,
+                whole,
+                self._queues,
+                self.deleted,
+                opened,
+                dirty,
+                self.moved,
+                news,
+            )
+        )
 
     def begin_pass(self) -> None:
         """A dispatch of the whole log begins (see L{ConsumeQueue.mend})."""

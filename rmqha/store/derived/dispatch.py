@@ -19,7 +19,7 @@ Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
@@ -29,7 +29,8 @@ from twisted.logger import Logger
 from rmqha.errors import DerivedFault, RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.typed_table import Natural
-from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived import consume_queues
+from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch_reading import ScalarRun, keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
 from rmqha.store.derived.record_at import RecordReader
@@ -53,11 +54,13 @@ WINDOW = 4 << 20
 
 _SMALLEST_WINDOW = 256 << 10
 _FEWEST, _MOST = 8, 256
+# Queues written between two looks at the clock: some 40 us.
+_TOGETHER = 32
 # Faults kept for the status; all are counted.
 _FAULTS_KEPT = 100
 
-OnUnits = Callable[[str, int, int, int], None]
-"""Told that units came: topic, queue id, and the queue's end before and after, in units."""
+OnUnits = Callable[[Moves], None]
+"""Told that units came, once for all that came together."""
 
 
 @frozen(kw_only=True)
@@ -120,20 +123,22 @@ class QueueEnds:
 class UnwrittenRun:
     """What records bring that were read, and are not all in queues and index yet.
 
-    @ivar units: Those of the queues that are left, in the order of the log for each.
+    @ivar units: Those of the queues, in the order of the log for each.
     @ivar keys: Hash, physical offset and store time of each index entry.
     @ivar checksums: The entries of the records' checksums.
     @ivar end: Physical offset just past the last record.
     @ivar records: How many they are.
     @ivar last_timestamp: Store time of the last, milliseconds.
+    @ivar written: How many of C{units} are in their queues.
     """
 
-    units: Iterator[QueueRun]
+    units: list[QueueRun]
     keys: tuple[Column, Column, Column]
     checksums: bytes
     end: int
     records: int
     last_timestamp: int
+    written: int = field(default=0, init=False)
 
 
 def _fitting(most: int, budget: float, taken: float) -> int:
@@ -164,7 +169,7 @@ class Dispatcher:
         a derived file was found wrong.
     @ivar fault_count: How many disagreements were found.
     @ivar faults: The latest of them.
-    @ivar on_units: Called with topic, queue id, and the queue's end before and after units came.
+    @ivar on_units: Called with the queues that units came to, at least once a run.
     @ivar on_pause: Called when a run ends, once for all units it brought.
     """
 
@@ -403,7 +408,7 @@ class Dispatcher:
         if run.records == self._most:
             self._most = _fitting(self._most, budget, self.clock.seconds() - started)
         self._unwritten = UnwrittenRun(
-            units=iter(run.units()),
+            units=run.units(),
             keys=(run.hashes, run.offsets, run.timestamps),
             checksums=self._checksums(buf, run.end),
             end=self.position + run.end,
@@ -442,15 +447,20 @@ class Dispatcher:
 
     # --- writing ---
 
-    def _write(self, units: Iterable[QueueRun], keys: tuple[Column, Column, Column]) -> None:
+    def _write(self, units: list[QueueRun], keys: tuple[Column, Column, Column]) -> None:
         """Bring consecutive records to queues and index, in this order: when it fails, the same
         may come again.
 
         @param units: By queue, in the order of the log for each.
         @param keys: Hash, physical offset and store time of each index entry.
         """
-        for queue, first, raw in units:
-            self._units(*queue, first, raw)
+        news: Moves = {}
+        written = 0
+        try:
+            while written < len(units):
+                written = self._some(units, written, news)
+        finally:
+            self._tell(news)
         self._entries(keys)
 
     def _write_on(self, deadline: float) -> None:
@@ -459,14 +469,37 @@ class Dispatcher:
         """
         run, self._unwritten = self._unwritten, None
         assert run is not None, "only called then"
-        for queue, first, raw in run.units:
-            self._units(*queue, first, raw)
-            if self.clock.seconds() >= deadline:
-                self._unwritten = run
-                return
+        news: Moves = {}
+        try:
+            while run.written < len(run.units):
+                run.written = self._some(run.units, run.written, news)
+                if self.clock.seconds() >= deadline:
+                    self._unwritten = run
+                    return
+        finally:
+            self._tell(news)
         self._entries(run.keys)
         self._sum(run.checksums)
         self._past(run.end, run.records, run.last_timestamp)
+
+    def _some(self, units: list[QueueRun], at: int, news: Moves) -> int:
+        """Give some of many units to their queues, many in one go where that is compiled.
+
+        @param at: The number of the first.
+        @return: The number of the first that is left.
+        """
+        if consume_queues.COMPILED:
+            done = self.queues.write_usual(units, at, _TOGETHER, self._whole >= 0, news)
+            if done > at:
+                return done
+        queue, first, raw = units[at]
+        self._units(queue, first, raw, news)
+        return at + 1
+
+    def _tell(self, news: Moves) -> None:
+        if news:
+            for listener in self.on_units:
+                listener(news)
 
     def _entries(self, keys: tuple[Column, Column, Column]) -> None:
         if self.index is not None and len(keys[0]):
@@ -486,8 +519,9 @@ class Dispatcher:
         self.dispatched += records
         self.last_timestamp = last_timestamp
 
-    def _units(self, topic: str, queue_id: int, first: int, raw: bytes) -> None:
+    def _units(self, key: tuple[str, int], first: int, raw: bytes, news: Moves) -> None:
         """Give consecutive units to their queue."""
+        topic, queue_id = key
         first, raw = self.queues.living(topic, first, raw)
         if not raw:
             return
@@ -503,10 +537,9 @@ class Dispatcher:
             queue.mend(first, raw, self._whole, self._report)
         else:
             queue.append(first, raw)
-        self.queues.moved[topic, queue_id] = queue.max_offset
+        self.queues.moved[key] = queue.max_offset
         if queue.max_offset > before:
-            for listener in self.on_units:
-                listener(topic, queue_id, before, queue.max_offset)
+            news[key] = news.get(key, (before, 0))[0], queue.max_offset
 
     # --- in blocks ---
 

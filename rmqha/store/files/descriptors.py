@@ -183,6 +183,14 @@ class Descriptors:
         with self._lock:
             return work(self._descriptor(path))
 
+    def use_open(self, work: Callable[[OrderedDict[str, int], set[str]], _T]) -> _T:
+        """Call C{work} with what is open, which stays so meanwhile: descriptors by path, that used
+        last at the end, and the paths of files that were written since the last flush.  It keeps
+        both up itself.
+        """
+        with self._lock:
+            return work(self._open, self._dirty)
+
     def touched(self, path: str) -> None:
         """Note that a file was changed past us, through a map."""
         with self._lock:

@@ -309,7 +309,7 @@ class RuntimeTests(StatisticsTestCase):
         """A slave is not active, and counts what is replicated to it."""
         self.broker(slave=True)
         self.serving.counts.watch(self.serving.store.dispatcher, self.serving.store.queues)
-        self.serving.counts.came("T", 0, 0, 4)
+        self.serving.counts.came({("T", 0): (0, 4)})
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         self.assertEqual((table["brokerActive"], table["msgPutTotalTodayNow"]), ("false", "4"))
 
@@ -473,7 +473,7 @@ class MeterTests(SynchronousTestCase):
         """A queue that was removed and begins anew counts from there."""
         counts = Meters(Clock(), "C")
         for before, end in ((0, 5), (5, 7), (0, 2), (2, 3)):
-            counts.came("T", 0, before, end)
+            counts.came({("T", 0): (before, end)})
         self.assertEqual(counts.puts.total, 10)
 
     def test_in_slices(self) -> None:
@@ -484,7 +484,7 @@ class MeterTests(SynchronousTestCase):
         turns: list[Deferred[None]] = []
         counts = Meters(clock, "C")
         for number in range(20):
-            counts.came("T", number, 0, 5)
+            counts.came({("T", number): (0, 5)})
         ticked: list[Meter] = []
 
         def tick(meter: Meter, now: float) -> None:
@@ -512,11 +512,11 @@ class MeterTests(SynchronousTestCase):
         """At midnight today becomes yesterday."""
         day = [1]
         counts = Meters(Clock(), "C", lambda: day[0])
-        counts.came("T", 0, 0, 5)
+        counts.came({("T", 0): (0, 5)})
         counts.tick()
         day[0] = 2
         counts.tick()
-        counts.came("T", 0, 5, 7)
+        counts.came({("T", 0): (5, 7)})
         counts.tick()
         self.assertEqual((counts.puts.total, counts.puts.morning, counts.puts.yesterday), (7, 5, 0))
         day[0] = 3

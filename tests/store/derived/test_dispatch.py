@@ -20,7 +20,8 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull, RecordFault, Refused
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import dispatch, index, index_file
+from rmqha.store.derived import consume_queues, dispatch, index, index_file
+from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.index_file import IndexFile
 from rmqha.store.derived.rebuild import rebuild
@@ -79,6 +80,7 @@ def lane(used: bool) -> Iterator[None]:
     """Dispatch with the compiled lane, or without."""
     with (
         patch.object(dispatch, "COMPILED", used),
+        patch.object(consume_queues, "COMPILED", used),
         patch.object(index, "COMPILED", used),
         patch.object(index_file, "COMPILED", used),
     ):
@@ -267,6 +269,8 @@ class RunTests(DispatchTestCase):
             lane(compiled),
             patch.object(Descriptors, "write", dying(Descriptors.write)),
             patch.object(Descriptors, "create", dying(Descriptors.create)),
+            patch.object(ConsumeQueues, "write_usual", dying(ConsumeQueues.write_usual)),
+            patch.object(dispatch, "_TOGETHER", 2),
             patch.object(IndexFile, "put", dying(IndexFile.put)),
             patch.object(IndexFile, "put_block", dying(IndexFile.put_block)),
             patch.object(IndexFile, "write_header", dying(IndexFile.write_header)),
@@ -379,7 +383,14 @@ class RunTests(DispatchTestCase):
         made = self.maker(clock=clock)
         made.recover(clean=True)
         made._most = 64
-        made.on_units.append(lambda *_: clock.advance(6e-5))
+        some = Dispatcher._some
+
+        def slow(*args: Any) -> int:
+            clock.advance(6e-5)
+            return some(*args)
+
+        self.patch(Dispatcher, "_some", slow)
+        self.patch(dispatch, "_TOGETHER", 1)
         return made
 
     @skipUnless(COMPILED, "the lane is not compiled here")
@@ -389,7 +400,7 @@ class RunTests(DispatchTestCase):
         """
         queues: list[int] = []
         made = self.in_slices(Clock())
-        made.on_units.append(lambda topic, queue_id, before, after: queues.append(queue_id))
+        made.on_units.append(lambda moves: queues.extend(queue_id for _, queue_id in moves))
         self.assertTrue(made.run(1e-4, near=1 << 30))
         self.assertEqual((queues, made.position, made.dispatched), ([0, 1], 0, 0))
         for number in range(6):
@@ -432,16 +443,17 @@ class RunTests(DispatchTestCase):
 
     def test_listeners(self) -> None:
         """Whoever waits for a queue hears its new end."""
-        heard: list[tuple[str, int, int, int]] = []
+        heard: list[Moves] = []
         made = self.maker()
         made.recover(clean=True)
-        made.on_units.append(lambda *queue: heard.append(queue))
+        made.on_units.append(heard.append)
         for queue_id in (0, 0, 1):
             self.log.put("TopicA", queue_id)
             drain(made)
         self.log.put("TopicA", sys_flag=4)
         drain(made)
-        self.assertEqual(heard, [("TopicA", 0, 0, 1), ("TopicA", 0, 1, 2), ("TopicA", 1, 0, 1)])
+        first, second = ("TopicA", 0), ("TopicA", 1)
+        self.assertEqual(heard, [{first: (0, 1)}, {first: (1, 2)}, {second: (0, 1)}])
 
     def test_pauses(self) -> None:
         """Whoever wants all that came together hears when a run ends."""

@@ -1,0 +1,118 @@
+"""What dispatch costs a processor for each message, close behind the log's end.
+
+A store gets messages of 1 KiB, as many at a time as a busy master's reactor finds, and dispatches
+them in slices as short as a node's; only these are measured.  Who listens on a master listens here:
+its meters, its held pulls, and who makes topics again.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+from pathlib import Path
+from random import Random
+from time import perf_counter, process_time
+
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.task import Clock
+
+from lab.bench.corpus import message
+from lab.bench.report import Row, spread
+from rmqha.broker.consuming.long_polling import LongPolling
+from rmqha.broker.meters.meters import Meters
+from rmqha.config.load import load
+from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.opening import Opening
+from rmqha.store.paced_dispatch import LATE, LIVE_SLICE
+from rmqha.store.service import StoreService
+from rmqha.store.store import Store
+
+TOGETHER = 64
+"""Messages that come before a slice, as with so many producers."""
+
+QUEUES = 8
+"""Queues of a topic."""
+
+GOALS = {1: 1.0, 1000: 2.0}
+"""Microseconds of processor a message, by how many topics there are."""
+
+KEYS: dict[str, object] = {
+    "mappedFileSizeCommitLog": 128 << 20,
+    "mappedFileSizeConsumeQueue": 60_000,
+    "brokerRole": "ASYNC_MASTER",
+}
+
+
+class _Wall(Clock):
+    """Time goes on by itself."""
+
+    def seconds(self) -> float:
+        return perf_counter()
+
+
+def run(folder: Path, messages: int, rounds: int) -> list[Row]:
+    """Measure the rows about dispatch.
+
+    @param messages: Of a round.
+    """
+    rows = []
+    for topics, goal in GOALS.items():
+        found = [
+            1e6 * _round(folder / f"{topics}-{number}", topics, messages)
+            for number in range(rounds)
+        ]
+        middle = statistics.median(found)
+        rows.append(
+            Row(
+                what=f"dispatch of one message, {topics:,} topics x {QUEUES} queues, processor",
+                ours=spread(found, "us"),
+                goal=f"<= {goal:g} us",
+                met=middle <= goal,
+            )
+        )
+    return rows
+
+
+def _round(root: Path, topics: int, messages: int) -> float:
+    """@return: Seconds of processor a message."""
+    environment = StoreEnvironment(
+        clock=_Wall(),
+        in_thread=maybeDeferred,
+        fsync=FsyncInThread(maybeDeferred, lambda fd: None),
+        now_ms=lambda: 1_700_000_000_000,
+    )
+    keys = [f"{key}={value}" for key, value in KEYS.items()]
+    settings = load(None, [*keys, f"storePathRootDir={root}"], "master").store
+    service = StoreService(settings, Opening(master=True), environment)
+    service.startService()
+    store = service.opened
+    assert store is not None, "a new store is open at once"
+    meters = Meters(clock=environment.clock, cluster="DefaultCluster")
+    meters.watch(store.dispatcher, store.queues)
+    polling = LongPolling(environment.clock, store.queues, store.dispatcher)
+    random, body = Random(35), bytes(1024)
+    places = [(f"Topic{number:05d}", queue) for number in range(topics) for queue in range(QUEUES)]
+    try:
+        for topic, queue in places:
+            store.put(message(topic, queue, body, f"{random.getrandbits(128):032X}"))
+        _dispatch(store)
+        gc.collect()
+        gc.freeze()  # as a node does before it serves
+        taken = 0.0
+        for _ in range(messages // TOGETHER):
+            for topic, queue in random.choices(places, k=TOGETHER):
+                store.put(message(topic, queue, body, f"{random.getrandbits(128):032X}"))
+            taken += _dispatch(store)
+        return taken / (messages // TOGETHER * TOGETHER)
+    finally:
+        gc.unfreeze()
+        polling.stop()
+        service.stopService()
+
+
+def _dispatch(store: Store) -> float:
+    begun = process_time()
+    while store.dispatcher.run(LIVE_SLICE, near=LATE):
+        pass
+    return process_time() - begun

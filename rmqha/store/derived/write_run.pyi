@@ -1,0 +1,17 @@
+from collections import OrderedDict
+
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.wire.columnar.queue_units import QueueRun
+
+def write_usual(
+    runs: list[QueueRun],
+    at: int,
+    most: int,
+    whole: bool,
+    queues: dict[tuple[str, int], ConsumeQueue],
+    deleted: dict[str, int],
+    opened: OrderedDict[str, int],
+    dirty: set[str],
+    moved: dict[tuple[str, int], int],
+    news: dict[tuple[str, int], tuple[int, int]],
+) -> int: ...
