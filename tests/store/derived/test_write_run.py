@@ -1,0 +1,220 @@
+"""Tests for L{rmqha.store.derived.write_run}."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any
+from unittest import skipUnless
+from unittest.mock import patch
+
+from attrs import define, field
+from hypothesis import example, given
+from hypothesis import settings as run_settings
+from hypothesis import strategies as st
+
+from rmqha.errors import DiskFull
+from rmqha.logfiles.published import DeletedTopic
+from rmqha.store.derived import consume_queues, dispatch
+from rmqha.store.derived.consume_queues import Moves
+from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.wire.store_layout import UNIT_SIZE
+from tests.support.derived import DerivedTestCase, dispatcher
+from tests.support.effort import tries
+from tests.support.memorylog import MemoryLog
+
+TOPICS = ("TopicA", "TopicB", "Тема")
+QUEUES = 3
+STATE = ("max_offset", "highest", "end_physical", "_first", "_mended", "_min", "_min_physical")
+
+STEPS = st.one_of(
+    st.tuples(st.just("put"), st.integers(1, 40)),
+    st.tuples(st.just("odd"), st.integers(1, 5)),
+    st.tuples(st.just("cut"), st.integers(0, 100)),
+    st.tuples(st.just("delete"), st.integers(0, len(TOPICS) - 1)),
+    st.tuples(st.just("restart"), st.integers(0, 3)),
+    st.tuples(st.just("full"), st.integers(0, 8)),
+    st.tuples(st.just("flush"), st.just(0)),
+)
+
+
+@define(eq=False)
+class Side:
+    """A store that dispatches, compiled or in the plain way.
+
+    @ivar compiled: Which.
+    @ivar told: What its listeners heard.
+    """
+
+    test: DerivedTestCase
+    log: MemoryLog
+    compiled: bool
+    limit: int
+    made: Dispatcher = field(init=False)
+    told: list[Moves] = field(init=False, factory=list)
+    full: int = field(init=False, default=0)
+
+    def __attrs_post_init__(self) -> None:
+        self.root = self.test.folder()
+        self.begin(clean=True)
+
+    root: Any = field(init=False)
+
+    def begin(self, **how: Any) -> None:
+        """Open the store."""
+        made = dispatcher(self.log, self.root, queue_file_size=7 * UNIT_SIZE)
+        made.queues.descriptors.limit = self.limit
+        made.recover(**how)
+        made.on_units.append(self.told.append)
+        self.test.addCleanup(self.end, made)
+        self.made = made
+
+    @staticmethod
+    def end(made: Dispatcher) -> None:
+        made.queues.close()
+        if made.index is not None:
+            made.index.close()
+
+    def restart(self, number: int) -> None:
+        """Open it anew: after a crash or not, with a mark or without."""
+        mark = self.made.mark() if number & 1 else None
+        self.end(self.made)
+        self.begin(clean=bool(number & 2), mark=mark)
+
+    def run(self) -> None:
+        """Dispatch all there is, with as many tries as the disk needs."""
+        with patch.object(consume_queues, "COMPILED", self.compiled):
+            while True:
+                try:
+                    while self.made.run(1.0, near=1 << 30):
+                        pass
+                except DiskFull:
+                    self.full += 1
+                    self.made.queues.descriptors.close()
+                else:
+                    return
+
+    @contextmanager
+    def no_room(self, number: int) -> Iterator[None]:
+        """One file that is open has no room, until it is opened anew."""
+        opened = self.made.queues.descriptors._open
+        for path in sorted(opened, key=lambda path: path[len(str(self.root)) :])[number::100]:
+            os.close(opened[path])
+            opened[path] = os.open("/dev/full", os.O_RDWR)
+        yield
+
+    def seen(self) -> dict[str, Any]:
+        """All that others may know of it."""
+        queues, name = self.made.queues, str(self.root)
+        return {
+            "queues": {
+                (queue.topic, queue.queue_id): [getattr(queue, name) for name in STATE]
+                for queue in queues
+            },
+            "moved": queues.moved,
+            "told": self.told,
+            "dirty": {path.replace(name, "") for path in queues.descriptors._dirty},
+            "faults": [str(fault).replace(name, "") for fault in self.made.faults],
+            "place": (self.made.position, self.made.dispatched, self.made.rebuilds, self.full),
+        }
+
+
+@skipUnless(consume_queues.COMPILED, "it is not compiled here")
+class WriteRunTests(DerivedTestCase):
+    """Many queues in one go: all as if each had been written by itself."""
+
+    @given(
+        st.integers(0, 1 << 32),
+        st.lists(STEPS, min_size=1, max_size=10),
+        st.sampled_from((1, 2, 64)),
+        st.sampled_from((2, 5, 100)),
+    )
+    @example(1, [("put", 40), ("put", 40), ("full", 1), ("put", 30), ("restart", 1)], 64, 100)
+    @example(2, [("put", 40), ("odd", 5), ("put", 40), ("restart", 3), ("put", 9)], 64, 100)
+    @example(3, [("put", 40), ("delete", 0), ("put", 40), ("cut", 50), ("put", 40)], 2, 5)
+    @run_settings(max_examples=tries(60), deadline=None)
+    def test_like_one_by_one(
+        self, seed: int, steps: list[tuple[str, int]], together: int, limit: int
+    ) -> None:
+        """Files, index, queues, and what listeners hear are the same as in the plain way."""
+        log = MemoryLog()
+        sides = [Side(self, log, compiled, limit) for compiled in (False, True)]
+        random = Random(seed)
+        with patch.object(dispatch, "_TOGETHER", together):
+            for step, number in steps:
+                self.take(step, number, log, sides, random)
+                for side in sides:
+                    side.run()
+                plain, compiled = (side.seen() for side in sides)
+                for what, wanted in plain.items():
+                    self.assertEqual(wanted, compiled[what], (step, what))
+        for side in sides:
+            side.end(side.made)
+        self.assert_same_files(*(side.root for side in sides))
+
+    def take(
+        self, step: str, number: int, log: MemoryLog, sides: list[Side], random: Random
+    ) -> None:
+        """Take one step with both."""
+        if step == "put":
+            self.put(log, number, random)
+        elif step == "odd":
+            # Queue offsets that go back, come twice, or leave a hole.
+            for _ in range(number):
+                self.put(log, random.randrange(4), random)
+                place = random.choice(TOPICS), random.randrange(QUEUES)
+                shift = random.choice((-2, -1, 1, 3, 9))
+                log.put(*place, max(0, log.next_offsets.get(place, 0) + shift))
+        elif step == "cut":
+            at = ([0, *log.starts])[len(log.starts) * number // 100]
+            for side in sides:
+                side.made.truncate_to(at)
+            log.cut(at)
+            for side in sides:
+                for queue in side.made.queues:
+                    log.next_offsets[queue.topic, queue.queue_id] = queue.max_offset
+        elif step == "delete":
+            name = TOPICS[number]
+            for side in sides:
+                queues = side.made.queues
+                ends = {queue.queue_id: queue.max_offset for queue in queues.of(name)}
+                queues.note_deleted({name: DeletedTopic(log.end, ends)})
+                queues.forget_deleted(name)
+        elif step == "flush":
+            for side in sides:
+                side.made.queues.flush()
+                side.made.changes()
+        for side in sides:
+            if step == "restart":
+                side.restart(number)
+            elif step == "full":
+                with side.no_room(number):
+                    pass
+        if step == "full":
+            self.put(log, 20, random)
+
+    @staticmethod
+    def put(log: MemoryLog, count: int, random: Random) -> None:
+        """Records as they come from producers, alone or several in a queue."""
+        for _ in range(count):
+            place = random.choice(TOPICS), random.randrange(QUEUES)
+            for _ in range(random.choice((1, 1, 1, 3, 9))):
+                key = {"UNIQ_KEY": f"{random.getrandbits(128):032X}", "TAGS": random.choice("ab")}
+                log.put(*place, properties=key, sys_flag=random.choice((0, 0, 0, 4, 8, 12)))
+
+    def test_all_at_once(self) -> None:
+        """It does take queues together: those in their usual state are not looked at alone."""
+        log = MemoryLog()
+        side = Side(self, log, True, 100)
+        for _ in range(2):
+            for topic in TOPICS:
+                for queue_id in range(QUEUES):
+                    log.put(topic, queue_id)
+            side.run()
+            with patch.object(Dispatcher, "_units", None):
+                for queue_id in range(QUEUES):
+                    log.put("TopicA", queue_id)
+                side.run()
+        self.assertEqual((side.made.behind, side.made.fault_count), (0, 0))
