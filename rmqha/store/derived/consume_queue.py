@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
@@ -26,6 +27,7 @@ from rmqha.store.derived.unit_runs import first_difference, first_from, last_bel
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import zero_range
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
+from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 # RocketMQ's recovery looks at the last three files, and so does ours.
@@ -39,7 +41,10 @@ _WALK_BACK = 16
 
 
 # Where no record begins.
-_NOWHERE = 1 << 63
+_NOWHERE = (1 << 63) - 1
+
+COMPILED = built(Path(__file__).with_name("write_run"))
+"""Whether units are written in compiled code where there is nothing unusual about them."""
 
 
 @define(eq=False)
@@ -69,8 +74,41 @@ class DeletedUnits:
     cuts: int
 
 
+if TYPE_CHECKING or not COMPILED:
+
+    @define(eq=False)
+    class QueueEnd:
+        """Where a queue goes on: what compiled code looks at and moves, so that it is where that
+        finds it at once.
+
+        @ivar max_offset: The queue offset just past the last unit.
+        @ivar highest: The highest queue offset seen in the log, -1 for none.
+        @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
+        @ivar file_start: Where the file begins in the queue that was written last, in bytes; -1 for
+            none.
+        @ivar file: Its path.
+        """
+
+        max_offset: int = field(init=False, default=0)
+        highest: int = field(init=False, default=-1)
+        end_physical: int = field(init=False, default=0)
+        file_start: int = field(init=False, default=-1)
+        file: str = field(init=False, default="")
+        # Where the first message is: below the log's first byte it has to be looked for again.
+        _min_physical: int = field(init=False, default=_NOWHERE)
+        # The next queue offset of the running pass over the whole log, -1 before the first.
+        _mended: int = field(init=False, default=-1)
+
+        def go_on_in(self, file_start: int, file: str) -> None:
+            """Note which file is the last."""
+            self.file_start, self.file = file_start, file
+
+else:
+    from rmqha.store.derived.write_run import QueueEnd
+
+
 @define(eq=False, kw_only=True)
-class ConsumeQueue:
+class ConsumeQueue(QueueEnd):
     """The units of one queue, in files of one size.
 
     C{append} takes what follows or is there already.  C{mend} is for a pass over the
@@ -83,9 +121,6 @@ class ConsumeQueue:
     @ivar start: Where the log begins.
     @ivar anew: Whether it goes on wherever its next message is once it has none: there was a queue
         of its name, whose topic was deleted.
-    @ivar max_offset: The queue offset just past the last unit.
-    @ivar highest: The highest queue offset seen in the log, -1 for none.
-    @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
     """
 
     folder: str
@@ -94,25 +129,15 @@ class ConsumeQueue:
     file_size: int
     descriptors: Descriptors
     start: LogStart = field(factory=LogStart)
-    max_offset: int = field(init=False, default=0)
-    highest: int = field(init=False, default=-1)
-    end_physical: int = field(init=False, default=0)
     # The smallest queue offset with a message, as it was when somebody last looked.
     _min: int = field(init=False, default=0)
-    # Where its message is: below the log's first byte it has to be looked for again.
-    _min_physical: int = field(init=False, default=_NOWHERE)
     # How often units went from the end, so that a queue offset may mean another message.
     _cuts: int = field(init=False, default=0)
     # Byte position of the first file, -1 while there is none.
     _first: int = field(init=False, default=-1)
-    # The next queue offset of the running pass over the whole log, -1 before the first.
-    _mended: int = field(init=False, default=-1)
     # The piece that recovery read last, and its first queue offset: it asks for it again.
     _piece: tuple[int, bytes] | None = field(init=False, default=None)
     anew: bool = False
-    # The file that was written last: where it begins in the queue, in bytes, and its path.
-    file_start: int = field(init=False, default=-1)
-    file: str = field(init=False, default="")
 
     @property
     def min_offset(self) -> int:
@@ -321,8 +346,7 @@ class ConsumeQueue:
         while done < len(raw):
             inside = position % self.file_size
             if self.file_start != position - inside:
-                self.file_start = position - inside
-                self.file = self._path(self.file_start)
+                self.go_on_in(position - inside, self._path(position - inside))
             piece = raw[done : done + self.file_size - inside]
             if not inside:
                 self.descriptors.create(self.file, self.file_size)
@@ -331,7 +355,7 @@ class ConsumeQueue:
             position += len(piece)
         last, size, _ = UNIT.unpack_from(raw, len(raw) - UNIT_SIZE)
         if size != BLANK_SIZE:
-            self.end_physical = last + size
+            self.end_physical = min(last + size, _NOWHERE)
         if self._min_physical == _NOWHERE:
             # A blank one has to be looked behind, by whoever wants to know.
             first, size, _ = UNIT.unpack_from(raw)
@@ -493,7 +517,9 @@ class ConsumeQueue:
 
     def _find_end_physical(self) -> None:
         kept = self.unit(self.max_offset - 1)
-        self.end_physical = 0 if kept is None or kept[1] == BLANK_SIZE else kept[0] + kept[1]
+        blank = kept is None or kept[1] == BLANK_SIZE
+        # What is damaged may say anything.
+        self.end_physical = 0 if blank else min(kept[0] + kept[1], _NOWHERE)
 
     def _kept(self, limit: int) -> int:
         """The queue offset just past the last real unit whose record ends at or below C{limit};

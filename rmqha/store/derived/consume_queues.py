@@ -16,15 +16,11 @@ from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
+from rmqha.store.derived.consume_queue import COMPILED, ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, QueueRun, fileable
-from rmqha.wire.lane.compiled import built
 from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER, UNIT_SIZE
-
-COMPILED = built(Path(__file__).with_name("write_run"))
-"""Whether L{ConsumeQueues.write_usual} writes anything."""
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.store.derived.write_run import write_usual
@@ -316,17 +312,19 @@ class ConsumeQueues:
         @return: The number of the first that was not written.
         """
         return self.descriptors.use_open(
-            lambda opened, dirty: write_usual(
+            lambda opened, dirty, *rest: write_usual(
                 runs,
                 at,
                 most,
                 whole,
+                self.file_size,
                 self._queues,
                 self.deleted,
-                opened,
-                dirty,
                 self.moved,
                 news,
+                opened,
+                dirty,
+                *rest,
             )
         )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import OrderedDict
 
 import cython
-from cython.cimports.cpython.ref import PyObject
 from cython.cimports.posix.unistd import pwrite
 from cython.cimports.rmqha.wire.lane.big_endian import at4, at8
 
@@ -24,8 +23,35 @@ from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 _UNIT = cython.declare(cython.longlong, UNIT_SIZE)
 _BLANK = cython.declare(cython.longlong, BLANK_SIZE)
 _OFFSET_MAX = cython.declare(cython.longlong, OFFSET_MAX)
-# Where a queue says that it does not know where its first message is.
-_NOWHERE = cython.declare(object, 1 << 63)
+_NOWHERE = cython.declare(cython.longlong, (1 << 63) - 1)
+
+
+@cython.cclass
+class QueueEnd:
+    """See L{rmqha.store.derived.consume_queue}, which has the same in Python."""
+
+    max_offset = cython.declare(cython.longlong, visibility="public")
+    highest = cython.declare(cython.longlong, visibility="public")
+    end_physical = cython.declare(cython.longlong, visibility="public")
+    file_start = cython.declare(cython.longlong, visibility="readonly")
+    file = cython.declare(str, visibility="readonly")
+    _min_physical = cython.declare(cython.longlong, visibility="public")
+    _mended = cython.declare(cython.longlong, visibility="public")
+    # The file's descriptor as long as so many were closed, and whether it is among those that were
+    # written as long as these were forgotten so often.
+    fd: cython.int
+    closed: cython.longlong
+    swept: cython.longlong
+
+    def __cinit__(self) -> None:
+        self.highest = self.file_start = self._mended = self.fd = self.closed = self.swept = -1
+        self._min_physical = _NOWHERE
+        self.file = ""
+
+    def go_on_in(self, file_start: cython.longlong, file: str) -> None:
+        """Note which file is the last."""
+        self.file_start, self.file = file_start, file
+        self.closed = self.swept = -1
 
 
 def write_usual(
@@ -33,12 +59,16 @@ def write_usual(
     at: cython.Py_ssize_t,
     most: cython.int,
     whole: cython.bint,
+    file_size: cython.longlong,
     queues: dict,
     deleted: dict,
-    opened: OrderedDict,
-    dirty: set,
     moved: dict,
     news: dict,
+    opened: OrderedDict,
+    dirty: set,
+    full: cython.bint,
+    closed: cython.longlong,
+    swept: cython.longlong,
 ) -> cython.Py_ssize_t:
     """Write units to their queues, up to the first that is unusual.
 
@@ -50,16 +80,15 @@ def write_usual(
     @param at: The number of the first run.
     @param most: How many runs at most; no more than 64 count.
     @param whole: Whether this is a pass over the whole log.
+    @param file_size: Bytes of a queue's file.
     @param queues: The queues, by topic and queue id.
     @param deleted: Topics that were deleted.
-    @param opened: Descriptors by path, that used last at the end.
-    @param dirty: Takes the paths that were written.
     @param moved: Takes the new end of each queue.
     @param news: Takes each queue's end before and after; before stays what it was.
+    @param opened: As in L{Descriptors.use_open}, and the others.
     @return: The number of the first run that was not written: it is unusual, had no room, or is
         one too many.
     """
-    found: cython.pointer(PyObject)[64]
     texts: cython.p_const_char[64]
     places: cython.longlong[64]
     sizes: cython.longlong[64]
@@ -77,38 +106,40 @@ def write_usual(
         key: tuple = run[0]
         raw: bytes = run[2]
         first = run[1]
-        queue: object = queues.get(key)
+        queue: QueueEnd = queues.get(key)
         if queue is None or (deleted and key[0] in deleted):
             break
-        if queue.max_offset != first or not 0 < first < _OFFSET_MAX or queue._first < 0:
+        if queue.max_offset != first or not 0 < first < _OFFSET_MAX:
             break
         if queue._min_physical == _NOWHERE or (whole and queue._mended != first):
             break
-        start: cython.longlong = queue.file_start
         sizes[count] = len(raw)
-        places[count] = first * _UNIT - start
+        places[count] = first * _UNIT - queue.file_start
         # At the very beginning of a file it has to be made.
-        if start < 0 or not 0 < places[count] <= queue.file_size - sizes[count]:
+        if queue.file_start < 0 or not 0 < places[count] <= file_size - sizes[count]:
             break
         text: cython.p_const_char = raw
         if sizes[count] < _UNIT:
             break
         if at4(cython.cast(cython.p_const_uchar, text) + sizes[count] - 12) == _BLANK:
             break
-        path: str = queue.file
-        fd: object = files.get(path)
-        if fd is None:
-            break
-        found[count] = cython.cast(cython.pointer(PyObject), queue)
+        if full or queue.closed != closed:
+            fd: object = files.get(queue.file)
+            if fd is None:
+                break
+            queue.fd, queue.closed = fd, closed
+        fds[count] = queue.fd
         for other in range(count):
-            if found[other] == found[count]:
+            if fds[other] == fds[count]:
                 break
         else:
-            opened.move_to_end(path)
-            dirty.add(path)
+            if full:
+                opened.move_to_end(queue.file)
+            if queue.swept != swept:
+                dirty.add(queue.file)
+                queue.swept = swept
             lasts.append(queue)
             texts[count] = text
-            fds[count] = fd
             count += 1
             continue
         break  # its units before these move its end first

@@ -120,6 +120,9 @@ class Descriptors:
     _open: OrderedDict[str, int] = field(init=False, factory=OrderedDict)
     _dirty: set[str] = field(init=False, factory=set)
     _folders: set[str] = field(init=False, factory=set)
+    # See L{use_open}.
+    _closed: int = field(init=False, default=0)
+    _swept: int = field(init=False, default=0)
     _doomed: dict[str, None] = field(init=False, factory=dict)
     _lock: Lock = field(init=False, factory=Lock)
 
@@ -141,7 +144,7 @@ class Descriptors:
                 self._make_folders(folder)
             with self._lock:
                 self._doomed.pop(path, None)
-                stale = self._open.pop(path, None)
+                stale = self._take(path)
                 if stale is not None:
                     os.close(stale)
                 try:
@@ -183,13 +186,15 @@ class Descriptors:
         with self._lock:
             return work(self._descriptor(path))
 
-    def use_open(self, work: Callable[[OrderedDict[str, int], set[str]], _T]) -> _T:
+    def use_open(self, work: Callable[[OrderedDict[str, int], set[str], bool, int, int], _T]) -> _T:
         """Call C{work} with what is open, which stays so meanwhile: descriptors by path, that used
-        last at the end, and the paths of files that were written since the last flush.  It keeps
-        both up itself.
+        last at the end; the paths of files that were written since the last flush; whether no more
+        may be open, so that the order counts; how often one was closed, and how often such a path
+        was forgotten.  While these numbers stay, what it knew of either is so still.
         """
         with self._lock:
-            return work(self._open, self._dirty)
+            full = len(self._open) >= self.limit
+            return work(self._open, self._dirty, full, self._closed, self._swept)
 
     def touched(self, path: str) -> None:
         """Note that a file was changed past us, through a map."""
@@ -199,8 +204,9 @@ class Descriptors:
     def forget(self, path: str) -> None:
         """Close a file that is about to be moved."""
         with self._lock:
-            fd = self._open.pop(path, None)
+            fd = self._take(path)
             self._dirty.discard(path)
+            self._swept += 1
         if fd is not None:
             os.close(fd)
 
@@ -229,10 +235,11 @@ class Descriptors:
                 if path is None:
                     return
                 del self._doomed[path]
-                fd = self._open.pop(path, None)
+                fd = self._take(path)
                 if fd is not None:
                     os.close(fd)
                 self._dirty.discard(path)
+                self._swept += 1
                 # With the lock, so that nobody makes it again before it is gone.
                 Path(path).unlink(missing_ok=True)
                 self._folders.add(os.path.dirname(path))
@@ -249,6 +256,7 @@ class Descriptors:
             raise self.failure
         with self._lock:
             dirty, self._dirty = self._dirty, set()
+            self._swept += 1
             folders, self._folders = self._folders, set()
         count = len(dirty)
         try:
@@ -274,6 +282,7 @@ class Descriptors:
         """Close everything.  Nothing is flushed by this."""
         with self._lock:
             opened, self._open = self._open, OrderedDict()
+            self._closed += 1
         for fd in opened.values():
             os.close(fd)
 
@@ -337,11 +346,18 @@ class Descriptors:
                 oldest = next((path for path in self._open if path != spare), None)
                 if error.errno not in NO_DESCRIPTOR or oldest is None:
                     raise
+                self._closed += 1
                 os.close(self._open.pop(oldest))
+
+    def _take(self, path: str) -> int | None:
+        """Give up a descriptor, which is about to be closed."""
+        self._closed += 1
+        return self._open.pop(path, None)
 
     def _keep(self, path: str, fd: int) -> None:
         self._open[path] = fd
         while len(self._open) > self.limit:
+            self._closed += 1
             os.close(self._open.popitem(last=False)[1])
 
     def _make_folders(self, folder: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from random import Random
 from typing import Any
 from unittest import skipUnless
@@ -55,6 +53,7 @@ class Side:
     made: Dispatcher = field(init=False)
     told: list[Moves] = field(init=False, factory=list)
     full: int = field(init=False, default=0)
+    blocked: bool = field(init=False, default=False)
 
     def __attrs_post_init__(self) -> None:
         self.root = self.test.folder()
@@ -94,16 +93,19 @@ class Side:
                     self.full += 1
                     self.made.queues.descriptors.close()
                 else:
-                    return
+                    break
+        if self.blocked:
+            self.blocked = False
+            self.made.queues.descriptors.close()
 
-    @contextmanager
-    def no_room(self, number: int) -> Iterator[None]:
+    def no_room(self, number: int) -> None:
         """One file that is open has no room, until it is opened anew."""
+        self.blocked = True
         opened = self.made.queues.descriptors._open
         for path in sorted(opened, key=lambda path: path[len(str(self.root)) :])[number::100]:
             os.close(opened[path])
             opened[path] = os.open("/dev/full", os.O_RDWR)
-        yield
+            self.made.queues.descriptors._closed += 1
 
     def seen(self) -> dict[str, Any]:
         """All that others may know of it."""
@@ -190,8 +192,7 @@ class WriteRunTests(DerivedTestCase):
             if step == "restart":
                 side.restart(number)
             elif step == "full":
-                with side.no_room(number):
-                    pass
+                side.no_room(number)
         if step == "full":
             self.put(log, 20, random)
 
