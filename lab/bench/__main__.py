@@ -2,7 +2,7 @@
 
 Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
 C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}, C{kinds},
-C{timers}; all by default.
+C{timers}, C{dispatching}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -20,6 +20,7 @@ from lab.bench import (
     checksums,
     cold,
     connections,
+    dispatching,
     floods,
     ha_tls,
     idle,
@@ -112,6 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ),
         "timers": lambda folder: timers.run(
             folder, 2000 if options.quick else 10_000, 50_000 if options.quick else 1_000_000
+        ),
+        "dispatching": lambda folder: dispatching.run(
+            folder, 8192 if options.quick else 32_768, 1 if options.quick else rounds
         ),
     }
     unknown = [name for name in options.names if name not in runs]

@@ -517,9 +517,10 @@ class ConsumeQueue(QueueEnd):
 
     def _find_end_physical(self) -> None:
         kept = self.unit(self.max_offset - 1)
-        blank = kept is None or kept[1] == BLANK_SIZE
-        # What is damaged may say anything.
-        self.end_physical = 0 if blank else min(kept[0] + kept[1], _NOWHERE)
+        self.end_physical = 0
+        if kept is not None and kept[1] != BLANK_SIZE:
+            # What is damaged may say anything.
+            self.end_physical = min(kept[0] + kept[1], _NOWHERE)
 
     def _kept(self, limit: int) -> int:
         """The queue offset just past the last real unit whose record ends at or below C{limit};

@@ -89,10 +89,10 @@ def write_usual(
     @return: The number of the first run that was not written: it is unusual, had no room, or is
         one too many.
     """
-    texts: cython.p_const_char[64]
-    places: cython.longlong[64]
-    sizes: cython.longlong[64]
-    fds: cython.int[64]
+    texts = cython.declare(cython.p_const_char[64])
+    places = cython.declare(cython.longlong[64])
+    sizes = cython.declare(cython.longlong[64])
+    fds = cython.declare(cython.int[64])
     count: cython.int = 0
     written: cython.int = 0
     other: cython.int

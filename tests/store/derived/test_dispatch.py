@@ -20,7 +20,7 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull, RecordFault, Refused
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import consume_queues, dispatch, index, index_file
+from rmqha.store.derived import consume_queue, dispatch, index, index_file
 from rmqha.store.derived.consume_queues import ConsumeQueues, Moves
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.index_file import IndexFile
@@ -80,7 +80,7 @@ def lane(used: bool) -> Iterator[None]:
     """Dispatch with the compiled lane, or without."""
     with (
         patch.object(dispatch, "COMPILED", used),
-        patch.object(consume_queues, "COMPILED", used),
+        patch.object(consume_queue, "COMPILED", used),
         patch.object(index, "COMPILED", used),
         patch.object(index_file, "COMPILED", used),
     ):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rmqha.errors import DiskFull
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived import consume_queues, dispatch
+from rmqha.store.derived import consume_queue, dispatch
 from rmqha.store.derived.consume_queues import Moves
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.store_layout import UNIT_SIZE
@@ -84,7 +84,7 @@ class Side:
 
     def run(self) -> None:
         """Dispatch all there is, with as many tries as the disk needs."""
-        with patch.object(consume_queues, "COMPILED", self.compiled):
+        with patch.object(consume_queue, "COMPILED", self.compiled):
             while True:
                 try:
                     while self.made.run(1.0, near=1 << 30):
@@ -123,7 +123,7 @@ class Side:
         }
 
 
-@skipUnless(consume_queues.COMPILED, "it is not compiled here")
+@skipUnless(consume_queue.COMPILED, "it is not compiled here")
 class WriteRunTests(DerivedTestCase):
     """Many queues in one go: all as if each had been written by itself."""
 
