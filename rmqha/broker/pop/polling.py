@@ -20,6 +20,7 @@ from rmqha.broker.consuming.long_polling import LONGEST
 from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, retry_topic
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.handlers import Answer
+from rmqha.store.derived.consume_queues import Moves
 from rmqha.wire.remoting.codes import ResponseCode
 
 MOST, MOST_OF_QUEUE = 100_000, 1024
@@ -97,10 +98,10 @@ class Polling:
         self.count += 1
         return waiting
 
-    def on_units(self, topic: str, queue_id: int, before: int, end: int) -> None:
-        """Dispatch has put messages into a queue."""
-        if topic in self._places:
-            self._came[topic, queue_id] = None
+    def on_units(self, moves: Moves) -> None:
+        """Dispatch has put messages into queues."""
+        if self._places:
+            self._came.update((queue, None) for queue in moves if queue[0] in self._places)
 
     def on_pause(self) -> None:
         """Dispatch has paused: those are answered who get something."""
