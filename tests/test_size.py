@@ -13,13 +13,13 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 62_745
+CODE = 62_969
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
 ALONE = 37
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 339
+RELAYED = 341
 """Fields that a class takes only to hand them on."""
 
 
