@@ -80,7 +80,7 @@ def lane(used: bool) -> Iterator[None]:
     """Dispatch with the compiled lane, or without."""
     with (
         patch.object(dispatch, "COMPILED", used),
-        patch.object(consume_queue, "COMPILED", used),
+        patch.object(consume_queue, "COMPILED", used and consume_queue.COMPILED),
         patch.object(index, "COMPILED", used),
         patch.object(index_file, "COMPILED", used),
     ):
