@@ -219,3 +219,17 @@ class WriteRunTests(DerivedTestCase):
                     log.put("TopicA", queue_id)
                 side.run()
         self.assertEqual((side.made.behind, side.made.fault_count), (0, 0))
+
+    def test_twice_in_a_run(self) -> None:
+        """Two records with one queue offset, which is the next: the second is looked at alone."""
+        log = MemoryLog()
+        sides = [Side(self, log, compiled, 100) for compiled in (False, True)]
+        for offsets in ((0, 1), (2, 2, 3)):
+            for offset in offsets:
+                log.put("TopicA", 0, offset)
+            for side in sides:
+                side.made._most = 64
+                side.run()
+        plain, compiled = (side.seen() for side in sides)
+        self.assertEqual(plain, compiled)
+        self.assertEqual(len(plain["faults"]), 1)
