@@ -4,6 +4,7 @@ turn of the reactor does all of that.
 
 from __future__ import annotations
 
+from inspect import getattr_static
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -70,7 +71,7 @@ class BringBackTests(BrokerTestCase):
             return self.next[-1]
 
         self.patch(periodic, "deferLater", later)
-        slot = ConsumeQueue.__dict__["max_offset"]
+        slot = getattr_static(ConsumeQueue, "max_offset")
 
         def look(queue: ConsumeQueue) -> Any:
             looked.append(queue.topic)
