@@ -11,10 +11,9 @@ from threading import Event, Lock, Thread
 from attrs import define, field
 
 from lab.harness.nodes import Node
-from lab.harness.remote import Remote, make_topic, records, send
-from rmqha.broker.pop.handles import NORMAL, PopHandle
+from lab.harness.remote import Remote, make_topic, send
+from rmqha.broker.pop.handles import PopHandle
 from rmqha.ha.promotion import promote
-from rmqha.wire.names import POP_HANDLE
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.pop import (
@@ -23,6 +22,7 @@ from rmqha.wire.remoting.headers.pop import (
     PopMessageRequest,
 )
 from tests.faults.harness import BRISK, FaultTestCase, rounds
+from tests.support.popping import handed_out
 
 TOPIC, GROUP, QUEUES = "Popped", "poppers", 4
 
@@ -50,24 +50,6 @@ class Books:
     unknown: set[bytes] = field(factory=set)
     wrong: list[str] = field(factory=list)
     lock: Lock = field(factory=Lock)
-
-
-def handed_out(answer: Command) -> list[tuple[bytes, PopHandle, str]]:
-    """The messages of an answer: body, handle and topic."""
-    told, found = answer.ext, []
-    starts = dict(part.rsplit(" ", 1) for part in told["startOffsetInfo"].split(";"))
-    for record in records(answer):
-        text = record.properties.get(POP_HANDLE)
-        if text is None:
-            start = starts[f"{NORMAL} {record.queue_id}"]
-            text = (
-                f"{start} {told['popTime']} {told['invisibleTime']} {told['reviveQid']} {NORMAL} "
-                f"broker-a {record.queue_id} {record.queue_offset}"
-            )
-        handle = PopHandle.decode(text, record.queue_id, record.queue_offset)
-        topic = TOPIC if handle.kind == NORMAL else f"%RETRY%{GROUP}_{TOPIC}"
-        found.append((record.body, handle, topic))
-    return found
 
 
 class PopTests(FaultTestCase):
@@ -130,7 +112,7 @@ class PopTests(FaultTestCase):
         if answer.code:
             time.sleep(0.05)
             return False
-        for body, handle, topic in handed_out(answer):
+        for body, handle, topic in handed_out(answer, TOPIC, GROUP, "broker-a"):
             with books.lock:
                 books.handed[body] += 1
                 if body in books.done and books.done[body] < asked:

@@ -46,6 +46,10 @@ final class Consumers {
         if (asked.getBooleanValue("broadcast")) {
             broadcast(consumer);
         }
+        if (asked.getBooleanValue("pop")) {
+            // The broker shares the messages out; 4.9 has no such consumers.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         listen(consumer, asked, teller);
         CountDownLatch stopped = new CountDownLatch(1);
         consumer.start();

@@ -1,0 +1,205 @@
+"""POP between brokers of ours, stock ones and their clients."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, make_topic, send
+from lab.stock.brokers import Broker
+from lab.stock.clients import Consumer
+from rmqha.broker.pop.handles import PopHandle
+from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.pop import (
+    AckMessageRequest,
+    ChangeInvisibleTimeRequest,
+    PopMessageRequest,
+)
+from rmqha.wire.remoting.json_body import write
+from tests.interop.cases import InteropTestCase
+from tests.interop.sites import SiteTestCase
+from tests.interop.test_metadata import OF_THEIRS
+from tests.support.popping import handed_out
+
+GROUP = "poppers"
+
+COUNT = 400
+
+
+class JavaConsumerTests(SiteTestCase):
+    """A stock 5.3.3 push consumer in POP mode, whose queues the broker gives it."""
+
+    version = "5.3.3"
+    names_of = "Java"
+
+    def mode(self, topic: str, mode: str) -> None:
+        """Say how the group consumes."""
+        told = GroupMode(
+            topic=topic, consumer_group=GROUP, mode=RequestMode[mode], pop_share_queue_num=0
+        )
+        with Remote(int(self.address.rpartition(":")[2])) as administrator:
+            answer = administrator.ask(
+                Command.request(RequestCode.SET_MESSAGE_REQUEST_MODE, None, write(told))
+            )
+        self.assertEqual(answer.code, 0, answer.remark)
+
+    def test_shares(self) -> None:
+        """Two members share what comes, one leaves, and nothing is missing; then they pull."""
+        client = self.java()
+        with self.row(client, "pops, shares, and goes on when a member leaves; then it pulls"):
+            self.make_topic("Popped", 8)
+            # A group is known when its first consumer was there.
+            client.consume("Popped", GROUP).stop()
+            self.mode("Popped", "POP")
+            members = [client.consume("Popped", GROUP, pop=True) for _ in range(2)]
+            self.serving.until(lambda status: status["remoting"]["pop"]["waiting"], "they wait", 40)
+            client.send_surely("Popped", [f"first {n}" for n in range(COUNT)])
+            self.until_all(members, "first", 90)
+            self.assertTrue(all(member.got for member in members), "each has a share")
+            members[0].stop()
+            client.send_surely("Popped", [f"second {n}" for n in range(COUNT)])
+            self.until_all(members, "second", 120)
+            got = [body for member in members for body in member.bodies]
+            self.fill(client, f"{len(got) - len(set(got))} of {len(got)} came twice", "ok")
+            self.mode("Popped", "PULL")
+            client.send_surely("Popped", [f"third {n}" for n in range(COUNT)])
+            self.until_all(members, "third", 120)
+            members[1].stop()
+
+    def until_all(self, members: list[Consumer], word: str, seconds: float) -> None:
+        """Wait until each message of a kind came."""
+        wanted = {f"{word} {n}" for n in range(COUNT)}
+
+        def left() -> set[str]:
+            return wanted.difference(*(member.bodies for member in members))
+
+        until(
+            lambda: not left(), f"all of {word} come", seconds, tell=lambda: f"{len(left())} left"
+        )
+
+    def test_again(self) -> None:
+        """A message that a listener failed with comes again after its ten seconds."""
+        client = self.java()
+        with self.row(client, "gets again what it failed with"):
+            self.make_topic("Again", 1)
+            client.consume("Again", GROUP).stop()
+            self.mode("Again", "POP")
+            consumer = client.consume("Again", GROUP, pop=True, fail=True)
+            self.serving.until(lambda status: status["remoting"]["pop"]["waiting"], "it waits", 40)
+            client.send_surely("Again", ["failed"])
+            until(lambda: len(consumer.got) > 1, "it comes again", 40)
+            again = consumer.got[1]
+            self.assertEqual((again.topic, again.times), ("Again", 1))
+            late = (again.stored - consumer.got[0].stored) / 1000 - 10
+            self.fill(client, f"{late:.2f} s after the ten", "ok")
+            self.assertTrue(0 <= late < 2.5, late)
+            consumer.stop()
+
+
+class StoreTests(InteropTestCase):
+    """One store, ours and a stock broker's in turn."""
+
+    version = "5.3.3"
+    roles = "POP"
+
+    def our_node(self, root: Path | None = None) -> Node:
+        """A master of ours."""
+        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+        master = Node(self.folder, "master", "master", root=root, **keys)
+        self._processes.append(master)
+        return master.start()
+
+    def stock(self, root: Path | None = None) -> Broker:
+        """A stock master."""
+        return self.broker(timerWheelEnable="true", role="ASYNC_MASTER", root=root).start()
+
+    def pop(self, client: Remote, invisible: int = 20_000) -> list[tuple[bytes, PopHandle, str]]:
+        """Pop what there is, up to 32."""
+        answer = client.ask(
+            Command.request(
+                RequestCode.POP_MESSAGE,
+                PopMessageRequest(
+                    consumer_group=GROUP,
+                    topic=self.topic,
+                    queue_id=-1,
+                    max_msg_nums=32,
+                    invisible_time=invisible,
+                    poll_time=500,
+                    born_time=int(time.time() * 1000),
+                ),
+            )
+        )
+        return (
+            []
+            if answer.code
+            else handed_out(answer, self.topic, GROUP, str(OF_THEIRS["brokerName"]))
+        )
+
+    def said(self, handle: PopHandle, topic: str) -> dict[str, object]:
+        """What names a message."""
+        return {
+            "consumer_group": GROUP,
+            "topic": topic,
+            "queue_id": handle.queue_id,
+            "handle": str(handle),
+            "offset": handle.offset,
+        }
+
+    def hands_out(self, port: int) -> None:
+        """Of twelve messages four are acknowledged, four open, one of those for longer, and four
+        not handed out.
+        """
+        with Remote(port) as client:
+            client.ask(make_topic(self.topic, 1))
+            for number in range(8):
+                client.ask(send(self.topic, b"%d" % number))
+            until(lambda: len(self.first(client)) == 8, "they are handed out", 20)
+            for number, (_, handle, topic) in enumerate(self.handed):
+                if number < 4:
+                    request = AckMessageRequest(**self.said(handle, topic))
+                    answer = client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
+                    self.assertEqual(answer.code, 0, answer.remark)
+            _, handle, topic = self.handed[4]
+            change = ChangeInvisibleTimeRequest(**self.said(handle, topic), invisible_time=25_000)
+            answer = client.ask(Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change))
+            self.assertEqual(answer.code, 0, answer.remark)
+            for number in range(8, 12):
+                client.ask(send(self.topic, b"%d" % number))
+
+    handed: list[tuple[bytes, PopHandle, str]]
+
+    def first(self, client: Remote) -> list[tuple[bytes, PopHandle, str]]:
+        """Pop once more."""
+        self.handed = [*getattr(self, "handed", []), *self.pop(client)]
+        return self.handed
+
+    def takes_over(self, port: int) -> None:
+        """What is not acknowledged comes, and nothing else."""
+        found: list[bytes] = []
+        end = time.monotonic() + 60
+        with Remote(port) as client:
+            while time.monotonic() < end and len(set(found)) < 8:
+                for body, handle, topic in self.pop(client):
+                    found.append(body)
+                    request = AckMessageRequest(**self.said(handle, topic))
+                    client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
+        self.assertEqual(sorted(found, key=int), [b"%d" % n for n in range(4, 12)])
+
+    def test_their_store(self) -> None:
+        """Ours goes on where a stock broker was killed."""
+        with self.scenario("POP on a store that a Java master left"):
+            java = self.stock()
+            self.hands_out(java.port)
+            java.kill9()
+            self.takes_over(self.our_node(java.root).port)
+
+    def test_our_store(self) -> None:
+        """A stock broker goes on where ours was stopped."""
+        with self.scenario("POP on a store that ours left"):
+            ours = self.our_node()
+            self.hands_out(ours.port)
+            ours.term()
+            self.takes_over(self.stock(root=ours.root).port)
