@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from rmqha.controller.coordinator import Coordinator, SetState
@@ -28,6 +28,11 @@ HURRIED = 10.0
 """Seconds for which that goes on; then it is L{RELAXED}."""
 
 RELAXED = 1.0
+
+NEAR, SOON = 0.05, 2.0
+"""Seconds between two while a master that was just elected is none yet, and for how long: no write
+is acknowledged before it is followed.
+"""
 
 
 @define(eq=False, kw_only=True)
@@ -54,6 +59,9 @@ class SetWatch:
     lost: float | None = field(default=None, init=False)
     looking: Periodic = field(init=False)
     _asked: float = field(default=-LOOK, init=False)
+    # Of which epoch the last answer was, and since when.
+    _epoch: tuple[int, float] = field(default=(-1, 0.0), init=False)
+    _near: IDelayedCall | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -75,6 +83,7 @@ class SetWatch:
 
         @return: Fires when no answer is acted on any longer.
         """
+        self._far()
         return self.looking.stop()
 
     def silent(self) -> float:
@@ -100,13 +109,30 @@ class SetWatch:
         self._asked = now
         return Deferred.fromCoroutine(self._ask())
 
+    def _far(self) -> None:
+        if self._near is not None and self._near.active():
+            self._near.cancel()
+        self._near = None
+
+    def _come_near(self, state: SetState) -> None:
+        """Look again soon, if this master was elected a moment ago."""
+        now = self.clock.seconds()
+        if self._epoch[0] != state.master_epoch:
+            self._epoch = state.master_epoch, now
+        self._far()
+        if state.master is not None and now - self._epoch[1] < SOON:
+            self._near = self.clock.callLater(NEAR, self.hurry)
+
     async def _ask(self) -> None:
         try:
             state = await self.coordinator.current()
             self.answered = self.clock.seconds()
+            self._come_near(state)
             trouble = await self.decided(state)
         except (RmqhaError, OSError) as error:
             trouble = str(error)
+        if not trouble or not self.looking.running:
+            self._far()
         if trouble and trouble != self.trouble:
             self._log.warn("Not following what is decided of the set: {why}", why=trouble)
         self.trouble = trouble

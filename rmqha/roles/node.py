@@ -336,7 +336,7 @@ class Node(Process):
 
     def _let_clients_in(self, _: None, broker: Broker) -> None:
         if broker is self.broker:
-            self.set_aside()
+            self.set_aside(writes=broker.writer is not None)
             broker.start(self.clients)
             self._changed()
 

@@ -133,7 +133,7 @@ class Process(Service):
     exit_with = staticmethod(exit_with)
     without_traceback = staticmethod(without_traceback)
     notify = staticmethod(notify)
-    set_aside: Callable[[], None] = staticmethod(lambda: None)
+    set_aside: Callable[..., None] = staticmethod(lambda **_: None)
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.controller.coordinator import SetState
-from rmqha.controller.set_watch import HURRIED, LOOK, RELAXED, TICK, SetWatch
+from rmqha.controller.coordinator import ElectedMember, SetState
+from rmqha.controller.set_watch import HURRIED, LOOK, NEAR, RELAXED, SOON, TICK, SetWatch
 from rmqha.errors import NoController
 
 STATE = SetState(master=None, master_epoch=3, in_sync=frozenset(), set_epoch=1)
@@ -24,6 +25,7 @@ class WatchTests(SynchronousTestCase):
         self.given: list[SetState] = []
         self.says: str | Deferred[str] = ""
         self.gone = False
+        self.state = STATE
         self.watch = SetWatch(
             coordinator=self,  # type: ignore[arg-type]
             clock=self.clock,
@@ -37,7 +39,7 @@ class WatchTests(SynchronousTestCase):
         self.asked.append(self.clock.seconds())
         if self.gone:
             return fail(NoController(("10.0.0.1:9878",), "refused"))
-        return succeed(STATE)
+        return succeed(self.state)
 
     async def decided(self, state: SetState) -> str:
         """Act on it."""
@@ -107,6 +109,35 @@ class WatchTests(SynchronousTestCase):
         self.assertEqual(self.watch.trouble, "not yet")
         self.assertEqual(self.asks(TICK), 1)
         self.assertEqual(self.watch.trouble, "")
+
+    def test_not_master_yet(self) -> None:
+        """Who was just elected takes a moment to be master; that is asked for often, and not for
+        long.
+        """
+        self.watch.start()
+        self.asks(SOON)
+        self.state = SetState(
+            master=ElectedMember(2, "10.0.0.2:10911"),
+            master_epoch=4,
+            in_sync=frozenset({2}),
+            set_epoch=2,
+        )
+        self.heard, self.says = False, "not master yet"
+        self.watch.hurry()
+        before = len(self.asked)
+        self.clock.pump([NEAR] * 4)
+        self.assertEqual(len(self.asked) - before, 4)
+        self.clock.pump([NEAR] * round(SOON / NEAR))
+        self.assertAlmostEqual(self.asks(2.0), 2.0 / TICK, delta=1)
+
+    def test_master_at_last(self) -> None:
+        """Once it is followed there is no hurry."""
+        self.test_not_master_yet()
+        self.state = evolve(self.state, master_epoch=5)
+        self.watch.hurry()
+        self.says, self.heard = "", True
+        self.clock.advance(NEAR)
+        self.assertEqual(self.asks(2 * LOOK), 2)
 
     def test_no_controller(self) -> None:
         """It is told, and how long nobody answers."""

@@ -581,7 +581,8 @@ class RepairTests(SlaveCase):
         """
         seen: list[tuple[Store, bool]] = []
 
-        def set_aside() -> None:
+        def set_aside(*, writes: bool) -> None:
+            self.assertFalse(writes)
             seen.append((self.node.store, self.node.clients.serving))
 
         with patch.object(PuppetSlave, "set_aside", staticmethod(set_aside)):

@@ -291,7 +291,11 @@ class EtcdMembership:
             return
         self.trouble = why
         try:
-            await self.set.client.ask("lease/revoke", {"ID": lease.id}, changes=True)
+            # A second time does no harm, and without it others wait for the lease's end.
+            await self.set.client.ask("lease/revoke", {"ID": lease.id})
+        except EtcdRefused as error:
+            if error.code != _NOT_FOUND:
+                self._log.warn("The lease ends by itself: {error}", error=error)
         except RmqhaError as error:
             self._log.info("The lease ends by itself: {error}", error=error)
 

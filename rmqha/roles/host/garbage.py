@@ -15,10 +15,13 @@ from __future__ import annotations
 import gc
 
 from attrs import define, field
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 HELD_OFF = 60.0
 """Most seconds without collections: a node may wait for others much longer before it serves."""
+
+QUIET = 10.0
+"""Seconds after a change until what is left of the time before is looked for."""
 
 
 @define(eq=False)
@@ -27,20 +30,35 @@ class SetAside:
 
     Nothing is collected the first time: with very many queues that would be the very pause that is
     to be spared.  Cycles among what is set aside are never found again; so when a store was
-    closed and another one is served, as after a repair, everything is looked at once.
+    closed and another one is served, as after a repair, everything is looked at once, a while
+    later.  That takes a tenth of a second and more: no sender is to wait for it, so who takes
+    writes leaves it to the time when it takes none.
     """
 
     _clock: IReactorTime
     _before: bool = field(default=False, init=False)
+    _looking: IDelayedCall | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         gc.disable()
         self._clock.callLater(HELD_OFF, gc.enable)
 
-    def __call__(self) -> None:
-        if self._before:
-            gc.unfreeze()
-            gc.collect()
+    def __call__(self, *, writes: bool = False) -> None:
+        """Set aside what there is.
+
+        @param writes: Whether writes are taken from now on.
+        """
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        if self._before and not writes:
+            self._looking = self._clock.callLater(QUIET, self._look)
         self._before = True
         gc.freeze()
         gc.enable()
+
+    def _look(self) -> None:
+        self._looking = None
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()

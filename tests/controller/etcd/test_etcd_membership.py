@@ -136,6 +136,19 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.assertEqual(self.joined().id, 1)
         self.assertEqual(self.key("ids/1")["run"], 2)
 
+    def test_stopped_without_an_answer(self) -> None:
+        """Whether etcd took the end of the lease is asked once more, of another member."""
+        one = self.joined()
+        one.set.client.addresses = (ETCD, "10.1.0.2:2379")
+        self.etcd.late = {"lease/revoke"}
+        stopped = one.stop()
+        self.etcd.late = set()
+        self.assertNoResult(stopped)
+        self.clock.advance(one.set.client.patience)
+        self.successResultOf(stopped)
+        asked = [address for address, path in self.etcd.asked if path == "lease/revoke"]
+        self.assertEqual(asked, list(one.set.client.addresses))
+
     def test_killed(self) -> None:
         """One that was killed waits until the lease of the process before it is over."""
         self.joined()._beating.stop()

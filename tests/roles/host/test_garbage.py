@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import ROOT
-from rmqha.roles.host.garbage import HELD_OFF, SetAside
+from rmqha.roles.host.garbage import HELD_OFF, QUIET, SetAside
 
 
 class Part:
@@ -71,16 +71,37 @@ class SetAsideTests(SynchronousTestCase):
         self.assertIsNone(after())
 
     def test_again(self) -> None:
-        """A node that serves another store lets the one before go."""
-        set_aside = SetAside(Clock())
+        """A node that serves another store lets the one before go, when some time has passed."""
+        clock = Clock()
+        set_aside = SetAside(clock)
         set_aside()
         old = cycle()
         gc.freeze()
         gc.collect()
         self.assertIsNotNone(old())
         set_aside()
+        self.assertIsNotNone(old())
+        clock.advance(QUIET)
         self.assertIsNone(old())
         self.assertLess(len(gc.get_objects()), 1000)
+
+    def test_not_while_writes_come(self) -> None:
+        """A member that leads from now on keeps no sender waiting for it; it lets go what was
+        before when it follows again.
+        """
+        clock = Clock()
+        set_aside = SetAside(clock)
+        set_aside()
+        old = cycle()
+        set_aside()
+        clock.advance(QUIET / 2)
+        set_aside(writes=True)
+        clock.advance(10 * QUIET)
+        self.assertIsNotNone(old())
+        self.assertLess(len(gc.get_objects()), 1000)
+        set_aside()
+        clock.advance(QUIET)
+        self.assertIsNone(old())
 
 
 class NodeTests(SynchronousTestCase):
