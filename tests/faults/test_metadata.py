@@ -83,6 +83,36 @@ class MetadataTestCase(FaultTestCase):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
 
+class ModesTests(MetadataTestCase):
+    """How groups consume topics."""
+
+    def modes(self, node: Node) -> Any:
+        answer = client.must(clients(node), RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        return json.loads(bytes(answer.body))["messageRequestModeMap"]
+
+    def test_killed(self) -> None:
+        """A mode that was set is at the slave at once, and stays through kill -9 of either."""
+        master, slave = self.with_tables()
+        slave.until(lambda status: status["metadata"]["offsetFeed"]["live"], "it follows", 30.0)
+        mode = {"topic": "Demo", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 2}
+        client.must(
+            clients(master), RequestCode.SET_MESSAGE_REQUEST_MODE, json.dumps(mode).encode()
+        )
+        expected = {"Demo": {"g": mode}}
+        until(lambda: self.modes(slave) == expected, "the slave has the mode", 3.0, pause=0.1)
+        # What is told is written a moment later.
+        slave.until(lambda status: status["metadata"]["requestModes"]["changes"] == 1, "once", 3.0)
+        master.kill9()
+        self.assertEqual(expected, self.modes(slave))
+        slave.kill9()
+        slave.start()
+        self.assertEqual(expected, self.modes(slave))
+        master.start()
+        self.assertEqual(expected, self.modes(master))
+        self.until_metadata(slave, **dict.fromkeys(ALL, "adopted"))
+        self.without_complaints(slave, master)
+
+
 class RegressionTests(MetadataTestCase):
     """F39: a master that comes back with an old C{consumerOffset.json}."""
 

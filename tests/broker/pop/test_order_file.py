@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +21,13 @@ from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.json_body import to_json
 from tests.broker.cluster.test_slave_sync import MetadataTestCase
 from tests.broker.metadata_master import group, topic
 from tests.broker.support import NOW, BrokerTestCase
+from tests.support.effort import tries
 from tests.support.logs import LogTestCase, now
+from tests.support.unsynced_names import UnsyncedNames
 
 PAUSE = 0.15
 
@@ -43,8 +48,8 @@ def pop(order: PopOrder, at: int, *offsets: int, name: str = "T", group: str = "
     )
 
 
-class FileTests(LogTestCase):
-    """The file, and the journal that it shares with offsets."""
+class FileTestCase(LogTestCase):
+    """A table in a folder."""
 
     def setUp(self) -> None:
         self.clock = Clock()
@@ -61,6 +66,10 @@ class FileTests(LogTestCase):
         self.kept.load()
         self.addCleanup(self.offsets.journal.stop)
         return order
+
+
+class FileTests(FileTestCase):
+    """The file, and the journal that it shares with offsets."""
 
     def crashed(self) -> PopOrder:
         """The table after a crash at this moment."""
@@ -190,6 +199,63 @@ class FileTests(LogTestCase):
             self.begin(self.root)
 
 
+class PowerCutTests(FileTestCase):
+    """A loss of power at any system call."""
+
+    def held(self, order: PopOrder, offsets: ConsumerOffsetTable) -> tuple[Any, Any]:
+        """What is known of queues, and the offsets."""
+        found = {key: queues for key, queues in offsets.table().offset_table.items() if queues}
+        return order.table().table, found
+
+    def test_any_call(self) -> None:
+        """Whatever the disk has of what was not synced, neither batches nor offsets are older than
+        the last batch of the journal that was durable.
+        """
+        choice = random.Random(11)
+        mine, order = self.offsets, self.order
+        states = [self.held(order, mine)]
+        cuts = 0
+        lost: list[str] = []
+        images = self.folder()
+
+        def cut() -> None:
+            nonlocal cuts
+            cuts += 1
+            for _ in range(tries(3)):
+                root = images / "store"
+                disk.image(root, choice)
+                found = self.held(self.begin(root), self.offsets)
+                for what, each in enumerate(found):
+                    if each not in [state[what] for state in states]:
+                        lost.append(f"{cuts}: {each}, not {states}")
+                shutil.rmtree(root)
+
+        def durable() -> None:
+            states[:] = [self.held(order, mine)]
+
+        self.patch(os, "fdatasync", lambda fd: None)
+        disk = UnsyncedNames(self.root, cut)
+        mine.journal.flushed.append(durable)
+        disk.install(self)
+        for step in range(1, 16):
+            name, what = choice.choice("TU"), choice.randrange(6)
+            if what == 0:
+                order.forget_topic(name)
+            elif what < 3 and (batch := order.get(name, "g", 0)) is not None:
+                offset = order.ack(name, "g", 0, choice.choice(batch.offsets), batch.pop_time)
+                assert isinstance(offset, int)
+                mine.advance("g", name, 0, offset)
+            else:
+                pop(order, 1000 * step, step, step + 1, step + 3, name=name)
+            states.append(self.held(order, mine))
+            if choice.random() < 0.7:
+                self.clock.advance(PAUSE)
+            if choice.random() < 0.3:
+                self.clock.advance(INTERVAL)
+        self.assertGreater(cuts, 30)
+        self.assertEqual(lost[:5], [])
+
+
 class MasterTests(BrokerTestCase):
     """What a master tells."""
 
@@ -260,8 +326,6 @@ class SlaveTests(MetadataTestCase):
         self.tell()
 
     def tell(self) -> None:
-        from rmqha.wire.remoting.json_body import to_json
-
         body = {
             "offsetTable": self.master.offsets,
             "orderedPops": to_json(self.told.table().table),
