@@ -90,10 +90,12 @@ class JavaConsumerTests(SiteTestCase):
             consumer = client.consume("Again", GROUP, pop=True, fail=True)
             self.serving.until(lambda status: status["remoting"]["pop"]["waiting"], "it waits", 40)
             client.send_surely("Again", ["failed"])
-            until(lambda: len(consumer.got) > 1, "it comes again", 40)
+            until(lambda: len(consumer.got) > 1, "it comes again", 40, pause=0.02)
+            heard = time.time()
             again = consumer.got[1]
             self.assertEqual((again.topic, again.times), ("Again", 1))
-            late = (again.stored - consumer.got[0].stored) / 1000 - 10
+            # From when it was stored the first time until its listener has it the second time.
+            late = heard - consumer.got[0].stored / 1000 - 10
             self.fill(client, f"{late:.2f} s after the ten", "ok")
             self.assertTrue(0 <= late < 2.5, late)
             consumer.stop()
@@ -153,9 +155,9 @@ class StoreTests(InteropTestCase):
         not handed out.
         """
         with Remote(port) as client:
-            client.ask(make_topic(self.topic, 1))
+            self.assertEqual(client.ask(make_topic(self.topic, 1)).code, 0)
             for number in range(8):
-                client.ask(send(self.topic, b"%d" % number))
+                self.assertEqual(client.ask(send(self.topic, b"%d" % number)).code, 0)
             until(lambda: len(self.first(client)) == 8, "they are handed out", 20)
             for number, (_, handle, topic) in enumerate(self.handed):
                 if number < 4:
@@ -167,7 +169,7 @@ class StoreTests(InteropTestCase):
             answer = client.ask(Command.request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, change))
             self.assertEqual(answer.code, 0, answer.remark)
             for number in range(8, 12):
-                client.ask(send(self.topic, b"%d" % number))
+                self.assertEqual(client.ask(send(self.topic, b"%d" % number)).code, 0)
 
     handed: list[tuple[bytes, PopHandle, str]]
 
@@ -179,13 +181,17 @@ class StoreTests(InteropTestCase):
     def takes_over(self, port: int) -> None:
         """What is not acknowledged comes, and nothing else."""
         found: list[bytes] = []
-        end = time.monotonic() + 60
+        quiet = time.monotonic()
         with Remote(port) as client:
-            while time.monotonic() < end and len(set(found)) < 8:
+            # As long as anything that was handed out before could come.
+            while time.monotonic() - quiet < 30:
                 for body, handle, topic in self.pop(client):
+                    quiet = time.monotonic()
                     found.append(body)
                     request = AckMessageRequest(**self.said(handle, topic))
                     client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
+        again = len(found) - len(set(found))
+        self.tell_of(f"{again} of {len(found)} came twice")
         self.assertEqual(sorted(found, key=int), [b"%d" % n for n in range(4, 12)])
 
     def test_their_store(self) -> None:
@@ -195,6 +201,27 @@ class StoreTests(InteropTestCase):
             self.hands_out(java.port)
             java.kill9()
             self.takes_over(self.our_node(java.root).port)
+
+    def tell_of(self, line: str) -> None:
+        """Say it in the test's output."""
+        print(line)  # noqa: T201
+
+    def test_our_killed_store(self) -> None:
+        """The same where ours was killed, as soon as the offsets that a stock broker reads are
+        written: it does not know of the journal.
+        """
+        with self.scenario("POP on a store where ours was killed"):
+            ours = self.our_node()
+            self.hands_out(ours.port)
+            offsets = ours.root / "config" / "consumerOffset.json"
+            until(
+                lambda: offsets.exists() and GROUP in offsets.read_text(),
+                "offsets are written",
+                20,
+                pause=0.2,
+            )
+            ours.kill9()
+            self.takes_over(self.stock(root=ours.root).port)
 
     def test_our_store(self) -> None:
         """A stock broker goes on where ours was stopped."""
