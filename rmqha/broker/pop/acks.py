@@ -348,10 +348,15 @@ def _answer(status: PutStatus, command: Command, header: PopMessageAnswer | None
 
 
 def _marked(each: BatchAck, left: Collection[int]) -> tuple[int, ...]:
-    """Which of the open messages of a check point an ack names."""
+    """Which of the open messages of a check point an ack names.
+
+    @raise RequestRefused: If its bits are none: nothing is taken for acknowledged.
+    """
     try:
         bits = b64decode(each.bits, validate=True)
     except ValueError:
-        return ()
+        raise RequestRefused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the bits of an ack are no base64: {each.bits[:64]!r}"
+        ) from None
     number = int.from_bytes(bits, "little")
     return tuple(offset for offset in sorted(left) if number >> (offset - each.start) & 1)

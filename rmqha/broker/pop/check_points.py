@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList, FirstError
+from twisted.python.failure import Failure
 
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD, CheckPoint, PointKey
@@ -152,3 +153,14 @@ class CheckPointLog:
                 store_host=self.host,
             )
         )
+
+
+def all_stored(waits: list[Deferred[PutResult]]) -> Deferred[None]:
+    """Fires when all is stored that was put, or fails as the first that is not."""
+    done = DeferredList(waits, fireOnOneErrback=True, consumeErrors=True)
+    return done.addCallbacks(lambda _: None, _first_of)
+
+
+def _first_of(failure: Failure) -> Failure:
+    error = failure.value
+    return error.subFailure if isinstance(error, FirstError) else failure

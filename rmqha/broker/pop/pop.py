@@ -14,13 +14,13 @@ from functools import partial
 from random import randrange
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, DeferredList, FirstError
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import CONSUMES, Stated
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
 from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
-from rmqha.broker.pop.check_points import CheckPointLog
+from rmqha.broker.pop.check_points import CheckPointLog, all_stored
 from rmqha.broker.pop.handles import (
     NORMAL,
     ORDERED,
@@ -38,7 +38,6 @@ from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
 from rmqha.config.settings import Settings
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.wire.log.layout import struct_of
@@ -142,13 +141,11 @@ class Pops:
         except RequestRefused as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageAnswer())
         again = partial(self._take, connection, command, request, subscription)
-        found = again(False)
+        wait = self._seconds(request.born_time, request.poll_time)
+        found = again(wait <= 0)
         if found is not None:
             return found
-        wait = self._seconds(request.born_time, request.poll_time)
         door = request.consumer_group, request.topic, request.queue_id
-        if wait <= 0:
-            return again(True)
         if not self.polling.has_room(door):
             return self._empty(command, request, 0, ResponseCode.POLLING_FULL)
         wish = request.expression_type, request.expression, request.order
@@ -411,7 +408,7 @@ class Pops:
                 self.went(*part.place, part.start, part.after, size)
             return answer
 
-        _all(waits).addCallback(stored).chainDeferred(answered)
+        all_stored(waits).addCallbacks(stored, _disk_failed).chainDeferred(answered)
         return answered
 
     def _hand_out_in_order(
@@ -496,13 +493,11 @@ class Pops:
             has = self._has_messages(request)
             return answer(has) if has or last else None
 
-        found = again(False)
         wait = self._seconds(request.born_time, request.poll_time)
+        found = again(wait <= 0)
         door: Door = group, topic, request.queue_id
         if found is not None:
             return found
-        if wait <= 0:
-            return answer(False)
         if not self.polling.has_room(door):
             return answer(False, True)
         return self.polling.hold(door, "notification", wait, again)
@@ -582,15 +577,8 @@ def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
     )
 
 
-def _all(waits: list[Deferred[PutResult]]) -> Deferred[object]:
-    """Fires when all are stored, or fails as one of them."""
-    if len(waits) == 1:
-        return waits[0].addErrback(_disk_failed)
-    return DeferredList(waits, fireOnOneErrback=True, consumeErrors=True).addErrback(_disk_failed)
-
-
-def _disk_failed(failure: Failure) -> object:
-    error = failure.value
-    found = error.subFailure if isinstance(error, FirstError) else failure
-    found.trap(FlushFailed)
-    raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"the check point is not stored: {found.value}")
+def _disk_failed(failure: Failure) -> Answer:
+    failure.trap(FlushFailed)
+    raise RequestRefused(
+        ResponseCode.SYSTEM_ERROR, f"the check point is not stored: {failure.value}"
+    )

@@ -17,12 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Generator
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, DeferredList, FirstError, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
-from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint
+from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint, all_stored
 from rmqha.broker.pop.handles import RETRY_V1, REVIVE_QUEUES, retry_topic
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.retry import MOST_TIMES
@@ -203,6 +202,7 @@ class Revival:
             for offset in reversed(range(first, bounds[1])):
                 record = self.lookup.by_queue_offset(self.topic, queue_id, offset)
                 if record is None:
+                    self._not_understood(f"{offset} of queue {queue_id} of {self.topic}", "damaged")
                     continue
                 found = self._read(record)
                 self.note(record, finished=False)
@@ -243,7 +243,8 @@ class Revival:
         copied = []
         for offset in sorted(point.left, reverse=True):
             record = self.lookup.by_queue_offset(told.topic, told.queue_id, offset)
-            if record is None or self._copies.take(retry, record, told.due):
+            # What is gone or damaged is told of when it is due.
+            if record is not None and self._copies.take(retry, record, told.due):
                 copied.append(offset)
         self.points.done(point, copied)
 
@@ -257,7 +258,10 @@ class Revival:
         @raise NotWritable: If the store takes no writes; then it may be called again.
         """
         found = self._read(record)
-        point = self.points.get(found.key) if isinstance(found, CheckPoint) else None
+        if not isinstance(found, CheckPoint):
+            self.lost += 1
+            return None
+        point = self.points.get(found.key)
         return None if point is None else self._finish(point, record.offset)
 
     def _finish(self, point: OpenCheckPoint, stored: int) -> Deferred[None] | None:
@@ -283,9 +287,7 @@ class Revival:
         waits = [put for put in waits if not (put.called and isinstance(put.result, PutResult))]
         if not waits:
             return None
-        return DeferredList(waits, fireOnOneErrback=True, consumeErrors=True).addCallbacks(
-            lambda _: None, _first_error
-        )
+        return all_stored(waits)
 
     def _copy(self, point: CheckPoint, offset: int) -> Message | None:
         record = self.lookup.by_queue_offset(point.topic, point.queue_id, offset)
@@ -360,21 +362,22 @@ class Revival:
         """What a record says; C{None} if it makes no sense."""
         tag, queue = record.properties.get(TAGS), record.properties.get(REAL_QUEUE, "")
         try:
+            if not record.body_holds:
+                raise ValueError("its body is not what its checksum says")
             if tag == CHECK_POINT_TAG:
                 return CheckPoint.read(record.body, self.broker, int(queue))
             if tag in (ACK_TAG, ACKS_TAG):
                 return Acks.read(record.body, self.broker)
         except ValueError as error:
-            self._quiet.warn(
-                "not understood",
-                "",
-                "The record at {offset} is no check point of POP and no ack: {error}",
-                offset=record.offset,
-                error=error,
-            )
+            self._not_understood(f"at {record.offset}", str(error))
         return None
 
-
-def _first_error(failure: Failure) -> Failure:
-    error = failure.value
-    return error.subFailure if isinstance(error, FirstError) else failure
+    def _not_understood(self, place: str, reason: str) -> None:
+        self._quiet.warn(
+            "not understood",
+            "",
+            "The record {place} is no check point of POP and no ack, or damaged; what it says of "
+            "messages that were handed out is not known: {reason}",
+            place=place,
+            reason=reason,
+        )

@@ -231,6 +231,37 @@ class AckTests(PopTestCase):
         self.skips(11)
         self.assertEqual(self.popped(), [b"a", b"b"])
 
+    def test_bits_that_are_none(self) -> None:
+        """A batch whose bits cannot be read is refused, and what it meant comes again."""
+        self.put(b"a")
+        told = self.pop().ext
+        body = {"acks": [{"c": "G", "t": "T", "pt": int(told["popTime"]), "b": "%"}]}
+        answer = self.ask(RequestCode.BATCH_ACK_MESSAGE, json.dumps(body).encode())
+        self.assertEqual(answer.code, ResponseCode.MESSAGE_ILLEGAL)
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"a"])
+
+    def test_damaged(self) -> None:
+        """A message that is damaged when it is due, and a check point that is, are counted."""
+        self.put(b"body-of-a")
+        self.pop()
+        self.put(b"b", queue_id=1)
+        self.pop(queueId=1)
+        self.passes(0.02)
+        _, second = self.waiting()
+        log = self.serving.store.log
+        for place, size, text in (
+            (0, log.end, b"body-of-a"),
+            (second.offset, second.size, b'"q":1'),
+        ):
+            view = log.folder.at(place).view
+            start = place - log.folder.at(place).start
+            at = bytes(view[start : start + size]).index(text) + start
+            view[at + len(text) - 1] ^= 1
+        self.skips(11)
+        self.assertEqual(self.popped(queueId=-1), [])
+        self.assertEqual(self.serving.pop.status()["notRevived"], 2)
+
     def test_change(self) -> None:
         """A message may have another time, from now on; its old handle is dead."""
         self.put(b"a")
