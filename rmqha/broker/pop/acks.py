@@ -150,6 +150,7 @@ class AckRequests:
     def _change(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """200053: a message is nobody else's for another time, from now on."""
         log = self._open_log()
+        self._store_gathered()
         request = from_ext(ChangeInvisibleTimeRequest, command.ext)
         try:
             self._check(connection, request, 0)
@@ -204,10 +205,8 @@ class AckRequests:
             yield
         finally:
             self._depth -= 1
-            if self._gathered and not self._depth:
-                gathered, self._gathered = self._gathered, {}
-                for each in gathered.values():
-                    self._store(each)
+            if not self._depth:
+                self._store_gathered()
 
     def _gather(self, found: OpenCheckPoint, offset: int) -> Deferred[PutStatus]:
         """Acknowledge a message with all others of this moment."""
@@ -216,6 +215,11 @@ class AckRequests:
         each.offsets.add(offset)
         each.waiting.append(done)
         return done
+
+    def _store_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for each in gathered.values():
+            self._store(each)
 
     def _store(self, each: _Gathered) -> None:
         def tell(result: PutStatus | Failure) -> None:

@@ -210,6 +210,30 @@ class AckTests(PopTestCase):
         self.skips(12)
         self.assertEqual(len(self.serving.revival.points), 0)
 
+    def test_together_with_a_change(self) -> None:
+        """What is acknowledged cannot be given another time by who comes a moment later."""
+        self.put(b"a", b"b")
+        first, second = handles(self.pop())
+        later = first | {"invisibleTime": 20_000}
+        codes = RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME
+        self.who.send(
+            *(
+                Command(
+                    code=code,
+                    opaque=number,
+                    version=407,
+                    ext={name: str(value) for name, value in fields.items()},
+                )
+                for number, (code, fields) in enumerate(
+                    [(codes[0], first), (codes[1], later), (codes[0], second)]
+                )
+            )
+        )
+        answers = {answer.opaque: answer.code for answer in self.who.heard()}
+        self.assertEqual(answers, {0: 0, 1: ResponseCode.NO_MESSAGE, 2: 0})
+        self.skips(25)
+        self.assertEqual(self.popped(), [])
+
     def test_together_not_stored(self) -> None:
         """Where the store takes nothing each is told so."""
         self.put(b"a", b"b")
