@@ -18,6 +18,7 @@ from rmqha.nodes.summary import (
     disk_of,
     duration,
     log_of,
+    member_of,
     registration_of,
     replication_of,
     size,
@@ -52,6 +53,7 @@ def _broker(status: Status) -> list[tuple[str, str]]:
     return [
         ("epoch", "" if epoch is None else f"master epoch {epoch}"),
         ("replication", replication_of(status)),
+        ("set", member_of(status)),
         ("log", log_of(status)),
         ("writes", writes_of(status) or ("none yet" if "writes" in status else "")),
         ("put p99", _p99(status)),

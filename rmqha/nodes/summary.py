@@ -49,7 +49,7 @@ def size(count: float | None) -> str:
 
 
 def lines(seen: Seen) -> list[tuple[str, str]]:
-    """The six lines of a node, each with its name."""
+    """The six lines of a node, each with its name, and that of its set if it is a member of one."""
     status = seen.status or {}
     body = brokers_and_masters(status) if status.get("role") == NAMESRV else _broker(status)
     wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
@@ -91,10 +91,11 @@ def state_of(status: Status) -> str:
 
 
 def _broker(status: Status) -> list[tuple[str, str]]:
-    log, use = log_of(status), disk_of(status)
+    log, use, member = log_of(status), disk_of(status), member_of(status)
     return [
         ("log", f"{log}; disk {use}" if use else log),
         ("replication", replication_of(status)),
+        *([("set", member)] if member else []),
         ("clients", _clients(status)),
     ]
 
@@ -172,6 +173,29 @@ def replicas_in_sync(status: Status) -> str:
     wanted = max(len(rows), status.get("replicasNeeded") or 0)
     synced = sum(row.get("state") == "in-sync" for row in rows)
     return f"{synced} of {wanted}" if wanted else ""
+
+
+def member_of(status: Status) -> str:
+    """How a member stands in its set, and with whom that elects; empty for any other node."""
+    found = status.get("controller")
+    if not found:
+        return ""
+    known = found.get("set") or (status.get("upstream") or {}).get("controller") or {}
+    parts = [f"member {found.get('id')}, {found.get('state')}, epoch {found.get('masterEpoch')}"]
+    if numbers := known.get("syncStateSet"):
+        parts.append(f"in sync {', '.join(map(str, numbers))}")
+    if (etcd := found.get("etcd")) is None:
+        leader = found.get("leader")
+        parts.append(f"controller {leader} leads" if leader else "no controller leads")
+    else:
+        left = (found.get("lease") or {}).get("secondsLeft")
+        parts.append("no lease" if left is None else f"lease for {duration(max(0.0, left))}")
+        answers = [row["address"] for row in etcd.get("members") or () if row.get("answers")]
+        took = 1000 * (etcd.get("latencySeconds") or 0.0)
+        parts.append(
+            f"etcd {answers[0]} answers in {took:.1f} ms" if answers else "no etcd answers"
+        )
+    return "; ".join(parts)
 
 
 def _clients(status: Status) -> str:

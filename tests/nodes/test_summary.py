@@ -133,6 +133,39 @@ class LinesTests(SynchronousTestCase):
             "ahead with 10.0.0.1:10912; 412 bytes more; master heard 0.5 s ago",
         )
 
+    def test_member(self) -> None:
+        """A member of a set has one more: its set, and its lease or the controller."""
+        member = {"state": "master", "id": 2, "masterEpoch": 7, "leader": "10.0.0.9:9878"}
+        known = {"set": {"syncStateSet": [1, 2]}}
+        status = MASTER | {"controller": member | known}
+        self.assertEqual(
+            "member 2, master, epoch 7; in sync 1, 2; controller 10.0.0.9:9878 leads",
+            dict(lines(Seen("", status)))["set"],
+        )
+        etcd = {
+            "lease": {"secondsLeft": 2.25},
+            "etcd": {
+                "latencySeconds": 0.0034,
+                "members": [
+                    {"address": "a:2379", "answers": False},
+                    {"address": "b:2379", "answers": True},
+                ],
+            },
+        }
+        followed = {"upstream": {"controller": {"syncStateSet": [1, 3]}}}
+        status = SLAVE | followed | {"controller": member | {"state": "slave"} | etcd}
+        self.assertEqual(
+            "member 2, slave, epoch 7; in sync 1, 3; lease for 2.2 s; "
+            "etcd b:2379 answers in 3.4 ms",
+            dict(lines(Seen("", status)))["set"],
+        )
+        away = {"lease": {"secondsLeft": None}, "etcd": {"latencySeconds": None, "members": []}}
+        status = SLAVE | {"controller": member | {"state": "fenced"} | away}
+        self.assertEqual(
+            "member 2, fenced, epoch 7; no lease; no etcd answers",
+            dict(lines(Seen("", status)))["set"],
+        )
+
     def test_namesrv(self) -> None:
         """A name server tells which brokers it knows, and which names have no master."""
         found = self.told(NAMESRV)
