@@ -43,6 +43,7 @@ from rmqha.wire.names import (
     TIMER_PROPERTIES,
     TIMER_TOPIC,
     TRANSACTION_PREPARED,
+    UNIQUE_KEY,
     WAIT,
 )
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -143,6 +144,8 @@ class Sending:
             told["queueId"] = str(place)
             if not header.batch:
                 told["recallHandle"] = RecallHandle.of(self.settings.name, properties).encode()
+        elif topic == HALF_TOPIC and (unique := properties.get(UNIQUE_KEY)):
+            told["transactionId"] = unique
         return writer.put(message, batch=header.batch, wait=wait), told
 
     def _place(

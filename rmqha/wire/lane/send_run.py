@@ -120,6 +120,7 @@ _OUT = cython.declare(bytes, TIMER_OUT.encode())
 _CANCELS = cython.declare(bytes, TIMER_CANCELS.encode())
 _KEY = cython.declare(bytes, UNIQUE_KEY.encode())
 _HANDLE = cython.declare(bytes, b"recallHandle")
+_TRANSACTION_ID = cython.declare(bytes, b"transactionId")
 _MOVING = cython.declare(
     object, frozenset((_DELAY, _PREPARED, _SECONDS, _MILLIS, _DELIVER, _OUT, _CANCELS))
 )
@@ -147,7 +148,7 @@ MOST_OPEN = cython.declare(cython.Py_ssize_t, 100_000)
 """Half messages that are known at once; others are ended in the usual way."""
 
 _NUMBERS = cython.declare(cython.Py_ssize_t, 8 + 4 + 3 * 24 + 32 + 24)
-"""Bytes of an answer beside the pieces of its form and the handle, at most."""
+"""Bytes of an answer beside the pieces of its form and the word of a row, at most."""
 
 _MANDATORY = cython.declare(cython.uint, 0xFF)
 """Fields C{a} to C{h}, a bit each."""
@@ -1039,6 +1040,8 @@ class SendRun:
             to += 1
             at = end + 1
         target: cython.p_uchar = scratch + to
+        if row.half and not self._same_in_json(row.key, row.key_size):
+            return False
         if row.timed:
             # Of what a broker says itself the usual way knows what it means here.
             if row.half or row.level or row.named:
@@ -1058,6 +1061,17 @@ class SendRun:
         target = self._piece(target, self._cluster)
         row.properties_size = target - scratch - row.properties
         return row.properties_size <= _MOST_PROPERTIES
+
+    @cython.cfunc
+    def _same_in_json(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
+        """Whether a text is the same in JSON."""
+        i: cython.Py_ssize_t
+        letter: cython.uchar
+        for i in range(at, at + size):
+            letter = self._scratch[i]
+            if not 32 <= letter <= 126 or letter == 34 or letter == 92:
+                return False
+        return True
 
     @cython.cfunc
     def _told_when(self, row: cython.pointer[_Row], target: cython.p_uchar) -> cython.p_uchar:
@@ -1388,12 +1402,12 @@ class SendRun:
         for piece in pieces:
             size += len(piece)
         i: cython.int
-        handles: list = []
+        words: list = []
         more: cython.Py_ssize_t = 0
         for i in range(self.count):
-            handle: bytes = self._handle(cython.address(self._rows[i]))
-            handles.append(handle)
-            more += len(handle)
+            word: bytes = self._word(cython.address(self._rows[i]))
+            words.append(word)
+            more += len(word)
         out = cython.cast(cython.p_uchar, malloc(size * self.count + more + 1))
         if not out:
             raise MemoryError
@@ -1402,23 +1416,27 @@ class SendRun:
             for i in range(self.count):
                 if self._rows[i].oneway:
                     continue
-                to = self._answer(to, cython.address(self._rows[i]), pieces, handles[i])
+                to = self._answer(to, cython.address(self._rows[i]), pieces, words[i])
             return cython.cast(cython.p_char, out)[: to - out]
         finally:
             free(out)
 
     @cython.cfunc
-    def _handle(self, row: cython.pointer[_Row]) -> bytes:
-        """By what a message that waits is recalled; empty for others."""
-        if not row.timed or row.oneway:
+    def _word(self, row: cython.pointer[_Row]) -> bytes:
+        """By what a message that waits is recalled, or the transaction of a half one; empty for
+        others.
+        """
+        if row.oneway or not (row.timed or row.half):
             return b""
-        topic: bytes = self._data[row.topic : row.topic + row.real_size]
         key: bytes = cython.cast(cython.p_char, self._scratch + row.key)[: row.key_size]
+        if row.half:
+            return key
+        topic: bytes = self._data[row.topic : row.topic + row.real_size]
         return urlsafe_b64encode(b"v1 %b %b %d %b" % (topic, self._broker, row.slot + 1, key))
 
     @cython.cfunc
     def _answer(
-        self, to: cython.p_uchar, row: cython.pointer[_Row], pieces: tuple, handle: bytes
+        self, to: cython.p_uchar, row: cython.pointer[_Row], pieces: tuple, word: bytes
     ) -> cython.p_uchar:
         """Write a frame.
 
@@ -1442,13 +1460,16 @@ class SendRun:
         to = self._piece(to, pieces[2 if json else 3])
         queue_id: cython.longlong = 0 if row.timed else row.queue_id
         to = self._decimal(to, queue_id) if json else self._counted(to, queue_id)
-        if handle and json:
-            to = self._piece(self._piece(to, b'","recallHandle":"'), handle)
-        elif handle:
-            to[0], to[1] = 0, cython.cast(cython.uchar, len(_HANDLE))
-            to = self._piece(to + 2, _HANDLE)
-            put4(to, len(handle))
-            to = self._piece(to + 4, handle)
+        if word:
+            name: bytes = _TRANSACTION_ID if row.half else _HANDLE
+            if json:
+                to = self._piece(self._piece(to, b'","'), name)
+                to = self._piece(self._piece(to, b'":"'), word)
+            else:
+                to[0], to[1] = 0, cython.cast(cython.uchar, len(name))
+                to = self._piece(to + 2, name)
+                put4(to, len(word))
+                to = self._piece(to + 4, word)
         to = self._piece(to, pieces[3 if json else 4])
         to = self._decimal(to, row.queue_offset) if json else self._counted(to, row.queue_offset)
         to = self._piece(to, pieces[4 if json else 5])

@@ -484,6 +484,19 @@ class BothWaysTests(LaneTestCase):
             frames = [frame for n, frame in enumerate(frames) if n // 3 % 5]
             self.assertEqual(self.drive(b"".join(frames), []), len(frames))
 
+    def test_halves(self) -> None:
+        """The answer to a half message names its transaction; what JSON would have to escape goes
+        the usual way.
+        """
+        half = {"TRAN_MSG": "true", "PGROUP": "pg"}
+        for kind in SerializeType:
+            for key, taken in (("7F01", 4), ('7F"', 0), ("7F\\", 0), ("7Fé", 0)):
+                ext = sending("Orders", properties={"UNIQ_KEY": key, **half})
+                frames = [
+                    encode(Command(code=310, opaque=n, ext=ext, serialize=kind)) for n in range(4)
+                ]
+                self.assertEqual((key, self.drive(b"".join(frames), [])), (key, taken))
+
     def test_no_timers(self) -> None:
         """Where none are taken they are refused in the usual way, and the others are stored."""
         self.sections = {"timers": TimerSettings(enabled=False)}
