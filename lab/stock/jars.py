@@ -46,6 +46,36 @@ def library(version: str) -> Path:
     return KEPT / f"lib-{version}"
 
 
+#: What is run by itself, each from a folder of its own: by its name, Maven's coordinates.
+ALONE = {
+    "proxy-5.3.3": "rocketmq-proxy:5.3.3",
+    "client-java-5.2.0": "rocketmq-client-java:5.2.0",
+}
+
+
+def alone(name: str, main: str, home: Path, *arguments: str) -> list[str]:
+    """The command line of a JVM that runs one of L{ALONE}.
+
+    @param main: A class, or the path of a source.
+    @param home: As in L{java}.
+    @raise Missing: If it was not resolved.
+    """
+    if not (library(name) / ".complete").exists():
+        raise Missing(f"{name} is not resolved; run make interop")
+    return [
+        "java",
+        "-Xmx512m",
+        *BRIEF[2:],
+        *(f"--add-opens={package}=ALL-UNNAMED" for package in OPENS),
+        f"-Duser.home={home}",
+        f"-Drocketmq.home.dir={HERE / 'home'}",
+        "-cp",
+        f"{HERE / 'home' / 'conf'}:{library(name)}/*",
+        main,
+        *arguments,
+    ]
+
+
 def classes(version: str) -> Path:
     """The folder of our helper, compiled for a version."""
     return KEPT / f"classes-{version}"
@@ -94,23 +124,7 @@ def resolve(version: str) -> None:
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise Missing(f"no {tool} on the PATH; a JDK is needed")
-    done = library(version) / ".complete"
-    if not done.exists():
-        if shutil.which("mvn") is None:
-            raise Missing("no mvn on the PATH; Apache Maven is needed to fetch RocketMQ")
-        say(f"fetching Apache RocketMQ {version} into {library(version)}")
-        shutil.rmtree(library(version), ignore_errors=True)
-        _run(
-            "mvn",
-            "--batch-mode",
-            "--quiet",
-            "--file",
-            str(HERE / "pom.xml"),
-            f"-Drocketmq.version={version}",
-            f"-DoutputDirectory={library(version)}",
-            "dependency:copy-dependencies",
-        )
-        done.touch()
+    _fetch(version, "pom.xml", f"-Drocketmq.version={version}")
     stamp = classes(version) / "Tool.class"
     newest = max(path.stat().st_mtime for path in sources())
     if not stamp.exists() or stamp.stat().st_mtime < newest:
@@ -119,6 +133,37 @@ def resolve(version: str) -> None:
         path = f"{library(version)}/*"
         where = str(classes(version))
         _run("javac", "-nowarn", "-d", where, "-cp", path, *map(str, sources()))
+
+
+def resolve_alone() -> None:
+    """Fetch the jars of L{ALONE}, unless they are there.
+
+    @raise Missing: If there is no Maven, or it fails.
+    """
+    for name, coordinates in ALONE.items():
+        artifact, version = coordinates.split(":")
+        _fetch(name, "alone.xml", f"-Dartifact={artifact}", f"-DartifactVersion={version}")
+
+
+def _fetch(name: str, pom: str, *properties: str) -> None:
+    done = library(name) / ".complete"
+    if done.exists():
+        return
+    if shutil.which("mvn") is None:
+        raise Missing("no mvn on the PATH; Apache Maven is needed to fetch RocketMQ")
+    say(f"fetching Apache RocketMQ {name} into {library(name)}")
+    shutil.rmtree(library(name), ignore_errors=True)
+    _run(
+        "mvn",
+        "--batch-mode",
+        "--quiet",
+        "--file",
+        str(HERE / pom),
+        f"-DoutputDirectory={library(name)}",
+        *properties,
+        "dependency:copy-dependencies",
+    )
+    done.touch()
 
 
 def _run(*command: str) -> None:
@@ -130,12 +175,13 @@ def _run(*command: str) -> None:
 
 def main() -> int:
     """Resolve the jars of all versions with Maven."""
-    for version in VERSIONS:
-        try:
+    try:
+        for version in VERSIONS:
             resolve(version)
-        except Missing as error:
-            say(f"RocketMQ {version}: {error}")
-            return 1
+        resolve_alone()
+    except Missing as error:
+        say(f"RocketMQ: {error}")
+        return 1
     return 0
 
 

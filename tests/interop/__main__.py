@@ -188,7 +188,7 @@ def main(arguments: list[str]) -> int:
             # Its tests say so too, each of them.
             complete = False
             jars.say(f"interop skipped: RocketMQ {version}: {error}")
-    for clients in (packages.node, packages.python):
+    for clients in (jars.resolve_alone, packages.node, packages.python):
         try:
             clients()
         except jars.Missing as error:

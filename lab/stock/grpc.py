@@ -1,0 +1,102 @@
+"""The stock gRPC proxy 5.3.3 in front of brokers that name servers know, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from attrs import frozen
+
+from lab.harness.nodes import Process, until
+from lab.harness.ports import free_ports
+from lab.stock import jars
+from lab.stock.brokers import BOOT
+
+CLIENT = jars.HERE / "GrpcClient.java"
+
+LONGEST = 240.0
+"""Seconds in which all scenarios of the client end; alone they take a minute."""
+
+
+class GrpcProxy(Process):
+    """A stock proxy in cluster mode.
+
+    @ivar names: The name server's address.
+    @ivar port: Where gRPC clients connect.
+    """
+
+    def __init__(self, folder: Path, names: str, cluster: str) -> None:
+        super().__init__("proxy-5.3.3", folder / "proxy.log")
+        self.folder = folder
+        self.names, self.cluster = names, cluster
+        self.port, self.remoting_port = free_ports(2)
+
+    def start(self) -> Self:
+        """Start it, and wait until it says that it has.
+
+        @raise Missing: If it was not resolved.
+        """
+        conf = self.folder / "proxy.json"
+        conf.write_text(
+            json.dumps(
+                {
+                    "rocketMQClusterName": self.cluster,
+                    "namesrvAddr": self.names,
+                    "grpcServerPort": self.port,
+                    "remotingListenPort": self.remoting_port,
+                }
+            ),
+            encoding="ascii",
+        )
+        home = self.folder / "proxy-home"
+        home.mkdir()
+        main = "org.apache.rocketmq.proxy.ProxyStartup"
+        arguments = ("-pc", str(conf), "-pm", "CLUSTER")
+        self.spawn(jars.alone("proxy-5.3.3", main, home, *arguments))
+
+        def booted() -> bool:
+            if not self.running:
+                raise AssertionError(f"the proxy has ended\n{self.tail()}")
+            return "startup successfully" in self.log()
+
+        until(booted, "the proxy has started", BOOT, tell=self.tail, pause=0.1)
+        return self
+
+
+@frozen
+class Outcome:
+    """What became of one of the client's scenarios.
+
+    @ivar fault: Empty if all was as it should be.
+    """
+
+    name: str
+    seconds: float
+    fault: str = ""
+
+
+def outcomes(port: int, home: Path) -> list[Outcome]:
+    """Have the official Java client of gRPC do all its scenarios, side by side.
+
+    @raise Missing: If it was not resolved.
+    @raise AssertionError: If it ended otherwise.
+    """
+    home.mkdir()
+    command = jars.alone("client-java-5.2.0", str(CLIENT), home, f"127.0.0.1:{port}")
+    done = subprocess.run(
+        command,
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST,
+        check=False,
+    )
+    found = re.findall(r"^(PASS|FAIL) (\S+) ([\d.]+) ?(.*)$", done.stdout, re.MULTILINE)
+    assert found, done.stdout + done.stderr
+    return [
+        Outcome(name, float(seconds), "" if verdict == "PASS" else fault or "failed")
+        for verdict, name, seconds, fault in found
+    ]
