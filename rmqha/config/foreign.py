@@ -17,7 +17,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 _GROUPS: dict[str, str] = {
-    "it tunes rmqha does this differently, or not at all": """
+    "it is done differently here, or not at all": """
         accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
         ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
         adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync

@@ -34,8 +34,9 @@ once, each with its file and line and the nearest key there is. Where RocketMQ c
 does rmqha, and says so. Whitespace around a value is ignored. A comment needs a line of its own.
 
 Keys are RocketMQ 4.9's unless they are marked: (RocketMQ 5) for those 4.9 does not have, (rmqha)
-for our own. A number's unit and bounds stand in brackets; "or more" is up to what RocketMQ's own
-type holds. Peers are addresses or CIDR networks.
+for our own. What a key takes stands in brackets where its default does not show it: one of some
+words, or a number's unit and bounds; a number without bounds is from 0 or 1 up to what RocketMQ's
+own type holds. Peers are addresses or CIDR networks, and several of anything are separated by ;.
 """
 
 _HEADINGS = {
@@ -88,7 +89,13 @@ _FIRST_INTRO = (
 
 _MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}
 
-_SHOWN_BY_DEFAULT = {"true or false", "a text that is not empty", "one file, or nothing"}
+_SHOWN_BY_DEFAULT = {
+    *("true or false", "a text that is not empty", "any text", "one file", "one file, or nothing"),
+    *("addresses or CIDR networks, separated by , or ;", "names of hosts, separated by , or ;"),
+    *("an IPv4 or IPv6 address", "an IPv4 or IPv6 address, or nothing"),
+    *("host:port, port 1 to 65535", "host:port, several separated by ;"),
+    "host:port, several separated by ; or ,",
+}
 _NO_BOUND = {2**31 - 1, 2**63 - 1}
 
 _COLUMNS = ("Key", "Default", "Meaning")
@@ -126,10 +133,11 @@ def reference() -> str:
     parts.append(
         _heading(
             "Accepted and ignored",
-            "Keys of RocketMQ that mean nothing here. They are listed once when a node starts.",
+            f"{len(BROKER_FILE.harmless)} keys of RocketMQ mean nothing here. A node names those "
+            "of its file once when it starts, and ``rmqha config check FILE`` names them too.",
         )
     )
-    parts.extend(_harmless(BROKER_FILE.harmless))
+    parts.append(_harmless(BROKER_FILE.harmless))
     dead = ", ".join(f"``{name}``" for name in sorted(BROKER_FILE.dead))
     parts.append(
         textwrap.fill(
@@ -144,16 +152,19 @@ def reference() -> str:
     parts.append(_table(_COLUMNS, _key_rows("namesrv"), _WIDTHS))
     parts.append(
         textwrap.fill(
-            "A name server does not start with these switched on: "
+            "A name server does not start with these switched on, nor with those keys of TLS that a "
+            "broker refuses: "
             + "; ".join(
-                f"``{n}`` ({foreign.reason})" for n, foreign in NAMESRV_FILE.unsupported.items()
+                f"``{name}`` ({foreign.reason})"
+                for name, foreign in NAMESRV_FILE.unsupported.items()
+                if name not in BROKER_FILE.unsupported
             )
             + ". It accepts and ignores the following.",
             98,
         )
         + "\n"
     )
-    parts.extend(_harmless(NAMESRV_FILE.harmless))
+    parts.append(_harmless(NAMESRV_FILE.harmless))
     return "\n".join(parts)
 
 
@@ -190,12 +201,17 @@ def _allowed(words: str) -> str:
     """What a key takes, in the fewest words: what its default shows needs none."""
     if words in _SHOWN_BY_DEFAULT:
         return ""
+    if words.startswith("one of "):
+        return f" ({words.removeprefix('one of ')})"
     found = re.fullmatch(r"a whole (?:number(?: of (.+))?|(percentage)) from (\d+) to (\d+)", words)
     if found is None:
         return f" Allowed: {words}."
-    unit = found[1] or found[2]
+    unit = found[1] or found[2] or ""
     bounds = f"{found[3]} or more" if int(found[4]) in _NO_BOUND else f"{found[3]} to {found[4]}"
-    return f" ({unit}, {bounds})" if unit else f" ({bounds})"
+    if bounds in {"0 or more", "1 or more"}:
+        bounds = ""
+    said = ", ".join(filter(None, (unit.replace("milliseconds", "ms"), bounds)))
+    return f" ({said})" if said else ""
 
 
 def _docstrings(declared: type[AttrsInstance]) -> dict[str, str]:
@@ -231,20 +247,16 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, ...]], widths: str) ->
     return "\n".join(lines) + "\n"
 
 
-def _harmless(keys: Mapping[str, str]) -> list[str]:
+def _harmless(keys: Mapping[str, str]) -> str:
+    """The reasons, each with how many keys have it and the first of them."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in keys.items():
-        by_reason.setdefault(reason, []).append(f"``{name}``")
-    return [
-        textwrap.fill(
-            f"Because {reason}: {', '.join(sorted(names))}.",
-            98,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        + "\n"
+        by_reason.setdefault(reason, []).append(name)
+    rows = [
+        (reason, str(len(names)), f"``{min(names)}``")
         for reason, names in by_reason.items()
     ]
+    return _table(("Because", "Keys", "One of them"), rows, "60 10 30")
 
 
 if __name__ == "__main__":
