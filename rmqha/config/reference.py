@@ -152,7 +152,7 @@ def reference() -> str:
     parts.append(_table(_COLUMNS, _key_rows("namesrv"), _WIDTHS))
     parts.append(
         textwrap.fill(
-            "A name server does not start with these switched on, nor with those keys of TLS that a "
+            "A name server does not start with these switched on, nor with the keys of TLS that a "
             "broker refuses: "
             + "; ".join(
                 f"``{name}`` ({foreign.reason})"
@@ -252,10 +252,7 @@ def _harmless(keys: Mapping[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in keys.items():
         by_reason.setdefault(reason, []).append(name)
-    rows = [
-        (reason, str(len(names)), f"``{min(names)}``")
-        for reason, names in by_reason.items()
-    ]
+    rows = [(reason, str(len(names)), f"``{min(names)}``") for reason, names in by_reason.items()]
     return _table(("Because", "Keys", "One of them"), rows, "60 10 30")
 
 
