@@ -22,13 +22,9 @@ Commands
 
 .. Made by ``python -m rmqha.cli.reference``; edit the commands in ``rmqha/cli`` instead.
 
-What ``rmqha`` can do. ``--help`` behind a command prints its options, and more about it.
-
-Exit codes: 0 success; 1 something is wrong, and printed; 2 a command that was not understood; 3 a
-node or a controller that had to be asked gave no answer; 78, of what runs as a service (``run``,
-``receive``, ``tier --follow``), what only a person can mend. Where a command's differ, or say more,
-its row tells. Nodes are run by ``rmqha run``, or by ``twistd rmqha``, which has the same options
-and those of twistd.
+What ``rmqha`` can do. ``--help`` behind a command prints its options, and more about it. Nodes are
+run by ``rmqha run``, or by ``twistd rmqha``, which has the same options and those of twistd. Exit
+codes: :doc:`systemd`; where a command's say more, its row tells.
 
 **Completion.** For the current shell ``eval "$(_RMQHA_COMPLETE=bash_source rmqha)"``, with
 ``zsh_source`` or ``fish_source`` for the others; in its start-up file for all. For every user of a
@@ -65,7 +61,9 @@ def _commands(group: click.Group, context: click.Context) -> Iterator[tuple[str,
 
 
 def _usage(command: click.Command, context: click.Context) -> str:
-    return " ".join((context.command_path, *command.collect_usage_pieces(context)))
+    """A command with its arguments; all have options."""
+    pieces = command.collect_usage_pieces(context)
+    return " ".join((context.command_path, *(each for each in pieces if each != "[OPTIONS]")))
 
 
 def _meaning(command: click.Command) -> str:
