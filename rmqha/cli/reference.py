@@ -38,10 +38,9 @@ _EXIT = re.compile(r"[^.]*\bexit codes?\b[^.]*\.", re.IGNORECASE)
 def reference() -> str:
     """The page, as reStructuredText."""
     context = click.Context(main, info_name="rmqha", **main.context_settings)
-    lines = [_INTRO, ".. list-table::", "   :widths: 38 62", ""]
+    lines = [_INTRO]
     for usage, meaning in _commands(main, context):
-        lines.append(f"   * - ``{usage}``")
-        lines.append(f"     - {_as_rst(meaning)}")
+        lines.append(f"``{usage}``\n    {_as_rst(meaning)}")
     return "\n".join(lines) + "\n"
 
 

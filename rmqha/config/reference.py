@@ -34,9 +34,10 @@ once, each with its file and line and the nearest key there is. Where RocketMQ c
 does rmqha, and says so. Whitespace around a value is ignored. A comment needs a line of its own.
 
 Keys are RocketMQ 4.9's unless they are marked: (RocketMQ 5) for those 4.9 does not have, (rmqha)
-for our own. What a key takes stands in brackets where its default does not show it: one of some
-words, or a number's unit and bounds; a number without bounds is from 0 or 1 up to what RocketMQ's
-own type holds. Peers are addresses or CIDR networks, and several of anything are separated by ;.
+for our own. Behind a name stands the default; what a key takes stands in brackets where its default
+does not show it: one of some words, or a number's unit and bounds. A number without bounds is from
+0 or 1 up to what RocketMQ's own type holds. Peers are addresses or CIDR networks, and several of
+anything are separated by ;.
 """
 
 _HEADINGS = {
@@ -98,36 +99,31 @@ _SHOWN_BY_DEFAULT = {
 }
 _NO_BOUND = {2**31 - 1, 2**63 - 1}
 
-_COLUMNS = ("Key", "Default", "Meaning")
-_WIDTHS = "35 20 45"
-
 
 def reference() -> str:
     """The chapter, as reStructuredText."""
     parts = [_INTRO, _heading("What a pair needs", _FIRST_INTRO)]
     rows = {row[0]: row for section in _HEADINGS for row in _key_rows(section)}
     first = {cell: row for cell, row in rows.items() if _names(cell) & set(_FIRST)}
-    parts.append(_table(_COLUMNS, sorted(first.values(), key=_place), _WIDTHS))
+    parts.append(_list(sorted(first.values(), key=_place)))
     for section, (title, intro) in _HEADINGS.items():
         parts.append(_heading(title, intro))
         rest = [row for row in _key_rows(section) if row[0] not in first]
-        parts.append(_table(_COLUMNS, rest, _WIDTHS))
+        parts.append(_list(rest))
     parts.append(
         _heading(
             "Refused when switched on",
             "Keys of RocketMQ that change what an acknowledgement promises, who may connect, what "
             "lies on the disk or where it lies. Ignoring them would be a silent lie, so a node "
-            "does not start with them.",
+            "does not start with them. Behind a name stands what counts as on.",
         )
     )
     parts.append(
-        _table(
-            ("Key", "Counts as on when", "Why it is refused"),
+        _list(
             [
-                (f"``{name}``", foreign.when, foreign.reason)
+                (f"``{name}``", foreign.when, f"{foreign.reason}.")
                 for name, foreign in BROKER_FILE.unsupported.items()
-            ],
-            _WIDTHS,
+            ]
         )
     )
     parts.append(
@@ -149,7 +145,7 @@ def reference() -> str:
         + "\n"
     )
     parts.append(_heading("A name server", _NAMESRV_INTRO))
-    parts.append(_table(_COLUMNS, _key_rows("namesrv"), _WIDTHS))
+    parts.append(_list(_key_rows("namesrv")))
     parts.append(
         textwrap.fill(
             "A name server does not start with these switched on, nor with the keys of TLS that a "
@@ -237,6 +233,11 @@ def _heading(title: str, intro: str) -> str:
     return f"{title}\n{'-' * len(title)}\n\n{textwrap.fill(intro, 98)}\n"
 
 
+def _list(rows: list[tuple[str, ...]]) -> str:
+    """A definition for each key: its names and its default, and below them what it means."""
+    return "\n".join(f"{name}: {default}\n    {meaning}" for name, default, meaning in rows) + "\n"
+
+
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]], widths: str) -> str:
     lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in (header, *rows):
@@ -252,7 +253,9 @@ def _harmless(keys: Mapping[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for name, reason in keys.items():
         by_reason.setdefault(reason, []).append(name)
-    rows = [(reason, str(len(names)), f"``{min(names)}``") for reason, names in by_reason.items()]
+    rows: list[tuple[str, ...]] = [
+        (reason, str(len(names)), f"``{min(names)}``") for reason, names in by_reason.items()
+    ]
     return _table(("Because", "Keys", "One of them"), rows, "60 10 30")
 
 
