@@ -91,7 +91,7 @@ def reference() -> str:
         (_STATUS, FROM_STATUS),
     ):
         parts.append(f"{title}\n{'-' * len(title)}\n\n{_filled(intro)}\n")
-        parts.append(_table(families))
+        parts.append(_list(families))
     return "\n".join(parts)
 
 
@@ -99,15 +99,13 @@ def _filled(text: str) -> str:
     return "\n\n".join(textwrap.fill(part, 98) for part in text.split("\n\n"))
 
 
-def _table(families: Iterable[Family]) -> str:
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 44 56", ""]
-    lines += ["   * - Metric", "     - Type, unit, meaning"]
+def _list(families: Iterable[Family]) -> str:
+    lines = []
     for family in families:
         kind = f"{family.type.value}, {_unit(family.unit)}"
         by = f", by {', '.join(f'``{label}``' for label in family.labels)}" if family.labels else ""
         meaning = f"``{family.field}``" if isinstance(family, StatusFamily) else family.text
-        lines.append(f"   * - ``{family.name}``")
-        lines.append(f"     - {kind}{by}: {meaning}")
+        lines.append(f"``{family.name}``\n    {kind}{by}: {meaning}")
     return "\n".join(lines) + "\n"
 
 

@@ -20,7 +20,7 @@ class ReferenceTests(SynchronousTestCase):
         """No metric is missing, and each has its type and unit."""
         page = reference()
         for family in FAMILIES:
-            self.assertIn(f"``{family.name}``\n     - {family.type.value}, ", page)
+            self.assertIn(f"``{family.name}``\n    {family.type.value}, ", page)
 
     def test_absent(self) -> None:
         """What a broker of RocketMQ tells and ours does not is named, so that an empty panel is no

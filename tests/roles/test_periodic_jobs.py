@@ -204,16 +204,15 @@ class DocumentedTests(SynchronousTestCase):
             yield str(name.value), False
 
     def test_documented(self) -> None:
-        """The table of jobs has each, and says whether it is vital.  What only the commands
+        """The list of jobs has each, and says whether it is vital.  What only the commands
         C{diverge} and C{receive} repeat is not in any status.
         """
         page = (ROOT / "docs" / "status.rst").read_text(encoding="utf-8")
-        rows = (
-            page.partition("\nPeriodic jobs\n")[2].partition("\nNode states\n")[0].split("   * - ")
-        )
+        jobs = page.partition("\nPeriodic jobs\n")[2].partition("\n.. _events:\n")[0]
+        told, _, others = jobs.partition("*Vital*: ")[2].partition("*Not vital*: ")
         of_commands = {"repeating the report", "showing the progress"}
         found = [job for job in self.jobs() if job[0] not in of_commands]
         self.assertGreater(len(found), 14)
         for name, vital in found:
-            says = [row.splitlines()[1].strip() for row in rows if f"``{name}" in row]
-            self.assertEqual(says, ["- yes" if vital else "- no"], name)
+            says = (f"``{name}" in told, f"``{name}" in others)
+            self.assertEqual(says, (vital, not vital), name)
