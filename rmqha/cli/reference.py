@@ -24,7 +24,7 @@ Commands
 
 What ``rmqha`` can do. ``--help`` behind a command prints its options, and more about it. Nodes are
 run by ``rmqha run``, or by ``twistd rmqha``, which has the same options and those of twistd. Exit
-codes: :doc:`systemd`; where a command's say more, its row tells.
+codes: :doc:`systemd`; what a command's say besides, its help tells.
 
 **Completion.** For the current shell ``eval "$(_RMQHA_COMPLETE=bash_source rmqha)"``, with
 ``zsh_source`` or ``fish_source`` for the others; in its start-up file for all. For every user of a
@@ -66,10 +66,9 @@ def _usage(command: click.Command, context: click.Context) -> str:
 
 
 def _meaning(command: click.Command) -> str:
-    """The first paragraph of a command's help, and what else it says of exit codes."""
-    first, *others = inspect.cleandoc(command.help or "").replace("\b", "").split("\n\n")
-    found = _EXIT.findall(" ".join(" ".join(others).split()))
-    return " ".join((" ".join(first.split()), *(each.strip() for each in found)))
+    """The first paragraph of a command's help, but for what it says of exit codes."""
+    first = inspect.cleandoc(command.help or "").replace("\b", "").split("\n\n")[0]
+    return _EXIT.sub("", " ".join(first.split())).strip()
 
 
 def _as_rst(text: str) -> str:
