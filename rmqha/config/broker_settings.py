@@ -150,8 +150,7 @@ class BrokerSettings:
     requester."""
 
     permission: int = key("brokerPermission", Permission(), "6")
-    """What clients may do on this broker. Without write permission messages are refused and
-    producers are told so; without read permission pulls are refused."""
+    """What clients may do on this broker."""
 
     region: str = key("regionId", Text(empty=False), "DefaultRegion")
     """The region that producers are told."""
@@ -271,8 +270,7 @@ class TimerSettings:
 
     precision_ms: int = key("timerPrecisionMs", Integer(100), "1000", origin=Origin.RMQ53)
     """To what TIMER_OUT_MS is rounded down: 1000, 500, 200 or 100 milliseconds, the nearest that is
-    not more. Messages are delivered at their very time all the same. It is built into messages:
-    keep what the store was written with."""
+    not more. It is built into messages: keep what the store was written with."""
 
     roll_window: int = key(
         "timerRollWindowSlot",

@@ -83,10 +83,7 @@ _FIRST = (
 )
 """What a pair needs, in the order in which a person asks."""
 
-_FIRST_INTRO = (
-    "Twenty keys that are written most, in the order in which one asks for them. All others are in "
-    "the sections after this one, and their defaults are right for most."
-)
+_FIRST_INTRO = "Twenty keys that are written most; all others are in the sections after this one."
 
 _MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}
 
