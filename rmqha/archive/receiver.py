@@ -102,17 +102,19 @@ class Receiver(Service):
         log = self.archive.log
         late = ReportLate(self.clock, self.report_delay, self.archive.settled(self.report_delay))
         self.follower = Follower(
+            sync=FollowState(
+                address=self.address,
+                current_log=lambda: log,
+                settings=self.settings,
+                clock=self.clock,
+                bootstrapping=lambda on: None,
+                reportable=flushed if self.synchronous else late,
+                bounds=self.bounds,
+                followed=self.archive.followed,
+                copied=self._keep_copied,
+            ),
             endpoint=self.endpoint,
-            address=self.address,
-            current_log=lambda: log,
-            settings=self.settings,
-            clock=self.clock,
             repair=_no_repair,
-            bootstrapping=lambda on: None,
-            reportable=flushed if self.synchronous else late,
-            bounds=self.bounds,
-            followed=self.archive.followed,
-            copied=self._keep_copied,
             connected=self.connected,
             ends=self._ends,
         )

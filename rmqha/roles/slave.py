@@ -27,6 +27,7 @@ from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
+from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
@@ -139,7 +140,7 @@ class TellingSlave(TellingNode):
         return HaStatus(
             master=False,
             ha_client_runtime_info=HaClientInfo(
-                master_addr=None if follower is None else follower.address,
+                master_addr=None if follower is None else follower.sync.address,
                 transferred_byte_in_second=0 if connection is None else connection.speed.last(),
                 max_offset=log.end,
                 last_read_timestamp=self._milliseconds(read),
@@ -343,26 +344,28 @@ class SlaveNode(TellingSlave):
         upstream = self.upstream
         upstream.recall()
         self.follower = upstream.follower = Follower(
-            endpoint=upstream.endpoint(),
-            address=upstream.address,
-            current_log=lambda: self.store.log,
-            settings=evolve(self.settings.ha, policy=upstream.policy),
-            clock=self.reactor,
-            repair=self.policy_repair.repair,
-            bootstrapping=self._mark_bootstrap,
-            is_bootstrapping=self._marker.exists(),
-            reportable=upstream.reportable(
-                flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
+            sync=FollowState(
+                address=upstream.address,
+                current_log=lambda: self.store.log,
+                settings=evolve(self.settings.ha, policy=upstream.policy),
+                clock=self.reactor,
+                bootstrapping=self._mark_bootstrap,
+                is_bootstrapping=self._marker.exists(),
+                reportable=upstream.reportable(
+                    flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
+                ),
+                bounds=upstream.bounds(),
+                client=upstream.client_port,
+                followed=upstream.followed,
+                dialect=upstream.dialect,
+                listener=upstream.listener,
+                copied=self._keep_copied,
+                judge=self._judge,
             ),
-            bounds=upstream.bounds(),
-            client=upstream.client_port,
-            followed=upstream.followed,
-            dialect=upstream.dialect,
-            listener=upstream.listener,
+            endpoint=upstream.endpoint(),
+            repair=self.policy_repair.repair,
             nowhere=upstream.nowhere,
             connected=self._ask_master,
-            copied=self._keep_copied,
-            judge=self._judge,
         )
         self.follower.startService()
         upstream.begin()
@@ -376,8 +379,8 @@ class SlaveNode(TellingSlave):
             return None
         return MasterReplica(
             endpoint=follower.endpoint,
-            name=follower.address,
-            ask=follower.bounds,
+            name=follower.sync.address,
+            ask=follower.sync.bounds,
             clock=self.reactor,
             file_size=self.settings.store.file_size,
         )

@@ -18,6 +18,7 @@ from rmqha.errors import Refused
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import flushed
@@ -125,13 +126,15 @@ class Pair(LogTestCase):
         self.marks: list[bool] = []
         self.repaired: list[str] = []
         self.follower = Follower(
+            sync=FollowState(
+                address="10.0.0.1:10912",
+                current_log=lambda: self.mine,
+                settings=HASettings(**({"batch": 1000} | keys)),
+                clock=self.clock,
+                bootstrapping=self.marks.append,
+            ),
             endpoint=self.wire,
-            address="10.0.0.1:10912",
-            current_log=lambda: self.mine,
-            settings=HASettings(**({"batch": 1000} | keys)),
-            clock=self.clock,
             repair=self.repair,
-            bootstrapping=self.marks.append,
         )
         self.follower.startService()
         self.addCleanup(self.unfollow)
@@ -152,7 +155,7 @@ class Pair(LogTestCase):
             return succeed("aside")
         assert divergence is not None, "it is known"
         try:
-            at = plan_cut(self.mine, divergence, self.follower.settings.max_truncate)
+            at = plan_cut(self.mine, divergence, self.follower.sync.settings.max_truncate)
         except Refused as error:
             return fail(error)
         old = self.mine

@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
+from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
@@ -53,7 +54,8 @@ class FollowerCase(LogTestCase):
 
         @param more: Settings, and attributes of the follower.
         """
-        names = ("is_bootstrapping", "reportable", "bounds", "followed", "ends", "judge")
+        names = ("is_bootstrapping", "reportable", "bounds", "followed", "judge")
+        ends = {"ends": more.pop("ends")} if "ends" in more else {}
         own = {name: more.pop(name) for name in names if name in more}
         self.mine = log
 
@@ -63,14 +65,17 @@ class FollowerCase(LogTestCase):
             return done
 
         self.follower = Follower(
+            sync=FollowState(
+                address="10.0.0.1:10912",
+                current_log=lambda: self.mine,
+                settings=HASettings(**({"batch": BATCH} | more)),
+                clock=self.clock,
+                bootstrapping=self.marks.append,
+                **own,
+            ),
             endpoint=self.endpoint,
-            address="10.0.0.1:10912",
-            current_log=lambda: self.mine,
-            settings=HASettings(**({"batch": BATCH} | more)),
-            clock=self.clock,
             repair=repair,
-            bootstrapping=self.marks.append,
-            **own,
+            **ends,
         )
         self.follower.startService()
         self.addCleanup(self.ended)

@@ -70,7 +70,6 @@ class FollowState:
     @ivar current_log: The log to follow with; a repair replaces it.
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
-    @ivar stopped: Called when a named stop state was entered.
     @ivar copied: Called when a record was copied that is damaged on the master: the log knows it,
         its owner is to write that down.
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
@@ -85,6 +84,7 @@ class FollowState:
         from there on.
     @ivar state: The slave's state; L{reason} explains it with numbers.
     @ivar tls_refusals: How many connections TLS ended, by reason.
+    @ivar stopped: Called when a named stop state was entered.
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
     @ivar port: What the master's client port says.
@@ -96,7 +96,6 @@ class FollowState:
     settings: HASettings
     clock: IReactorTime
     bootstrapping: Callable[[bool], None]
-    stopped: Callable[[], None]
     copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
     reportable: Reportable = accepted
@@ -106,6 +105,7 @@ class FollowState:
     dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
     listener: SetListener | None = None
     judge: Judge | None = None
+    stopped: Callable[[], None] = field(default=lambda: None, init=False)
     state: SyncState = field(default=SyncState.CONNECTING, init=False)
     reason: str = field(default="", init=False)
     divergence: Divergence | None = field(default=None, init=False)

@@ -20,16 +20,15 @@ from twisted.internet.error import (
     ConnectionClosed,
     NoProtocol,
 )
-from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.ha_settings import DivergencePolicy, HASettings
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import MasterUnidentified, Refused, RmqhaError, StoreError
-from rmqha.ha.slave.connection import SetListener, SlaveProtocol
-from rmqha.ha.slave.follow_state import FollowState, Judge
-from rmqha.ha.slave.followed import MastersBelieved
+from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
@@ -39,11 +38,8 @@ from rmqha.ha.slave.reconnect import (
     guarded,
 )
 from rmqha.ha.slave.repair import Repair, remedy
-from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
-from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
 UNREACHED = (
     ConnectError,
@@ -61,47 +57,21 @@ UNREACHED = (
 class Follower(Service):
     """Keep one slave's log equal to its master's.
 
+    @ivar sync: What is known of the log and its master, and where that is.
     @ivar endpoint: Where the master's HA port is; C{None} without an address.
-    @ivar address: The same in words.
-    @ivar current_log: The log to follow with; a repair replaces it.
     @ivar repair: How to carry out a policy.
-    @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
-        the owner keeps a marker on the disk.
-    @ivar reportable: Up to where the log may be reported as held.
-    @ivar bounds: Asks the master's client port; C{None} to go without.
-    @ivar client: Where that is; C{""} if it is not known.
-    @ivar followed: Which masters this log has followed; C{None} to believe every master.
-    @ivar dialect: How each connection speaks.
-    @ivar listener: Hears what an elected master says beside bytes.
     @ivar nowhere: Why there is no address, while there is none.
     @ivar connected: Called when the master let us in, each time.
-    @ivar copied: Called when a record was copied that is damaged on the master.
     @ivar ends: Asked in each named stop state, before a policy: whether following ends there, for
         good.
-    @ivar judge: Says on which side records are right where the logs differ.
-    @ivar sync: What is known of the log and its master.
     """
 
+    sync: FollowState
     endpoint: IStreamClientEndpoint | None
-    address: str
-    current_log: Callable[[], CommitLog]
-    settings: HASettings
-    clock: IReactorTime
     repair: Repair
-    bootstrapping: Callable[[bool], None]
-    _unfinished: bool = field(default=False, alias="is_bootstrapping")
-    reportable: Reportable = accepted
-    bounds: AskBounds | None = None
-    client: str = ""
-    followed: MastersBelieved | None = None
-    dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
-    listener: SetListener | None = None
     nowhere: str = "haMasterAddress is not set, and no name server has told one"
     connected: Callable[[], None] = lambda: None
-    copied: Callable[[CommitLog], None] = lambda log: None
     ends: Callable[[FollowState], bool] = lambda sync: False
-    judge: Judge | None = None
-    sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
@@ -109,23 +79,7 @@ class Follower(Service):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.sync = FollowState(
-            address=self.address,
-            current_log=self.current_log,
-            settings=self.settings,
-            clock=self.clock,
-            bootstrapping=self.bootstrapping,
-            stopped=self._stopped,
-            copied=self.copied,
-            is_bootstrapping=self._unfinished,
-            reportable=self.reportable,
-            bounds=self.bounds,
-            client=self.client,
-            followed=self.followed,
-            dialect=self.dialect,
-            listener=self.listener,
-            judge=self.judge,
-        )
+        self.sync.stopped = self._stopped
 
     # --- the service ----------------------------------------------------------
 
@@ -169,9 +123,9 @@ class Follower(Service):
         @param bounds: Asks its client port.
         @param client: Where that is; C{""} if it is not known.
         """
-        if address == self.address and self.endpoint is not None:
+        if address == self.sync.address and self.endpoint is not None:
             return
-        self.endpoint, self.address, self.bounds = endpoint, address, bounds
+        self.endpoint = endpoint
         self.sync.moved_to(address, bounds, client)
         if not self.running or self.sync.state is SyncState.FAILED:
             return
@@ -193,13 +147,13 @@ class Follower(Service):
             return
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
-        if self.bounds is not None:
+        if self.sync.bounds is not None:
             endpoint = guarded(endpoint, self.sync.port)
         self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
             retryPolicy=self._delay,
-            clock=self.clock,
+            clock=self.sync.clock,
         )
         self._client.startService()
 
@@ -209,7 +163,7 @@ class Follower(Service):
         if delay > NEXT_QUESTION:
             self._log.info(
                 "Connecting to the master {master} again in {delay:.1f} s",
-                master=self.address,
+                master=self.sync.address,
                 delay=delay,
             )
         return delay
@@ -223,7 +177,9 @@ class Follower(Service):
     def _not_connected(self, failure: Failure) -> Failure:
         refused = self.sync.refused_by_tls(failure)
         if not (refused or failure.check(*UNREACHED)):
-            self._log.failure("Connecting to master {master} failed", failure, master=self.address)
+            self._log.failure(
+                "Connecting to master {master} failed", failure, master=self.sync.address
+            )
         if not self.sync.state.is_stop:
             self.sync.become(SyncState.CONNECTING, failure.getErrorMessage(), wrong=refused)
         return failure
@@ -241,7 +197,9 @@ class Follower(Service):
         """L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
         within what it calls.
         """
-        return deferLater(self.clock, 0.0, lambda: None).addCallback(lambda _: self._disconnect())
+        return deferLater(self.sync.clock, 0.0, lambda: None).addCallback(
+            lambda _: self._disconnect()
+        )
 
     # --- policies -------------------------------------------------------------
 
@@ -252,7 +210,7 @@ class Follower(Service):
             self._leave()
             return
         policy = remedy(
-            self.settings.policy,
+            self.sync.settings.policy,
             sync.state,
             sync.divergence,
             bootstrapping=sync.is_bootstrapping,
@@ -277,14 +235,14 @@ class Follower(Service):
         if not failure.check(RmqhaError, OSError):
             self._log.failure("Repair of the log failed", failure)
         self.sync.not_repaired(failure.getErrorMessage())
-        return self.settings.backoff_max
+        return self.sync.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:
         over, self._repairing = self._repairing, None
         if isinstance(wait, Failure):
             self._log.failure("Repair of the log failed, reconnecting", wait)
-            wait = self.settings.backoff_max
+            wait = self.sync.settings.backoff_max
         if self.running and self.sync.state is not SyncState.FAILED:
-            self._later = self.clock.callLater(wait, self._connect)
+            self._later = self.sync.clock.callLater(wait, self._connect)
         assert over is not None, "a repair ends once"
         over.callback(None)
