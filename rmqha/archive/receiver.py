@@ -16,7 +16,7 @@ from collections.abc import Callable
 from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -27,7 +27,7 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, Refused
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
-from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence
 from rmqha.ha.slave.reportable import ReportLate, flushed
 from rmqha.ha.states import SyncState
@@ -58,8 +58,7 @@ class Receiver(Service):
     """One archive's receiver.  It ends with L{stopService}, whatever L{ended} said before.
 
     @ivar endpoint: The master's HA port.
-    @ivar address: The same in words.
-    @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar port: Its client port.
     @ivar settings: As a slave's.
     @ivar connected: Called when the master let us in, each time.
     @ivar synchronous: Whether it reports what is on its disk at once, so that the master counts it
@@ -73,10 +72,8 @@ class Receiver(Service):
 
     archive: Archive
     endpoint: IStreamClientEndpoint
-    address: str
-    bounds: AskBounds | None
+    port: MasterClientPort
     settings: HASettings
-    clock: IReactorTime
     in_thread: InThread
     fsync: Fsync
     connected: Callable[[], None] = lambda: None
@@ -100,16 +97,16 @@ class Receiver(Service):
 
     def __attrs_post_init__(self) -> None:
         log = self.archive.log
-        late = ReportLate(self.clock, self.report_delay, self.archive.settled(self.report_delay))
+        late = ReportLate(
+            self.port.clock, self.report_delay, self.archive.settled(self.report_delay)
+        )
         self.follower = Follower(
             sync=FollowState(
-                address=self.address,
+                port=self.port,
                 current_log=lambda: log,
                 settings=self.settings,
-                clock=self.clock,
                 bootstrapping=lambda on: None,
                 reportable=flushed if self.synchronous else late,
-                bounds=self.bounds,
                 followed=self.archive.followed,
                 copied=self._keep_copied,
             ),
@@ -126,11 +123,11 @@ class Receiver(Service):
                 flush_interval=self.fsync_interval,
                 flush_thorough_interval=self.fsync_interval,
             ),
-            clock=self.clock,
+            clock=self.port.clock,
             fsync=self.fsync,
             on_failure=lambda error: self.follower.sync.fail(str(error)),
         )
-        self._looking = Periodic("showing the progress", self.clock, self._look)
+        self._looking = Periodic("showing the progress", self.port.clock, self._look)
 
     # --- the service ------------------------------------------------------------
 
@@ -141,7 +138,7 @@ class Receiver(Service):
         log.flush_listeners.append(self._finish_files)
         if self.synchronous:
             log.appended.append(self.flusher.nudge)
-        self._told, self._told_end = self.clock.seconds(), log.confirmed
+        self._told, self._told_end = self.port.clock.seconds(), log.confirmed
         self.flusher.start()
         self._looking.start(LOOK)
         self.follower.startService()
@@ -156,7 +153,7 @@ class Receiver(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        shutdown = Shutdown("the receiver", self.clock)
+        shutdown = Shutdown("the receiver", self.port.clock)
         await shutdown.step("showing the progress", self._looking.stop)
         await shutdown.step("receiving from the master", self.follower.stopService)
         await shutdown.step("flushing the archive", self.flusher.stop)
@@ -243,7 +240,7 @@ class Receiver(Service):
 
     def _look(self) -> None:
         """Show how far it is, and say so in the log now and then."""
-        log, sync, now = self.archive.log, self.follower.sync, self.clock.seconds()
+        log, sync, now = self.archive.log, self.follower.sync, self.port.clock.seconds()
         if self.shown is not None:
             bounds = sync.port.bounds
             known = log.confirmed if bounds is None else max(bounds.max_offset, log.confirmed)
@@ -259,7 +256,7 @@ class Receiver(Service):
                 more=log.confirmed - self._told_end,
                 seconds=passed,
                 state=sync.state.value,
-                master=self.address,
+                master=self.port.peer,
                 why=f": {sync.reason}" if sync.reason else "",
             )
             self._told, self._told_end = now, log.confirmed

@@ -17,7 +17,7 @@ from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
-from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -118,9 +118,7 @@ def _with_master(
         looking = MasterComparison(
             ours=ours,
             endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
-            peer=Endpoint().show(address),
-            ask=ask,
-            clock=reactor,
+            port=MasterClientPort(ask, reactor, Endpoint().show(address)),
             folder=Path(folder),
             earliest=earliest,
             progress=progress,

@@ -16,7 +16,7 @@ from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.fetch_range import MasterReplica
-from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.net.tls.tool_tls import ToolTls
@@ -164,9 +164,7 @@ def _from_master(
     async def run(reactor: Any, ask: AskBounds | None) -> RepairReport:
         master = MasterReplica(
             endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
-            name=Endpoint().show(address),
-            ask=ask,
-            clock=reactor,
+            port=MasterClientPort(ask, reactor, Endpoint().show(address)),
             file_size=stopped.raw.file_size,
         )
         report = await stopped.fetch(ranges, master, progress)

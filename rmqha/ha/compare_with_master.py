@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from attrs import define, evolve, field, frozen
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
 from rmqha.errors import ProtocolViolation, RmqhaError
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import first_difference
-from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPort
+from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
 from rmqha.ha.slave.reconnect import NEXT_QUESTION, SingleConnection, guarded
 from rmqha.logfiles.offline_log import OfflineLog
@@ -199,31 +199,25 @@ class MasterComparison:
 
     @ivar ours: The log; compared up to its C{end}.
     @ivar endpoint: The master's HA port.
-    @ivar peer: The same, for people.
-    @ivar ask: ProbeKind the client port; C{None} to go without.
     @ivar folder: Where the master's own bytes may lie while they are counted.
     @ivar earliest: Compare from here on at the latest; C{None}: from where a slave
         would.
-    @ivar port: What the client port said.
+    @ivar port: Its client port.
     @ivar asked: How many questions there were.
     """
 
     ours: OfflineLog
     endpoint: IStreamClientEndpoint
-    peer: str
-    ask: AskBounds | None
-    clock: IReactorTime
+    port: MasterClientPort
     folder: Path
     earliest: int | None = None
     progress: Progress | None = None
-    port: MasterClientPort = field(init=False)
     asked: int = field(default=0, init=False)
     _first: int = field(init=False)
     _whole: int = field(init=False)
     _search: OverlapSearch | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.port = MasterClientPort(self.ask, self.clock, self.peer)
         self._first = self.ours.raw.run_start(self.ours.end)
         self._whole = valid_end(self.ours)
 
@@ -243,7 +237,7 @@ class MasterComparison:
                     break
                 assert self._search is not None, "it gave the question"
                 self._search.lower()
-                await deferLater(self.clock, NEXT_QUESTION, lambda: None)
+                await deferLater(self.port.clock, NEXT_QUESTION, lambda: None)
         return self._told(onlooker)
 
     def _onlooker(self, kept: BinaryIO) -> ObserverProtocol:
@@ -261,9 +255,9 @@ class MasterComparison:
             report=question.report,
             deepest=question.report == search.low,
             end=None if bounds is None else bounds.max_offset,
-            peer=self.peer,
+            peer=self.port.peer,
             kept=kept,
-            clock=self.clock,
+            clock=self.port.clock,
             progress=self.progress,
         )
 
@@ -287,7 +281,7 @@ class MasterComparison:
             said = f"says it holds [{bounds.min_offset}, {bounds.max_offset})"
             if self._search is not None and self._search.low < self._search.high:
                 said += ", and sent nothing from there"
-        return NothingCommon(self.peer, self._first, self.ours.end, said)
+        return NothingCommon(self.port.peer, self._first, self.ours.end, said)
 
     def _told(self, onlooker: ObserverProtocol) -> LogComparison:
         at, cursor, end = onlooker.at, onlooker.cursor, onlooker.end

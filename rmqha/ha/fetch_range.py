@@ -16,12 +16,12 @@ from typing import Any, BinaryIO, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint
 
 from rmqha.errors import ProtocolViolation, ReplicaLacks
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import missing_first_byte
-from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection, ours_alone
 from rmqha.store.repair.from_replica import Fetching
 from rmqha.wire.ha_frame import ONLOOKER, BodyPart, TransferDecoder, encode_report
@@ -34,22 +34,19 @@ class MasterReplica:
     """A running master, or a slave that serves slaves, as the one who has the bytes.
 
     @ivar endpoint: Its HA port.
-    @ivar name: The same, for people.
-    @ivar ask: Asks its client port where its log begins and ends; C{None} to go without.
     @ivar file_size: Size of its log's files, in bytes.
-    @ivar port: What the client port said.
+    @ivar port: Its client port.
     """
 
     endpoint: IStreamClientEndpoint
-    name: str
-    ask: AskBounds | None
-    clock: IReactorTime
+    port: MasterClientPort
     file_size: int
-    port: MasterClientPort = field(init=False)
     _waiting: Deferred[Any] | None = field(default=None, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.port = MasterClientPort(self.ask, self.clock, self.name)
+    @property
+    def name(self) -> str:
+        """The master, for people."""
+        return self.port.peer
 
     async def begins(self) -> int:
         """Ask, if it is to be asked."""
@@ -68,20 +65,20 @@ class MasterReplica:
         bounds = self.port.bounds
         if bounds is not None and not bounds.min_offset <= start < bounds.max_offset:
             said = f"it says it holds [{bounds.min_offset}, {bounds.max_offset})"
-            raise ReplicaLacks(self.name, start, said)
+            raise ReplicaLacks(self.port.peer, start, said)
         protocol = RangeProtocol(
             start=start,
             stop=stop,
-            peer=self.name,
+            peer=self.port.peer,
             out=out,
             came=came,
-            clock=self.clock,
+            clock=self.port.clock,
             file_size=self.file_size,
         )
         endpoint = ours_alone(self.endpoint, self.port)
         await self._wait(endpoint.connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
-            raise ReplicaLacks(self.name, start, "it sent nothing from there")
+            raise ReplicaLacks(self.port.peer, start, "it sent nothing from there")
         return protocol.cursor
 
     async def _wait(self, deferred: Deferred[T]) -> T:

@@ -29,6 +29,7 @@ from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
@@ -140,7 +141,7 @@ class TellingSlave(TellingNode):
         return HaStatus(
             master=False,
             ha_client_runtime_info=HaClientInfo(
-                master_addr=None if follower is None else follower.sync.address,
+                master_addr=None if follower is None else follower.sync.port.peer,
                 transferred_byte_in_second=0 if connection is None else connection.speed.last(),
                 max_offset=log.end,
                 last_read_timestamp=self._milliseconds(read),
@@ -345,16 +346,14 @@ class SlaveNode(TellingSlave):
         upstream.recall()
         self.follower = upstream.follower = Follower(
             sync=FollowState(
-                address=upstream.address,
+                port=MasterClientPort(upstream.bounds(), self.reactor, upstream.address),
                 current_log=lambda: self.store.log,
                 settings=evolve(self.settings.ha, policy=upstream.policy),
-                clock=self.reactor,
                 bootstrapping=self._mark_bootstrap,
                 is_bootstrapping=self._marker.exists(),
                 reportable=upstream.reportable(
                     flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
                 ),
-                bounds=upstream.bounds(),
                 client=upstream.client_port,
                 followed=upstream.followed,
                 dialect=upstream.dialect,
@@ -379,9 +378,7 @@ class SlaveNode(TellingSlave):
             return None
         return MasterReplica(
             endpoint=follower.endpoint,
-            name=follower.sync.address,
-            ask=follower.sync.bounds,
-            clock=self.reactor,
+            port=evolve(follower.sync.port),
             file_size=self.settings.store.file_size,
         )
 

@@ -24,7 +24,7 @@ from rmqha.errors import FlushFailed, Refused, StoreLocked, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.slave import probe
-from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
+from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds, MasterClientPort
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import InThread
@@ -72,14 +72,13 @@ class ReceiverCase(Pair):
     ) -> Receiver:
         """Open the archive, and start to receive."""
         settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
-        given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5, "bounds": None}
+        given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5}
         self.archive = self.opened(trusted)
         self.receiver = Receiver(
             archive=self.archive,
             endpoint=self.wire,
-            address="10.0.0.1:10912",
+            port=MasterClientPort(more.pop("bounds", None), self.clock, "10.0.0.1:10912"),
             settings=HASettings(**settings),
-            clock=self.clock,
             in_thread=now,
             fsync=FsyncInThread(in_flush_thread, os.fdatasync),
             log_interval=60.0,

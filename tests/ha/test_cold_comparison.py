@@ -14,6 +14,7 @@ from lab.harness import golden
 from rmqha.ha import cold_comparison
 from rmqha.ha.cold_comparison import AGAIN, BUSY, IDLE, ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.store.store import Store
 from rmqha.wire.ha_frame import ONLOOKER
 from tests.support import damage
@@ -87,9 +88,7 @@ class ComparisonTests(LogTestCase):
     def master(self) -> MasterReplica:
         return MasterReplica(
             endpoint=self.endpoint,
-            name="10.0.0.1:10912",
-            ask=None,
-            clock=self.clock,
+            port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
             file_size=SIZE,
         )
 

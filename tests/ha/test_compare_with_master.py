@@ -12,7 +12,7 @@ from rmqha.errors import FrameOffsetMismatch, MasterLeft
 from rmqha.ha import compare_with_master, onlooker
 from rmqha.ha.compare_with_master import MasterComparison, NothingCommon
 from rmqha.ha.slave import probe
-from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -65,9 +65,11 @@ class AgainstTestCase(LogTestCase):
         self.against = MasterComparison(
             ours=OfflineLog.of(raw, data_end(raw, 0)),
             endpoint=self.endpoint,
-            peer="10.0.0.1:10912",
-            ask=more.pop("ask", None if bounds is None else lambda: succeed(bounds)),
-            clock=self.clock,
+            port=MasterClientPort(
+                more.pop("ask", None if bounds is None else lambda: succeed(bounds)),
+                self.clock,
+                "10.0.0.1:10912",
+            ),
             folder=self.folder(),
             **more,
         )

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, MasterUnidentified, ReplicaLacks
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.onlooker import PROBE_SILENCE, STALL
-from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity, MasterBounds
+from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity, MasterBounds, MasterClientPort
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
@@ -56,9 +56,9 @@ class FetchTests(LogTestCase):
         """
         self.replica = MasterReplica(
             endpoint=self.endpoint,
-            name="10.0.0.1:10912",
-            ask=ask if bounds is None else lambda: succeed(bounds),
-            clock=self.clock,
+            port=MasterClientPort(
+                ask if bounds is None else lambda: succeed(bounds), self.clock, "10.0.0.1:10912"
+            ),
             file_size=FILE_SIZE,
         )
 
@@ -158,9 +158,7 @@ class FetchTests(LogTestCase):
         """Then it is asked all the same; the caller can tell."""
         replica = MasterReplica(
             endpoint=self.endpoint,
-            name="x",
-            ask=lambda: fail(ConnectionRefusedError()),
-            clock=self.clock,
+            port=MasterClientPort(lambda: fail(ConnectionRefusedError()), self.clock, "x"),
             file_size=FILE_SIZE,
         )
         self.assertEqual(self.successResultOf(ensureDeferred(replica.begins())), 0)

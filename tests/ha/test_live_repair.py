@@ -16,7 +16,7 @@ from lab.harness import golden
 from rmqha.ha import live_repair
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import AGAIN, LOOK, LiveRepair
-from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
 from rmqha.logfiles.follow import BadPlace, Run, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.tls.identity import TlsIdentity
@@ -86,9 +86,7 @@ class LiveRepairTests(LogTestCase):
     def master(self) -> MasterReplica:
         return MasterReplica(
             endpoint=self.endpoint,
-            name="10.0.0.1:10912",
-            ask=None,
-            clock=self.clock,
+            port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
             file_size=SIZE,
         )
 
@@ -226,9 +224,9 @@ class LiveRepairTests(LogTestCase):
         endpoint = OutgoingTls(identity=identity).wrap("10.0.0.1", self.endpoint)
         stock = MasterReplica(
             endpoint=endpoint,
-            name="10.0.0.1:10912",
-            ask=lambda: succeed(MasterBounds(0, END, 1)),
-            clock=self.clock,
+            port=MasterClientPort(
+                lambda: succeed(MasterBounds(0, END, 1)), self.clock, "10.0.0.1:10912"
+            ),
             file_size=SIZE,
         )
         self.patch(self, "master", lambda: stock)

@@ -20,6 +20,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import flushed
 from rmqha.store.log.commit_log import CommitLog
@@ -127,10 +128,9 @@ class Pair(LogTestCase):
         self.repaired: list[str] = []
         self.follower = Follower(
             sync=FollowState(
-                address="10.0.0.1:10912",
+                port=MasterClientPort(None, self.clock, "10.0.0.1:10912"),
                 current_log=lambda: self.mine,
                 settings=HASettings(**({"batch": 1000} | keys)),
-                clock=self.clock,
                 bootstrapping=self.marks.append,
             ),
             endpoint=self.wire,

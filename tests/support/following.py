@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.ha_frames import append_frame
@@ -54,7 +55,8 @@ class FollowerCase(LogTestCase):
 
         @param more: Settings, and attributes of the follower.
         """
-        names = ("is_bootstrapping", "reportable", "bounds", "followed", "judge")
+        names = ("is_bootstrapping", "reportable", "followed", "judge")
+        bounds = more.pop("bounds", None)
         ends = {"ends": more.pop("ends")} if "ends" in more else {}
         own = {name: more.pop(name) for name in names if name in more}
         self.mine = log
@@ -66,10 +68,9 @@ class FollowerCase(LogTestCase):
 
         self.follower = Follower(
             sync=FollowState(
-                address="10.0.0.1:10912",
+                port=MasterClientPort(bounds, self.clock, "10.0.0.1:10912"),
                 current_log=lambda: self.mine,
                 settings=HASettings(**({"batch": BATCH} | more)),
-                clock=self.clock,
                 bootstrapping=self.marks.append,
                 **own,
             ),

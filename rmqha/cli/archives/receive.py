@@ -27,6 +27,7 @@ from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
@@ -285,13 +286,12 @@ async def _receiver(
 
     trusted = manifest.source if options.trust_master else ""
     archive = await deferToThread(Archive.open, options.root, manifest, deferToThread, trusted)
+    ask = (lambda: master_bounds.ask(client, options.client)) if options.client else None
     return Receiver(
         archive=archive,
         endpoint=ha_endpoint(reactor, host, port, tls=options.tls.dialling),
-        address=manifest.source,
-        bounds=(lambda: master_bounds.ask(client, options.client)) if options.client else None,
+        port=MasterClientPort(ask, reactor, manifest.source),
         settings=options.settings,
-        clock=reactor,
         in_thread=deferToThread,
         fsync=FsyncInThread(deferToThread),
         connected=connected,

@@ -16,7 +16,6 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -66,7 +65,7 @@ fires with what came of it, in words."""
 class FollowState:
     """How one slave's log stands to its master's.
 
-    @ivar address: The master's, in words.
+    @ivar port: What the master's client port says, and where the master is, in words.
     @ivar current_log: The log to follow with; a repair replaces it.
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
@@ -74,8 +73,7 @@ class FollowState:
         its owner is to write that down.
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
     @ivar reportable: Up to where the log may be reported as held.
-    @ivar bounds: Asks the master's client port; C{None} to go without.
-    @ivar client: Where that is; C{""} if it is not known.
+    @ivar client: Where the master's client port is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar dialect: How the next connection speaks.
     @ivar listener: Hears what an elected master says beside bytes.
@@ -87,19 +85,16 @@ class FollowState:
     @ivar stopped: Called when a named stop state was entered.
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
-    @ivar port: What the master's client port says.
     @ivar damage: What is known of damaged records of the master's.
     """
 
-    address: str
+    port: MasterClientPort
     current_log: Callable[[], CommitLog]
     settings: HASettings
-    clock: IReactorTime
     bootstrapping: Callable[[bool], None]
     copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
     reportable: Reportable = accepted
-    bounds: AskBounds | None = None
     client: str = ""
     followed: MastersBelieved | None = None
     dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
@@ -114,7 +109,6 @@ class FollowState:
     reconnects: int = field(default=0, init=False)
     tls_refusals: Counter[str] = field(factory=Counter, init=False)
     connection: SlaveProtocol | None = field(default=None, init=False)
-    port: MasterClientPort = field(init=False)
     damage: MasterDamage = field(init=False)
     _backoff: Backoff = field(init=False)
     _search: Search = field(init=False)
@@ -134,21 +128,20 @@ class FollowState:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
-        self._heard = self.clock.seconds()
+        self._quiet = RateLimitedLog(self._log, self.port.clock)
+        self._heard = self.port.clock.seconds()
         self._search = Search(self.settings, self.reportable)
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
-            self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
-        self.port = MasterClientPort(self.bounds, self.clock, self.address)
-        self.damage = MasterDamage(self.settings, self.clock, self.address)
+            self._bucket = TokenBucket(self.settings.max_receive_rate, self.port.clock)
+        self.damage = MasterDamage(self.settings, self.port)
 
     def moved_to(self, address: str, bounds: AskBounds | None, client: str = "") -> None:
         """The master is somewhere else: what was learned of it is worth nothing there."""
-        self.address, self.bounds, self.client = address, bounds, client
+        self.client = client
         self._proven = None
-        self.port = MasterClientPort(bounds, self.clock, address)
-        self.damage = MasterDamage(self.settings, self.clock, address)
+        self.port = MasterClientPort(bounds, self.port.clock, address)
+        self.damage = MasterDamage(self.settings, self.port)
         self._search = Search(self.settings, self.reportable)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
@@ -206,7 +199,7 @@ class FollowState:
             log=log,
             question=question,
             settings=self.settings,
-            clock=self.clock,
+            clock=self.port.clock,
             follower=self,
             reportable=self.reportable,
             bucket=self._bucket,
@@ -220,7 +213,7 @@ class FollowState:
         bounds = self.port.bounds
         if self.followed is None or bounds is None:
             return ""
-        return self.followed.too_low(self.address, bounds.identity.epoch)
+        return self.followed.too_low(self.port.peer, bounds.identity.epoch)
 
     def _marked(self) -> bool:
         """Make sure that the disk says that a copy is under way."""
@@ -377,7 +370,7 @@ class FollowState:
             self._gaps += isinstance(error, FrameOffsetMismatch)
             self._quiet.warn(
                 type(error).__name__,
-                self.address,
+                self.port.peer,
                 "Disconnecting from master {peer}: {error}",
                 error=str(error),
             )
@@ -432,7 +425,7 @@ class FollowState:
             self._proven = connection
             if self.followed is not None:
                 self.followed.proven(
-                    self.address, self.client, self.port.bounds, connection.log.confirmed
+                    self.port.peer, self.client, self.port.bounds, connection.log.confirmed
                 )
 
     def _succeeded(self) -> None:
@@ -511,7 +504,7 @@ class FollowState:
         if self.state is state and self._behind is None:
             self.reason = ""  # as after every write
             return
-        now = self.clock.seconds()
+        now = self.port.clock.seconds()
         if (self.state, state) == (SyncState.IN_SYNC, SyncState.CATCHING_UP):
             # Under load that is so many times a second; only what lasts is told.
             self.state, self._behind = state, now
@@ -533,7 +526,7 @@ class FollowState:
             level = self._log.warn if state.is_stop or wrong else self._log.info
             level(
                 "Replication{origin}: {change}{why}",
-                origin=f" from {self.address}" if self.address else "",
+                origin=f" from {self.port.peer}" if self.port.peer else "",
                 change=state if state is self.state else f"{self.state} -> {state}",
                 why=f": {reason}" if reason else "",
             )
@@ -586,12 +579,12 @@ class FollowState:
     def silent(self) -> float:
         """Seconds since a master was last heard; before the first time, since we began."""
         heard = None if self.connection is None else self.connection.heard
-        return self.clock.seconds() - max(self._heard, heard or 0.0)
+        return self.port.clock.seconds() - max(self._heard, heard or 0.0)
 
     def present(self) -> PresentMaster:
         """The master that we have, for the choice of another."""
         silent = None if self._proven is None else self.silent()
-        return PresentMaster(address=self.address, silent=silent)
+        return PresentMaster(address=self.port.peer, silent=silent)
 
     def status(self, last_stored: int) -> dict[str, Any]:
         """C{upstream} of C{/status}.
@@ -606,7 +599,7 @@ class FollowState:
         elif last_stored:
             lag = max(0.0, time.time() - last_stored / 1000.0)
         return {
-            "address": self.address,
+            "address": self.port.peer,
             "state": self.state.value,
             "reason": self.reason,
             "received": self.received + now,

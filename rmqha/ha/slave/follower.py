@@ -123,7 +123,7 @@ class Follower(Service):
         @param bounds: Asks its client port.
         @param client: Where that is; C{""} if it is not known.
         """
-        if address == self.sync.address and self.endpoint is not None:
+        if address == self.sync.port.peer and self.endpoint is not None:
             return
         self.endpoint = endpoint
         self.sync.moved_to(address, bounds, client)
@@ -147,13 +147,13 @@ class Follower(Service):
             return
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
-        if self.sync.bounds is not None:
+        if self.sync.port.ask is not None:
             endpoint = guarded(endpoint, self.sync.port)
         self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
             retryPolicy=self._delay,
-            clock=self.sync.clock,
+            clock=self.sync.port.clock,
         )
         self._client.startService()
 
@@ -163,7 +163,7 @@ class Follower(Service):
         if delay > NEXT_QUESTION:
             self._log.info(
                 "Connecting to the master {master} again in {delay:.1f} s",
-                master=self.sync.address,
+                master=self.sync.port.peer,
                 delay=delay,
             )
         return delay
@@ -178,7 +178,7 @@ class Follower(Service):
         refused = self.sync.refused_by_tls(failure)
         if not (refused or failure.check(*UNREACHED)):
             self._log.failure(
-                "Connecting to master {master} failed", failure, master=self.sync.address
+                "Connecting to master {master} failed", failure, master=self.sync.port.peer
             )
         if not self.sync.state.is_stop:
             self.sync.become(SyncState.CONNECTING, failure.getErrorMessage(), wrong=refused)
@@ -197,7 +197,7 @@ class Follower(Service):
         """L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
         within what it calls.
         """
-        return deferLater(self.sync.clock, 0.0, lambda: None).addCallback(
+        return deferLater(self.sync.port.clock, 0.0, lambda: None).addCallback(
             lambda _: self._disconnect()
         )
 
@@ -243,6 +243,6 @@ class Follower(Service):
             self._log.failure("Repair of the log failed, reconnecting", wait)
             wait = self.sync.settings.backoff_max
         if self.running and self.sync.state is not SyncState.FAILED:
-            self._later = self.sync.clock.callLater(wait, self._connect)
+            self._later = self.sync.port.clock.callLater(wait, self._connect)
         assert over is not None, "a repair ends once"
         over.callback(None)

@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections import deque
 
 from attrs import define, field, frozen
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import BadRecordPolicy, HASettings
 from rmqha.errors import RecordFault
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.log.copied_damage import MOST, CopiedRecord, crc_of
 from rmqha.wire.log.record import Fault
@@ -56,12 +56,11 @@ class SuspectRecord:
 class MasterDamage:
     """What one slave knows of its master's damaged records.
 
-    @ivar master: The master, in words.
+    @ivar port: Where the master is.
     """
 
     settings: HASettings
-    clock: IReactorTime
-    master: str
+    port: MasterClientPort
     _suspect: SuspectRecord | None = field(default=None, init=False)
     _settled: int = field(default=0, init=False)
     _ends: deque[tuple[float, int]] = field(factory=deque, init=False)
@@ -79,10 +78,10 @@ class MasterDamage:
         if end > max(self._settled, self._ends[-1][1] if self._ends else 0):
             if len(self._ends) >= MOST_ENDS:
                 self._ends.pop()  # the later one says more
-            self._ends.append((self.clock.seconds(), end))
+            self._ends.append((self.port.clock.seconds(), end))
 
     def _settle(self) -> None:
-        now = self.clock.seconds()
+        now = self.port.clock.seconds()
         while self._ends and now - self._ends[0][0] >= self.settles_after:
             self._settled = max(self._settled, self._ends.popleft()[1])
 
@@ -109,13 +108,13 @@ class MasterDamage:
             return False
         self._suspect = None
         record = CopiedRecord(
-            offset=error.offset, size=size, crc=crc, reason=error.reason, master=self.master
+            offset=error.offset, size=size, crc=crc, reason=error.reason, master=self.port.peer
         )
         log.copied.add(record)
         self._log.error(
             "Copied a damaged record as it is on the master {master}: byte {offset}, {size} bytes: "
             '{reason}; docs/states.rst ("Damaged records from the master") says what to do',
-            master=self.master,
+            master=self.port.peer,
             offset=record.offset,
             size=record.size,
             reason=record.reason,

@@ -345,7 +345,7 @@ class ElectedUpstream:
                 client=client,
                 epoch=epoch,
             )
-        same = follower.sync.address == info.master_ha_address
+        same = follower.sync.port.peer == info.master_ha_address
         follower.dial(
             self.dialled(*split_address(info.master_ha_address)),
             info.master_ha_address,

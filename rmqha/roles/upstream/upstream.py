@@ -182,7 +182,7 @@ class Upstream:
             return
         sync = self.follower.sync
         held = self.followed.objection(
-            policy.value, at=at, end=end, address=sync.address, bounds=sync.port.bounds
+            policy.value, at=at, end=end, address=sync.port.peer, bounds=sync.port.bounds
         )
         if held is not None:
             raise held

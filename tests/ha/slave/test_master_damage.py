@@ -187,7 +187,7 @@ class CopyTests(DamageCase):
         damage.told(self.theirs.end)
         self.follower.sync.moved_to("10.0.0.2:10912", None)
         self.assertIsNot(self.follower.sync.damage, damage)
-        self.assertEqual(self.follower.sync.damage.master, "10.0.0.2:10912")
+        self.assertEqual(self.follower.sync.damage.port.peer, "10.0.0.2:10912")
         self.assertEqual(mine.end, 0)
 
     def test_after_a_write(self) -> None:
