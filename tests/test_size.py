@@ -16,10 +16,10 @@ PACKAGE = ROOT / "rmqha"
 CODE = 63_110
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
-ALONE = 37
+ALONE = 34
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 321
+RELAYED = 318
 """Fields that a class takes only to hand them on."""
 
 

@@ -17,11 +17,10 @@ from rmqha.config.errors import (
     UnknownKey,
     Unsupported,
 )
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.load import Row, check, describe, load, load_tls
 from rmqha.config.settings import Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
-from rmqha.config.vocabulary import BROKER_FILE
+from rmqha.config.vocabulary import BROKER_FILE, HARMLESS, UNSUPPORTED
 from rmqha.errors import BadValue, ConfigError
 from rmqha.net.allowed_peers import Allowed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.foreign import NAMESRV_UNSUPPORTED
 from rmqha.config.load import check, load
 from rmqha.config.settings import NamesrvSettings
+from rmqha.config.vocabulary import NAMESRV_UNSUPPORTED
 
 
 class NamesrvTests(SynchronousTestCase):

@@ -1,10 +1,21 @@
-"""Our bytes beside the master's, and the first byte head of a log that starts at byte 1."""
+"""Our bytes beside the master's, and the first byte head of a log that starts at byte 1.
+
+The master's bytes from the first one that is not ours on are taken for a moment longer, so that the
+record they belong to can be judged on both sides, and kept.  Nothing of them is log, and nothing is
+reported for them.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
 
+import numpy as np
+from attrs import define, field
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from rmqha.errors import FrameOffsetMismatch
 from rmqha.logfiles.reader import LogReader
+from rmqha.logfiles.scan import HEAD, candidates
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,
@@ -14,7 +25,7 @@ from rmqha.wire.log.layout import (
     born_extra,
     store_extra,
 )
-from rmqha.wire.log.record import magic_at
+from rmqha.wire.log.record import Fault, check, magic_at
 
 
 def first_difference(log: LogReader, offset: int, data: memoryview) -> int | None:
@@ -58,3 +69,85 @@ def missing_first_byte(head: bytes | bytearray, file_size: int) -> int | None:
     high = least >> 24
     # What no record can say is cut to a byte; the record's check will name it.
     return (high if (high << 24) + low >= least else high + 1) & 0xFF
+
+
+PATIENCE = 2.0
+"""Seconds for which they are waited for: while we do, the master takes us for a slave that does
+not acknowledge."""
+
+MOST = 8 << 20
+"""Most bytes that are taken: no record is larger."""
+
+
+CANDIDATES = 100
+"""Most places that are looked at again when more has come."""
+
+
+@define(eq=False, kw_only=True)
+class TheirVersion:
+    """Collects until a whole record of the master's lies behind the difference.
+
+    @ivar at: Physical offset of the first byte that differs.
+    @ivar file_end: Physical offset of the end of the file that holds it.
+    @ivar file_size: Size of a log file, in bytes.
+    @ivar over: Told all of them, once.
+    """
+
+    at: int
+    file_end: int
+    file_size: int
+    clock: IReactorTime
+    over: Callable[[bytes], None]
+    _data: bytearray = field(factory=bytearray, init=False)
+    _searched: int = field(default=0, init=False)
+    # Where records may begin, of which no more may be here yet than that.
+    _places: list[int] = field(factory=list, init=False)
+    _timer: IDelayedCall | None = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._timer = self.clock.callLater(PATIENCE, self._late)
+
+    def take(self, offset: int, data: memoryview, *, frame_ended: bool) -> None:
+        """The next bytes are here.
+
+        @raise FrameOffsetMismatch: If they are others.
+        """
+        if self._timer is None:
+            return
+        if offset != self.at + len(self._data):
+            raise FrameOffsetMismatch(self.at + len(self._data), offset)
+        room = min(MOST, self.file_end - self.at) - len(self._data)
+        self._data += data[:room]
+        if len(data) >= room or (frame_ended and self._found_record()):
+            self.end()
+
+    def end(self) -> None:
+        """No more will come, or none is wanted; twice is the same as once."""
+        if self._timer is not None:
+            self.cancel()
+            self.over(bytes(self._data))
+
+    def cancel(self) -> None:
+        """Tell nobody."""
+        timer, self._timer = self._timer, None
+        if timer is not None and timer.active():
+            timer.cancel()
+
+    def _late(self) -> None:
+        self.end()
+
+    def _found_record(self) -> bool:
+        """Whether a whole, valid record begins behind the difference: the one that differs ends
+        before it.
+        """
+        start, self._searched = max(self._searched - HEAD + 1, 1), len(self._data)
+        self._places += candidates(bytes(self._data[start:]), self.at + start)
+        del self._places[:-CANDIDATES]
+        with memoryview(self._data) as data:
+            return any(self._is_record(data, place) for place in self._places)
+
+    def _is_record(self, data: memoryview, place: int) -> bool:
+        verdict = check(
+            data, place - self.at, len(data), place, self.file_end, max_size=self.file_size
+        )
+        return not isinstance(verdict, Fault)

@@ -29,11 +29,10 @@ from zope.interface import implementer
 
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, StoreError
-from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
+from rmqha.ha.slave.compare_bytes import TheirVersion, first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.ha.slave.reconnect import WANTS_TLS, ha_refusal
 from rmqha.ha.slave.reportable import Reportable, accepted
-from rmqha.ha.slave.their_version import TheirVersion
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.tls.refusals import is_shaking_hands

@@ -2,7 +2,7 @@
 reason why the log does not follow.
 
 Each connection tells what it saw; here is decided what that makes of the slave, and
-what is asked next (L{rmqha.ha.slave.search}).  Nothing here connects, waits or repairs: that
+what is asked next (L{rmqha.ha.slave.probe}).  Nothing here connects, waits or repairs: that
 is L{Follower<rmqha.ha.slave.follower.Follower>}'s.  docs/states.rst tells what each
 state means and what to do.
 """
@@ -33,11 +33,10 @@ from rmqha.ha.slave.connection import SetListener, SlaveProtocol
 from rmqha.ha.slave.followed import MastersBelieved
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.master_damage import MasterDamage
-from rmqha.ha.slave.probe import ProbeKind
+from rmqha.ha.slave.probe import ProbeKind, Search, SearchResult
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
 from rmqha.ha.slave.reportable import Reportable, accepted
-from rmqha.ha.slave.search import Search, SearchResult
 from rmqha.ha.states import Standing, SyncState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket

@@ -7,7 +7,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import DivergencePolicy
-from rmqha.ha.slave.their_version import PATIENCE
+from rmqha.ha.slave.compare_bytes import PATIENCE
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.following import SIZE, ThreeFilesCase
 from tests.support.ha_frames import encode_header

@@ -25,9 +25,9 @@ from rmqha.ha.slave.master_bounds import (
     MasterClientPort,
     ask,
 )
+from rmqha.ha.slave.probe import Search
 from rmqha.ha.slave.reconnect import BoundsFirst
 from rmqha.ha.slave.reportable import flushed
-from rmqha.ha.slave.search import Search
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.slave import EpochClaim
