@@ -59,10 +59,6 @@ class Chosen:
     value: Any
     where: str
 
-    def bad(self, allowed: str) -> BadValue:
-        """The problem that this value is not allowed."""
-        return BadValue(self.name, self.text, allowed, self.where)
-
 
 @define(kw_only=True)
 class SettingsDraft:
@@ -104,7 +100,8 @@ class SettingsDraft:
 
     def refuse(self, name: str, allowed: str) -> None:
         """Note that a chosen value is not allowed after all."""
-        self.problems.append(self.chosen[name].bad(allowed))
+        given = self.chosen[name]
+        self.problems.append(BadValue(given.name, given.text, allowed, given.where))
         self.broken.add(name)
 
     def sound(self, *names: str) -> bool:
