@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table, typed_table
 from rmqha.logfiles.typed_table import Port
+from rmqha.net.group_commit import GroupCommit
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.store_layout import OWN_FOLDER, REPLICAS
 
@@ -66,10 +67,14 @@ class KnownReplicas:
     ports: dict[str, list[int]]
     _told: dict[str, list[int]] = field(factory=dict, init=False)
     _seen: set[str] = field(factory=set, init=False)
-    _saving: Deferred[None] | None = field(default=None, init=False)
-    _changed: bool = field(default=False, init=False)
+    _commits: GroupCommit = field(init=False)
+    # Fires when all that has changed is written, well or not.
+    _saved: Deferred[None] = field(factory=lambda: succeed(None), init=False)
 
     _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._commits = GroupCommit(self._write)
 
     @classmethod
     def load(cls, root: Path, in_thread: InThread) -> Self:
@@ -121,23 +126,17 @@ class KnownReplicas:
         if self._seen and self._seen != set(self.ports):
             self.ports = {host: self.ports[host] for host in self.ports if host in self._seen}
             self._save()
-        if self._saving is None:
-            return succeed(None)
         over: Deferred[None] = Deferred()
-        self._saving.addCallback(over.callback)
+        self._saved.addCallback(over.callback)
         return over
 
     def _save(self) -> None:
-        """Write the file soon; one write at a time."""
-        self._changed = True
-        if self._saving is None:
-            self._saving = Deferred()
-            self._write()
+        """Write the file soon."""
+        self._saved = self._commits.commit()
 
-    def _write(self) -> None:
-        self._changed = False
+    def _write(self) -> Deferred[None]:
         table: json_table.Table = {"replicas": {**self.ports}}
-        self.in_thread(self._replace, table).addErrback(self._not_written).addBoth(self._written)
+        return self.in_thread(self._replace, table).addErrback(self._not_written)
 
     def _replace(self, table: json_table.Table) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,11 +147,3 @@ class KnownReplicas:
             "Cannot write down the addresses of replicas: {error}",
             error=failure.getErrorMessage(),
         )
-
-    def _written(self, _: object) -> None:
-        if self._changed:
-            self._write()
-            return
-        saving, self._saving = self._saving, None
-        assert saving is not None, "one write at a time"
-        saving.callback(None)

@@ -63,7 +63,7 @@ class Onlooker(Protocol):
 
     def connectionMade(self) -> None:
         """Greet, report an offset, and wait L{PROBE_SILENCE} seconds for bytes."""
-        self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
+        self._patience = self.clock.callLater(PROBE_SILENCE, self._gone, f"silent for {STALL:g} s")
         self.transport.write(self.greeting + encode_report(self.report))
         self._repeating.start(REPORT_EVERY)
 
@@ -73,9 +73,6 @@ class Onlooker(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Before an answer this is one: not from there."""
         self._gone(reason.getErrorMessage())
-
-    def _silent(self) -> None:
-        self._gone(f"silent for {STALL:g} s")
 
     def _gone(self, why: str) -> None:
         if self.answered:

@@ -107,8 +107,11 @@ class TailSource:
 
     def start(self) -> None:
         """Begin to ask."""
+        in_turn = BoundsFirst(
+            self.endpoint, lambda: self.turn.acquire().addCallback(lambda _: None)
+        )
         self._client = QuietClientService(
-            ReportingEndpoint(BoundsFirst(self.endpoint, self._my_turn), self._not_reached),
+            ReportingEndpoint(in_turn, self._not_reached),
             SingleConnection(self._protocol),
             retryPolicy=lambda attempt: RETRY,
             clock=self.clock,
@@ -134,9 +137,6 @@ class TailSource:
         gone: Deferred[None] = Deferred()
         self._stopping.addCallback(lambda _: gone.callback(None))
         return gone
-
-    def _my_turn(self) -> Deferred[None]:
-        return self.turn.acquire().addCallback(lambda _: None)
 
     def _not_reached(self, failure: Failure) -> Failure:
         if not self.state.is_answer:

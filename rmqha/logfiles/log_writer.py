@@ -61,7 +61,7 @@ class LogWriter:
 
         @param root: C{None} for a log without its store.
         """
-        known = None if root is None else _read_or_none(root)
+        known = None if root is None else epoch_or_none(root)
         if root is not None and any((root / path).exists() for path in OF_A_SLAVE):
             return cls(master=False)
         if root is None or known is None:
@@ -84,7 +84,7 @@ def crashed_from(root: Path) -> int | None:
     @return: A physical offset: records from there on are rmqha's; C{None} if the last writer
         may have been another.
     """
-    known = _read_or_none(root)
+    known = epoch_or_none(root)
     if known is None or known["closed"] is True or not _is_master(known):
         return None
     return int(known["end"])
@@ -107,7 +107,11 @@ def read_epoch(root: Path) -> json_table.Table | None:
     return known if all(type(number) is int for number in numbers) else None
 
 
-def _read_or_none(root: Path) -> json_table.Table | None:
+def epoch_or_none(root: Path) -> json_table.Table | None:
+    """The same, C{None} too if it makes no sense.
+
+    @raise FileUnreadable: If the system does not let it be read.
+    """
     try:
         return read_epoch(root)
     except TableUnreadable:

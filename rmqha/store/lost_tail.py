@@ -29,7 +29,7 @@ from attrs import frozen
 from rmqha.errors import LogShortened, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
+from rmqha.logfiles.log_writer import EPOCH_FILE, epoch_or_none
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.log import record_checksums
@@ -78,17 +78,10 @@ def _durable(root: Path) -> Iterator[tuple[int, str]]:
     if point is not None:
         yield point.durable, POINT
     yield dispatch_mark.known_durable(mark_path(root)), DISPATCHED
-    epoch = _epoch(root)
+    epoch = epoch_or_none(root)
     if epoch is not None and epoch.get("master", True) is True:
         yield epoch["start"] if epoch["closed"] is True else epoch["end"], EPOCH
     yield _remembered(root), LOST_TAIL
-
-
-def _epoch(root: Path) -> json_table.Table | None:
-    try:
-        return read_epoch(root)
-    except TableUnreadable:
-        return None
 
 
 def _remembered(root: Path) -> int:
@@ -124,7 +117,7 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
     publish.lower(root, at, now_ms)
     if dispatch_mark.known_durable(mark_path(root)) > at:
         _remove(mark_path(root))
-    epoch = _epoch(root)
+    epoch = epoch_or_none(root)
     if epoch is not None and max(epoch["start"], epoch["end"]) > at:
         start, end = min(epoch["start"], at), min(epoch["end"], at)
         json_table.replace(root / EPOCH_FILE, {**epoch, "start": start, "end": end})

@@ -105,7 +105,7 @@ class TheirVersion:
     _timer: IDelayedCall | None = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._timer = self.clock.callLater(PATIENCE, self._late)
+        self._timer = self.clock.callLater(PATIENCE, self.end)
 
     def take(self, offset: int, data: memoryview, *, frame_ended: bool) -> None:
         """The next bytes are here.
@@ -132,9 +132,6 @@ class TheirVersion:
         timer, self._timer = self._timer, None
         if timer is not None and timer.active():
             timer.cancel()
-
-    def _late(self) -> None:
-        self.end()
 
     def _found_record(self) -> bool:
         """Whether a whole, valid record begins behind the difference: the one that differs ends

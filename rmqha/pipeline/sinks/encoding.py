@@ -78,7 +78,8 @@ class Encoding:
         @return: A C{ParquetWriter}.
         """
         columns = {name: STYLES[style].get(name, name) for name in schema.names}
-        leaves = {name: f"{name}.key_value.key" for name in columns if _is_map(schema, name)}
+        maps = [name for name in columns if pa.types.is_map(schema.field(name).type)]
+        leaves = {name: f"{name}.key_value.key" for name in maps}
         return pq.ParquetWriter(
             path,
             schema,
@@ -90,7 +91,3 @@ class Encoding:
             write_statistics=[name for name, column in columns.items() if column not in _BULKY],
             metadata_collector=told,
         )
-
-
-def _is_map(schema: pa.Schema, name: str) -> bool:
-    return bool(pa.types.is_map(schema.field(name).type))

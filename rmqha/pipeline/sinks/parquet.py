@@ -445,7 +445,7 @@ class Gather:
             for row, (bucket, topic, date) in enumerate(index):
                 if bucket % self.count == number:
                     runs.setdefault((store, topic, date), []).append((path, row))
-        opened = lru_cache(_OPEN)(_opened)
+        opened = lru_cache(_OPEN)(lambda path: pa.ipc.open_file(pa.memory_map(path)))
         with self.work.files() as files:
             for (store, topic, date), found in runs.items():
                 for rows in chunks((opened(path).get_batch(row) for path, row in found), CHUNK):
@@ -461,10 +461,6 @@ class Gather:
         for _, path in self.asides:
             Path(path).unlink(missing_ok=True)
             Path(path).with_suffix(_INDEX).unlink(missing_ok=True)
-
-
-def _opened(path: str) -> Any:
-    return pa.ipc.open_file(pa.memory_map(path))
 
 
 def chunks(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ and from another copy of the log, so both are proved before a range is made of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
@@ -159,7 +159,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if before.get(name) != last
         }
         found: list[InputPartition] = []
-        options = at_least(self._options, _bytes(moved.values()))
+        pairs = moved.values()
+        size = sum(last.offset - first.offset for first, last in pairs if first is not None)
+        options = at_least(self._options, size)
         for store in stores:
             first, last = moved.pop(store.name, (None, None))
             if first is None or last is None:
@@ -283,8 +285,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_POLL)
             store = store.again(self._options)
         return store
-
-
-def _bytes(moves: Iterable[tuple[Position | None, Position]]) -> int:
-    """How much of logs lies between positions."""
-    return sum(last.offset - first.offset for first, last in moves if first is not None)
