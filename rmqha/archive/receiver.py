@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field
 from twisted.application.service import Service
@@ -57,35 +58,24 @@ Shown = Callable[[int, int], None]
 class Receiver(Service):
     """One archive's receiver.  It ends with L{stopService}, whatever L{ended} said before.
 
-    @ivar endpoint: The master's HA port.
-    @ivar port: Its client port.
-    @ivar settings: As a slave's.
-    @ivar connected: Called when the master let us in, each time.
-    @ivar synchronous: Whether it reports what is on its disk at once, so that the master counts it
-        as a replica.
-    @ivar report_delay: Else: how many seconds late it reports.
-    @ivar fsync_interval: Seconds between two fsyncs, unless it is synchronous.
+    @ivar follower: Follows the master, for this archive.
+    @ivar flusher: Makes it durable.
+    @ivar synchronous: Whether the follower reports what is on its disk at once, so that the master
+        counts it as a replica, and the flusher makes it durable at once.
     @ivar log_interval: Seconds between two log lines of how far it is.
     @ivar shown: Is told so too, each second.
     @ivar ended: Fails when it cannot go on: with L{ReceiveStopped}, or with L{FlushFailed}.
     """
 
     archive: Archive
-    endpoint: IStreamClientEndpoint
-    port: MasterClientPort
-    settings: HASettings
+    follower: Follower
+    flusher: Flusher
     in_thread: InThread
-    fsync: Fsync
-    connected: Callable[[], None] = lambda: None
     synchronous: bool = False
-    report_delay: float
-    fsync_interval: float
     log_interval: float
     shown: Shown | None = None
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ended: Deferred[None] = field(factory=Deferred, init=False)
-    follower: Follower = field(init=False)
-    flusher: Flusher = field(init=False)
     _looking: Periodic = field(init=False)
     _finishing: Deferred[None] | None = field(default=None, init=False)
     _stops: tuple[SyncState, int] | None = field(default=None, init=False)
@@ -96,38 +86,9 @@ class Receiver(Service):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        log = self.archive.log
-        late = ReportLate(
-            self.port.clock, self.report_delay, self.archive.settled(self.report_delay)
-        )
-        self.follower = Follower(
-            sync=FollowState(
-                port=self.port,
-                current_log=lambda: log,
-                settings=self.settings,
-                bootstrapping=lambda on: None,
-                reportable=flushed if self.synchronous else late,
-                followed=self.archive.followed,
-                copied=self._keep_copied,
-            ),
-            endpoint=self.endpoint,
-            repair=_no_repair,
-            connected=self.connected,
-            ends=self._ends,
-        )
-        self.flusher = Flusher(
-            log=log,
-            settings=StoreSettings(
-                root=self.archive.root,
-                flush_disk=FlushDisk.SYNC_FLUSH if self.synchronous else FlushDisk.ASYNC_FLUSH,
-                flush_interval=self.fsync_interval,
-                flush_thorough_interval=self.fsync_interval,
-            ),
-            clock=self.port.clock,
-            fsync=self.fsync,
-            on_failure=lambda error: self.follower.sync.fail(str(error)),
-        )
-        self._looking = Periodic("showing the progress", self.port.clock, self._look)
+        self.follower.sync.copied = self._keep_copied
+        self.follower.ends = self._ends
+        self._looking = Periodic("showing the progress", self.flusher.clock, self._look)
 
     # --- the service ------------------------------------------------------------
 
@@ -138,7 +99,7 @@ class Receiver(Service):
         log.flush_listeners.append(self._finish_files)
         if self.synchronous:
             log.appended.append(self.flusher.nudge)
-        self._told, self._told_end = self.port.clock.seconds(), log.confirmed
+        self._told, self._told_end = self.flusher.clock.seconds(), log.confirmed
         self.flusher.start()
         self._looking.start(LOOK)
         self.follower.startService()
@@ -153,7 +114,7 @@ class Receiver(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        shutdown = Shutdown("the receiver", self.port.clock)
+        shutdown = Shutdown("the receiver", self.flusher.clock)
         await shutdown.step("showing the progress", self._looking.stop)
         await shutdown.step("receiving from the master", self.follower.stopService)
         await shutdown.step("flushing the archive", self.flusher.stop)
@@ -240,7 +201,7 @@ class Receiver(Service):
 
     def _look(self) -> None:
         """Show how far it is, and say so in the log now and then."""
-        log, sync, now = self.archive.log, self.follower.sync, self.port.clock.seconds()
+        log, sync, now = self.archive.log, self.follower.sync, self.flusher.clock.seconds()
         if self.shown is not None:
             bounds = sync.port.bounds
             known = log.confirmed if bounds is None else max(bounds.max_offset, log.confirmed)
@@ -256,7 +217,7 @@ class Receiver(Service):
                 more=log.confirmed - self._told_end,
                 seconds=passed,
                 state=sync.state.value,
-                master=self.port.peer,
+                master=sync.port.peer,
                 why=f": {sync.reason}" if sync.reason else "",
             )
             self._told, self._told_end = now, log.confirmed
@@ -270,3 +231,57 @@ def _bad_record(sync: FollowState) -> bool:
 def _no_repair(policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
     """An archive is never cut."""
     return fail(Refused(policy.value, "an archive keeps what it has"))
+
+
+def receiver(
+    archive: Archive,
+    endpoint: IStreamClientEndpoint,
+    port: MasterClientPort,
+    settings: HASettings,
+    *,
+    fsync: Fsync,
+    report_delay: float,
+    fsync_interval: float,
+    synchronous: bool = False,
+    connected: Callable[[], None] = lambda: None,
+    **more: Any,
+) -> Receiver:
+    """What receives an archive.
+
+    @param endpoint: The master's HA port.
+    @param port: Its client port.
+    @param settings: As a slave's.
+    @param report_delay: How many seconds late it reports, unless it is synchronous.
+    @param fsync_interval: Seconds between two fsyncs, unless it is synchronous.
+    @param connected: Called when the master let us in, each time.
+    @param more: The rest of L{Receiver}.
+    """
+    late = ReportLate(port.clock, report_delay, archive.settled(report_delay))
+    follower = Follower(
+        sync=FollowState(
+            port=port,
+            current_log=lambda: archive.log,
+            settings=settings,
+            bootstrapping=lambda on: None,
+            reportable=flushed if synchronous else late,
+            followed=archive.followed,
+        ),
+        endpoint=endpoint,
+        repair=_no_repair,
+        connected=connected,
+    )
+    flusher = Flusher(
+        log=archive.log,
+        settings=StoreSettings(
+            root=archive.root,
+            flush_disk=FlushDisk.SYNC_FLUSH if synchronous else FlushDisk.ASYNC_FLUSH,
+            flush_interval=fsync_interval,
+            flush_thorough_interval=fsync_interval,
+        ),
+        clock=port.clock,
+        fsync=fsync,
+        on_failure=lambda error: follower.sync.fail(str(error)),
+    )
+    return Receiver(
+        archive=archive, follower=follower, flusher=flusher, synchronous=synchronous, **more
+    )

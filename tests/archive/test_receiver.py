@@ -15,7 +15,7 @@ from twisted.logger import capturedLogs
 from rmqha.archive.archive import Archive
 from rmqha.archive.errors import ReceiveStopped
 from rmqha.archive.manifest import ArchiveManifest
-from rmqha.archive.receiver import Receiver
+from rmqha.archive.receiver import Receiver, receiver
 from rmqha.archive.restore import restore, settings_for
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import RestoreTarget
@@ -74,7 +74,7 @@ class ReceiverCase(Pair):
         settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
         given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5}
         self.archive = self.opened(trusted)
-        self.receiver = Receiver(
+        self.receiver = receiver(
             archive=self.archive,
             endpoint=self.wire,
             port=MasterClientPort(more.pop("bounds", None), self.clock, "10.0.0.1:10912"),

@@ -19,7 +19,7 @@ from rmqha.admin.log_output import written_to
 from rmqha.archive.archive import Archive
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
-from rmqha.archive.receiver import Receiver
+from rmqha.archive.receiver import Receiver, receiver
 from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import TLS, Number, Whole, bar
 from rmqha.cli.reach import CREDENTIALS, ports_to_call
@@ -287,7 +287,7 @@ async def _receiver(
     trusted = manifest.source if options.trust_master else ""
     archive = await deferToThread(Archive.open, options.root, manifest, deferToThread, trusted)
     ask = (lambda: master_bounds.ask(client, options.client)) if options.client else None
-    return Receiver(
+    return receiver(
         archive=archive,
         endpoint=ha_endpoint(reactor, host, port, tls=options.tls.dialling),
         port=MasterClientPort(ask, reactor, manifest.source),
