@@ -19,7 +19,7 @@ CODE = 63_110
 ALONE = 34
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
-RELAYED = 312
+RELAYED = 311
 """Fields that a class takes only to hand them on."""
 
 

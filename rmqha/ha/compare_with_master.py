@@ -23,7 +23,7 @@ from attrs import define, evolve, field, frozen
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
-from rmqha.errors import ProtocolViolation, RmqhaError
+from rmqha.errors import RmqhaError
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.master_bounds import MasterBounds, MasterClientPort
@@ -42,7 +42,7 @@ from rmqha.store.offline.compare import (
     valid_end,
     versions,
 )
-from rmqha.wire.ha_frame import DEFAULT_BATCH, BodyPart, TransferDecoder
+from rmqha.wire.ha_frame import DEFAULT_BATCH, BodyPart
 
 MOST_KEPT = 256 << 20
 """Most bytes of the master's own that are fetched: the connection is to be short."""
@@ -73,7 +73,6 @@ class ObserverProtocol(Onlooker):
     compared: int = field(init=False)
     at: int | None = field(default=None, init=False)
     difference: FirstDifference | None = field(default=None, init=False)
-    _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
     _largest: int = field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -84,27 +83,15 @@ class ObserverProtocol(Onlooker):
 
     def dataReceived(self, data: bytes) -> None:
         """Compare what our log has too, keep what only the master's has."""
-        if self._over:
-            return
-        try:
-            for event in self._decoder.receive(data):
-                if isinstance(event, BodyPart):
-                    self._body(event)
-                elif self.answered:
-                    # The opening one only echoes the report; behind bytes it is the end.
-                    self._continues(event.offset)
-                    self._ends(self.cursor)
-                if self.done.called:
-                    return
-        except ProtocolViolation as error:
-            self._fail(error)
-            return
-        self._go_on()
-        if self.answered and self.progress is not None and self.end is not None:
+        super().dataReceived(data)
+        shown = self.answered and not self._over
+        if shown and self.progress is not None and self.end is not None:
             self.progress(self.cursor - self.report, self.end - self.report)
 
+    def _ended(self) -> None:
+        self._ends(self.cursor)
+
     def _body(self, part: BodyPart) -> None:
-        self._continues(part.offset)
         data = part.data if self.end is None else part.data[: self.end - part.offset]
         self.answered = True
         self.cursor += len(data)

@@ -24,7 +24,7 @@ from rmqha.ha.slave.compare_bytes import missing_first_byte
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection, ours_alone
 from rmqha.store.repair.from_replica import Fetching
-from rmqha.wire.ha_frame import ONLOOKER, BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import ONLOOKER, BodyPart, encode_report
 
 T = TypeVar("T")
 
@@ -101,6 +101,7 @@ class RangeProtocol(Onlooker):
     """One connection that copies C{[start, stop)} of a master's log, or what there is of it."""
 
     greeting = encode_report(ONLOOKER)
+    ends_on = (ProtocolViolation, OSError)
 
     start: int
     stop: int
@@ -110,7 +111,6 @@ class RangeProtocol(Onlooker):
     report: int = field(init=False)
     # The log's first bytes, while byte 0, for which nobody can ask, is not known.
     _head: bytearray | None = field(default=None, init=False)
-    _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.report = max(self.start, 1)
@@ -120,27 +120,10 @@ class RangeProtocol(Onlooker):
 
     # --- what comes -----------------------------------------------------------
 
-    def dataReceived(self, data: bytes) -> None:
-        """Keep what is wanted."""
-        if self._over:
-            return
-        try:
-            for event in self._decoder.receive(data):
-                if isinstance(event, BodyPart):
-                    self._body(event)
-                elif self.answered:
-                    # The opening one only echoes the report; behind bytes it is the end.
-                    self._continues(event.offset)
-                    self._finish(self._head is None)
-                if self.done.called:
-                    return
-        except (ProtocolViolation, OSError) as error:
-            self._fail(error)
-            return
-        self._go_on()
+    def _ended(self) -> None:
+        self._finish(self._head is None)
 
     def _body(self, part: BodyPart) -> None:
-        self._continues(part.offset)
         data = part.data[: self.stop - part.offset]
         self.answered = True
         self.cursor += len(data)
@@ -150,7 +133,7 @@ class RangeProtocol(Onlooker):
         else:
             self._with_first_byte(data)
         if self.cursor >= self.stop:
-            self._finish(self._head is None)
+            self._ended()
 
     def _with_first_byte(self, data: memoryview) -> None:
         """Collect the head of the log until byte 0 is known."""

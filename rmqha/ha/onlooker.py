@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTranspor
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft
+from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.connection import REPORT_EVERY
 from rmqha.periodic import Periodic
-from rmqha.wire.ha_frame import encode_report
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 
 PROBE_SILENCE = 6.0
 """Seconds without an answer after which there is none: longer than a stock master's
@@ -38,12 +38,14 @@ class Onlooker(Protocol):
         L{ProtocolViolation<rmqha.errors.ProtocolViolation>}.  Cancelling it gives up.
     @ivar greeting: What is said before the first report, in one packet with it: a stock master
         reads only the last whole report.
+    @ivar ends_on: What is raised about bytes that came and ends it, as its outcome.
     @ivar report: What is asked for.
     @ivar cursor: Just past the last byte that came; where bytes are to begin before the first.
     @ivar answered: Whether any came.
     """
 
     greeting: ClassVar[bytes] = b""
+    ends_on: ClassVar[tuple[type[Exception], ...]] = (ProtocolViolation,)
 
     peer: str
     clock: IReactorTime
@@ -52,6 +54,7 @@ class Onlooker(Protocol):
     answered: bool = field(default=False, init=False)
     done: Deferred[bool] = field(init=False)
     transport: ITCPTransport = field(default=None, init=False)
+    _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
     _repeating: Periodic = field(init=False)
     _patience: IDelayedCall | None = field(default=None, init=False)
     _over: bool = field(default=False, init=False)
@@ -83,10 +86,34 @@ class Onlooker(Protocol):
     def _left(self, why: str) -> MasterLeft:
         return MasterLeft(self.peer, self.cursor, why)
 
-    def _go_on(self) -> None:
-        """Bytes came: have patience again."""
+    def dataReceived(self, data: bytes) -> None:
+        """Take what comes, and have patience again."""
+        if self._over:
+            return
+        try:
+            for event in self._decoder.receive(data):
+                if isinstance(event, BodyPart):
+                    self._continues(event.offset)
+                    self._body(event)
+                elif self.answered:
+                    # The opening one only echoes the report; behind bytes it is the end.
+                    self._continues(event.offset)
+                    self._ended()
+                if self.done.called:
+                    return
+        except self.ends_on as error:
+            self._fail(error)
+            return
         if self.answered and self._patience is not None:
             self._patience.reset(STALL)
+
+    def _body(self, part: BodyPart) -> None:
+        """The next bytes of the log are here."""
+        raise NotImplementedError
+
+    def _ended(self) -> None:
+        """The master has no more for now."""
+        raise NotImplementedError
 
     def _continues(self, offset: int) -> None:
         """@raise FrameOffsetMismatch: If what comes begins elsewhere."""

@@ -35,7 +35,7 @@ from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.columnar.fixed_fields import FixedFields
-from rmqha.wire.log.published import Cut, Span, render_spans
+from rmqha.wire.log.published import Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
 from rmqha.wire.log.topic_runs import TopicRunsMaker
 from rmqha.wire.store_layout import LOCK, OWN_FOLDER, SPLITS
@@ -84,43 +84,24 @@ class Indexed:
 class Walking:
     """The work of a task by its number: the spans of one file.
 
-    @ivar files: The log.
-    @ivar first: Which file is the first one.
-    @ivar end: How far the log may be read.
-    @ivar cuts: The cuts of the log that are known.
+    @ivar wanted: What is read of each.
     @ivar options: How stores are read.
     """
 
-    files: LogFiles
-    first: int
-    end: int
-    cuts: tuple[Cut, ...]
+    wanted: tuple[Range, ...]
     options: ReadOptions
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
-        file = self.files.files[self.first + number]
-        end = min(self.end, file.end)
-        wanted = Range(
-            store=self.options.names[0],
-            broker=None,
-            root=str(self.files.root),
-            path=str(file.path),
-            file_start=file.start,
-            file_end=file.end,
-            start=file.start,
-            end=end,
-            cuts=self.cuts,
-            proofs=(),
-        )
-        maker, topics, entries = SpanMaker(file.start), TopicRunsMaker(), b""
+        wanted = self.wanted[number]
+        maker, topics, entries = SpanMaker(wanted.start), TopicRunsMaker(), b""
         rows: list[dict[str, int]] = []
         last = -1
         for walked in proved(wanted, self.options):
             block = walked.block
             heads = FixedFields(walked.view, block.start - block.base, block.size)
             spans = maker.add(block.start + block.size, heads.store_timestamp)
-            if block.end == file.end > maker.start:
-                spans.append(maker.close(file.end))
+            if block.end == wanted.file_end > maker.start:
+                spans.append(maker.close(wanted.file_end))
             entries += topics.add(block.start, block.size, heads.topics, spans)
             for span in spans:
                 inside = block.start[block.start < span.end]
@@ -128,7 +109,7 @@ class Walking:
                 rows.append(_row(span, last if last >= span.start else -1))
             last = int(block.start[-1]) if len(block.start) else last
         # Of a log that was not cut meanwhile, or this is not reached.
-        _write_topics(topic_index_of(self.files.root, file.start), entries)
+        _write_topics(topic_index_of(LocalPath(wanted.root), wanted.start), entries)
         yield pa.RecordBatch.from_pylist(rows, SPANS)
 
 
@@ -150,9 +131,24 @@ def index(
     with _alone(root) as free:
         _refuse(root, free)
     files, first = found.files, _unbroken(found.files)
-    count = sum(file.start < found.end for file in files.files[first:])
-    work = Walking(files=files, first=first, end=found.end, cuts=found.cuts, options=options)
-    rows = spread(spark, count, work, SPANS, shown).to_pylist()
+    wanted = tuple(
+        Range(
+            store=name,
+            broker=None,
+            root=str(root),
+            path=str(file.path),
+            file_start=file.start,
+            file_end=file.end,
+            start=file.start,
+            end=min(found.end, file.end),
+            cuts=found.cuts,
+            proofs=(),
+        )
+        for file in files.files[first:]
+        if file.start < found.end
+    )
+    work = Walking(wanted=wanted, options=options)
+    rows = spread(spark, len(wanted), work, SPANS, shown).to_pylist()
     rows.sort(key=lambda row: int(row["start"]))
     spans: list[Span] = []
     positions: dict[int, Position] = {}
@@ -174,7 +170,7 @@ def index(
         replace(folder / SPLITS, render_spans(spans))
     return Indexed(
         path=str(folder / SPLITS),
-        files=count,
+        files=len(wanted),
         spans=len(spans),
         records=ordinal,
         start=spans[0].start if spans else found.first,
