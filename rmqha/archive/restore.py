@@ -205,7 +205,6 @@ Bar = Callable[[str], AbstractContextManager[Progress | None]]
 class RestoredStore:
     """What was built.
 
-    @ivar copied: The log.
     @ivar rebuilt: Queues and index.
     @ivar damaged: How many records are as damaged as the master had them.
     @ivar tables: The tables that came along; C{None} without any.

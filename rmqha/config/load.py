@@ -260,7 +260,6 @@ def _check_tls(draft: SettingsDraft) -> None:
 
 
 def _check_pair(draft: SettingsDraft, key_name: str, cert_name: str, mode: str = "") -> None:
-    """A key and its certificate, and what needs them."""
     key, cert = draft.value(key_name), draft.value(cert_name)
     if (key is None) != (cert is None):
         missing = cert_name if cert is None else key_name

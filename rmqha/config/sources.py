@@ -46,9 +46,7 @@ class Given:
 class Chosen:
     """The value one key ends up with.
 
-    @ivar key: The key.
     @ivar name: The name it was given by, an alias perhaps.
-    @ivar text: Its text.
     @ivar value: What the text means.
     @ivar where: C{file:line}, L{COMMAND_LINE} or L{DEFAULT}.
     """

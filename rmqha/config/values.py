@@ -372,10 +372,7 @@ class Address(Kind):
 
 
 class NamedAddress(str):
-    """The address of a host that was given by its name.
-
-    @ivar name: The name.
-    """
+    """The address of a host that was given by its name."""
 
     name: str
 

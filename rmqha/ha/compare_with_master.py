@@ -189,7 +189,6 @@ class MasterComparison:
     @ivar folder: Where the master's own bytes may lie while they are counted.
     @ivar earliest: Compare from here on at the latest; C{None}: from where a slave
         would.
-    @ivar port: Its client port.
     @ivar asked: How many questions there were.
     """
 

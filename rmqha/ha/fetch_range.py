@@ -35,7 +35,6 @@ class MasterReplica:
 
     @ivar endpoint: Its HA port.
     @ivar file_size: Size of its log's files, in bytes.
-    @ivar port: Its client port.
     """
 
     endpoint: IStreamClientEndpoint

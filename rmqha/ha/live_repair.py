@@ -61,7 +61,6 @@ class LiveRepair:
     @ivar master: Who has the bytes; C{None} while the log is not known to be the master's.
     @ivar differs: Told of records that check on both sides and yet differ, and stay as they are.
     @ivar repaired: Ranges replaced since the store was opened.
-    @ivar records: Records in them.
     @ivar trouble: Why the last range was not had; C{""} if it was.
     """
 

@@ -82,7 +82,6 @@ class EpochStart:
 class HigherMaster:
     """A master with a higher epoch than ours.
 
-    @ivar epoch: Its master epoch.
     @ivar address: C{host:port} of its client port.
     @ivar told_by: Who told of it, in words.
     """

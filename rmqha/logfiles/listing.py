@@ -152,7 +152,6 @@ class Finding:
 class LogFile:
     """One file of a log.
 
-    @ivar path: Where it is.
     @ivar start: Physical offset of its first byte.
     @ivar end: Physical offset just past it, when it is full.
     """

@@ -40,7 +40,6 @@ class LogFiles:
     """The files of one log, in its order; there may be gaps between them.
 
     @ivar root: The store's root.
-    @ivar files: The files.
     """
 
     root: Path

@@ -45,7 +45,6 @@ NOWHERE = 1 << 62
 class LogWriter:
     """The last one to write a log.
 
-    @ivar master: Whether it was a master.
     @ivar ours_from: Where a master of ours began to write, a physical offset; C{None} if it
         ended cleanly, or was another's.
     @ivar known: Whether anything tells.

@@ -21,8 +21,6 @@ from rmqha.logfiles.log_files import LogFiles
 class PreadLog:
     """All bytes of a log's files, valid or not.  To be used in a C{with}, which closes the file
     that was read last.
-
-    @ivar files: The files.
     """
 
     files: LogFiles

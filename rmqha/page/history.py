@@ -32,8 +32,6 @@ MOST = int(SPAN / STEP) + 1
 class Measure:
     """A number that is plotted.
 
-    @ivar name: What it is.
-    @ivar unit: Its unit.
     @ivar read: Takes it from a status; C{None} where there is none.
     @ivar rate: Whether it only grows, and how much of it came in a second is plotted.
     """

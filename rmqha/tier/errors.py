@@ -48,10 +48,7 @@ class TierUnreachable(TierError):
 
 @frozen
 class TierRefused(TierUnreachable):
-    """It will not before a person has changed something.
-
-    @ivar mend: What.
-    """
+    """It will not before a person has changed something."""
 
     sentence = "{object} cannot be had: {reason}; {mend}, and run the command again"
     mend: str

@@ -126,10 +126,7 @@ def told_if_slow(shown: str) -> Iterator[None]:
 
 @frozen
 class ObjectFolder:
-    """A folder of objects, with names that may have slashes.
-
-    @ivar url: Where it is.
-    """
+    """A folder of objects, with names that may have slashes."""
 
     url: str
     _files: FileSystem = field(repr=False, eq=False)

@@ -83,7 +83,6 @@ class FollowState:
     @ivar tls_refusals: How many connections TLS ended, by reason.
     @ivar stopped: Called when a named stop state was entered.
     @ivar divergence: Where the logs part, while that is known.
-    @ivar connection: The one there is.
     @ivar damage: What is known of damaged records of the master's.
     """
 

@@ -186,11 +186,7 @@ class FollowedMasters:
     # --- who is believed ------------------------------------------------------------
 
     def too_low(self, address: str, epoch: int | None) -> str:
-        """Why a master is not followed although it answers; C{""} if it is.
-
-        @param address: Its HA port.
-        @param epoch: Its master epoch; C{None} if it did not tell.
-        """
+        """Why a master is not followed although it answers; C{""} if it is."""
         number = self.epochs.number
         if epoch is None or epoch >= number or address == self.trusted:
             return ""
@@ -242,13 +238,7 @@ class FollowedMasters:
     # --- what becomes of it -----------------------------------------------------------
 
     def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
-        """A master was proven to have all of our log.
-
-        @param address: Its HA port.
-        @param client: Its client port, if it is known.
-        @param bounds: What that said; C{None} if nothing.
-        @param end: Where our log ends.
-        """
+        """A master was proven to have all of our log."""
         identity = None if bounds is None else bounds.identity
         row = FollowedMaster(
             address=address,

@@ -48,8 +48,6 @@ LONGEST_TEXT = 200
 class BrokerIdentity:
     """Who a broker is, as far as it tells: one of ours tells all of it, a stock broker nothing.
 
-    @ivar name: Its C{brokerName}.
-    @ivar id: Its C{brokerId}.
     @ivar run_id: A name of its process, which no other process has.
     @ivar epoch: Its master epoch.
     @ivar starts: Where epochs began in its log.

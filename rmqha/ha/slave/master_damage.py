@@ -54,10 +54,7 @@ class SuspectRecord:
 
 @define(eq=False)
 class MasterDamage:
-    """What one slave knows of its master's damaged records.
-
-    @ivar port: Where the master is.
-    """
+    """What one slave knows of its master's damaged records."""
 
     settings: HASettings
     port: MasterClientPort

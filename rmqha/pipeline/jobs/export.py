@@ -41,8 +41,6 @@ class Exported:
     """What an export did.
 
     @ivar files: Files it added.
-    @ivar rows: Rows they have.
-    @ivar bytes: Bytes they have.
     @ivar topics: Rows, and bytes of their records in the log, by topic.
     @ivar ends: How far the table is now, physical offsets by store.
     """

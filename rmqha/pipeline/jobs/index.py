@@ -60,7 +60,6 @@ offset of its last record, -1 without one."""
 class Indexed:
     """What was made.
 
-    @ivar path: The index.
     @ivar files: How many log files it is of.
     @ivar spans: How many spans it has.
     @ivar records: How many records lie in them.

@@ -89,10 +89,7 @@ class Size(Kind):
 
 @frozen
 class Names(Kind):
-    """Names with a separator between them, at least one.
-
-    @ivar separator: It.
-    """
+    """Names with a separator between them, at least one."""
 
     separator: str = ","
 
@@ -340,7 +337,6 @@ def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
 class OptionsDraft:
     """What was given so far.
 
-    @ivar kinds: The options there are.
     @ivar texts: What was given for them, by Spark's names.
     @ivar values: The same, parsed.
     """

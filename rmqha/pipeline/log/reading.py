@@ -165,7 +165,6 @@ class Passed:
 class MessageReader:
     """Makes rows of ranges.
 
-    @ivar options: How.
     @ivar columns: Which columns, by the names of the style.
     """
 

@@ -61,7 +61,6 @@ class StoreView:
     """One store at one moment.
 
     @ivar name: What it is called in this query.
-    @ivar files: Its log's files.
     @ivar point: What was published for readers, C{None} if nothing was.
     @ivar broker: The broker's name, if it is known.
     @ivar known: A place between two records, from which an end is looked for.

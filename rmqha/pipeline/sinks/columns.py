@@ -23,9 +23,7 @@ STORE = "store"
 class TableColumns:
     """The columns of a table by their names in its style.
 
-    @ivar options: What is read.
     @ivar kept: Those that rows of the table have, without L{STORE}.
-    @ivar topic: That of the topic.
     @ivar time: That of the store time.
     @ivar size: That of the record's size.
     @ivar place: That of the physical offset.

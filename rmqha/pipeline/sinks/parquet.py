@@ -104,7 +104,6 @@ class Shape:
 class WriteRanges:
     """The work of a task: a range becomes files.
 
-    @ivar options: What is read, and how.
     @ivar shape: Where it goes, and how.
     @ivar floors: How far the table is, by store: what is below is left out.
     @ivar generation: How often rows were taken off the table; files of before keep their
@@ -236,10 +235,7 @@ class _Open:
 
 @define(kw_only=True)
 class Files:
-    """Files that get their names when they are whole.
-
-    @ivar done: Those that are.
-    """
+    """Files that get their names when they are whole."""
 
     work: WriteRanges
     columns: TableColumns

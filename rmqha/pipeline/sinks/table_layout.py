@@ -45,7 +45,6 @@ class Partition:
 
     @ivar topic: Their topic, if folders are by topic; C{None} too where there is none.
     @ivar date: Their day, C{None} where no time is known.
-    @ivar rows: The rows.
     """
 
     topic: str | None

@@ -50,7 +50,6 @@ class Digests:
     @ivar low: Physical offset of the first byte with a digest.
     @ivar high: Just past the last one.
     @ivar chunk: Bytes of a chunk; chunks lie at multiples of it.
-    @ivar sum: What the digests are.
     @ivar digests: One a chunk.
     """
 
@@ -205,7 +204,6 @@ def against(
 
 
 def _only(store: Stores, point_file: str) -> tuple[Copy, ReadOptions]:
-    """One copy, and how it is read."""
     named = store if isinstance(store, Mapping) else {ONLY: store}
     options = options_of(named, point_file)
     ((name, path),) = named.items()
