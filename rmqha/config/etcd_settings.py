@@ -20,9 +20,7 @@ _SEPARATORS = re.compile(r"[;,]")
 class EtcdAddresses(Kind):
     """Client ports of etcd's members."""
 
-    @property
-    def allowed(self) -> str:
-        return "host:port, several separated by ; or ,"
+    allowed = "host:port, several separated by ; or ,"
 
     def parse(self, text: str) -> tuple[str, ...]:
         """Each address, as it is written."""

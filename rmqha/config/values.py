@@ -158,9 +158,7 @@ class QueueFile(Integer):
 class Switch(Kind):
     """C{true} or C{false}, in any case."""
 
-    @property
-    def allowed(self) -> str:
-        return "true or false"
+    allowed = "true or false"
 
     def parse(self, text: str) -> Any:
         if text.lower() not in ("true", "false"):
@@ -208,9 +206,7 @@ class Text(Kind):
 class Levels(Kind):
     """The delays of C{messageDelayLevel}."""
 
-    @property
-    def allowed(self) -> str:
-        return "numbers with s, m, h or d, single blanks between them, like 1s 5s 1m"
+    allowed = "numbers with s, m, h or d, single blanks between them, like 1s 5s 1m"
 
     def parse(self, text: str) -> Any:
         if _LEVELS.fullmatch(text) is None:
@@ -222,9 +218,7 @@ class Levels(Kind):
 class HoursOfDay(Kind):
     """Hours of the day, separated by C{;}."""
 
-    @property
-    def allowed(self) -> str:
-        return "hours of the day, 0 to 23, separated by ;"
+    allowed = "hours of the day, 0 to 23, separated by ;"
 
     def parse(self, text: str) -> Any:
         hour = Integer(0, 23)
@@ -250,9 +244,7 @@ class Folder(Kind):
     becomes absolute at once, because a daemon changes its working directory.
     """
 
-    @property
-    def allowed(self) -> str:
-        return "one folder (several, separated by ',' or ':', are not supported)"
+    allowed = "one folder (several, separated by ',' or ':', are not supported)"
 
     def parse(self, text: str) -> Any:
         if not text or "," in text or ":" in text or "\0" in text:
@@ -286,9 +278,7 @@ class FilePath(Kind):
 class Permission(Kind):
     """C{brokerPermission}: 4 is reading, 2 is writing."""
 
-    @property
-    def allowed(self) -> str:
-        return "2 (writing), 4 (reading) or 6 (both)"
+    allowed = "2 (writing), 4 (reading) or 6 (both)"
 
     def parse(self, text: str) -> Any:
         number = Integer(2, 6).number(text)
@@ -301,9 +291,7 @@ class Permission(Kind):
 class Endpoint(Kind):
     """C{host:port}, or nothing; an IPv6 host may stand in brackets."""
 
-    @property
-    def allowed(self) -> str:
-        return "host:port, port 1 to 65535"
+    allowed = "host:port, port 1 to 65535"
 
     def parse(self, text: str) -> Any:
         if not text:
@@ -328,9 +316,7 @@ class Endpoint(Kind):
 class ClientAddress(Endpoint):
     """C{host:port}, or C{off} (nothing means the same)."""
 
-    @property
-    def allowed(self) -> str:
-        return f"{super().allowed}; or off"
+    allowed = f"{Endpoint.allowed}; or off"
 
     def parse(self, text: str) -> Any:
         return None if text.lower() == "off" else super().parse(text)
@@ -343,9 +329,7 @@ class ClientAddress(Endpoint):
 class Endpoints(Kind):
     """Any number of C{host:port}, separated by C{;}, kept as they were written."""
 
-    @property
-    def allowed(self) -> str:
-        return "host:port, several separated by ;"
+    allowed = "host:port, several separated by ;"
 
     def parse(self, text: str) -> Any:
         one = Endpoint()
@@ -387,9 +371,7 @@ class NamedAddress(str):
 class HostAddress(Address):
     """An IP address, or the name of a host, looked up when the file is read: IPv4 first."""
 
-    @property
-    def allowed(self) -> str:
-        return "an IPv4 or IPv6 address, or a name that this host finds one for"
+    allowed = "an IPv4 or IPv6 address, or a name that this host finds one for"
 
     def parse(self, text: str) -> Any:
         # Of what has no letter behind its last dot resolvers make addresses that nobody meant.
@@ -409,9 +391,7 @@ class HostAddress(Address):
 class HostNames(Kind):
     """Names of hosts, separated by C{,} or C{;}, in small letters."""
 
-    @property
-    def allowed(self) -> str:
-        return "names of hosts, separated by , or ;"
+    allowed = "names of hosts, separated by , or ;"
 
     def parse(self, text: str) -> Any:
         parts = tuple(part.strip().lower() for part in _SEPARATORS.split(text) if part.strip())
@@ -435,9 +415,7 @@ def _plain(network: Network) -> Network:
 class Networks(Kind):
     """Addresses and CIDR networks, separated by C{,} or C{;}."""
 
-    @property
-    def allowed(self) -> str:
-        return "addresses or CIDR networks, separated by , or ;"
+    allowed = "addresses or CIDR networks, separated by , or ;"
 
     def parse(self, text: str) -> Any:
         parts = [part.strip() for part in _SEPARATORS.split(text)]

@@ -73,9 +73,7 @@ def as_text(value: object) -> str:
 class Size(Kind):
     """A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}."""
 
-    @property
-    def allowed(self) -> str:
-        return "a number of bytes above 0, like 67108864, 64m or 2g"
+    allowed = "a number of bytes above 0, like 67108864, 64m or 2g"
 
     def parse(self, text: str) -> Any:
         match = _SIZE.fullmatch(text.strip())
@@ -108,9 +106,7 @@ class Names(Kind):
 class Numbers(Kind):
     """Whole numbers, none below 0, with commas between them."""
 
-    @property
-    def allowed(self) -> str:
-        return "whole numbers separated by commas, like 0,1,2"
+    allowed = "whole numbers separated by commas, like 0,1,2"
 
     def parse(self, text: str) -> Any:
         parts = [part.strip() for part in text.split(",")]
@@ -123,9 +119,7 @@ class Numbers(Kind):
 class Pattern(Kind):
     """A regular expression that a whole name has to match."""
 
-    @property
-    def allowed(self) -> str:
-        return "a regular expression of Python"
+    allowed = "a regular expression of Python"
 
     def parse(self, text: str) -> Any:
         try:
@@ -138,12 +132,10 @@ class Pattern(Kind):
 class Positions(Kind):
     """Where to begin or to end in each log."""
 
-    @property
-    def allowed(self) -> str:
-        return (
-            'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
-            'by topic and queue id, like {"orders": {"0": 17}}; -1 is latest and -2 earliest'
-        )
+    allowed = (
+        'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
+        'by topic and queue id, like {"orders": {"0": 17}}; -1 is latest and -2 earliest'
+    )
 
     def parse(self, text: str) -> Any:
         if text.lower() in tuple(Edge):
@@ -171,11 +163,7 @@ class Positions(Kind):
 class QueueTimes(Kind):
     """Times in queues."""
 
-    @property
-    def allowed(self) -> str:
-        return (
-            'milliseconds since 1970 by topic and queue id, like {"orders": {"0": 1700000000000}}'
-        )
+    allowed = 'milliseconds since 1970 by topic and queue id, like {"orders": {"0": 1700000000000}}'
 
     def parse(self, text: str) -> Any:
         found = Positions().parse(text)
@@ -190,9 +178,7 @@ class QueueTimes(Kind):
 class Queues(Kind):
     """Some queues of topics."""
 
-    @property
-    def allowed(self) -> str:
-        return 'queue ids by topic, like {"orders": [0, 1]}'
+    allowed = 'queue ids by topic, like {"orders": [0, 1]}'
 
     def parse(self, text: str) -> Any:
         found = json.loads(text)
@@ -210,9 +196,7 @@ class Queues(Kind):
 class Time(Kind):
     """A moment, as milliseconds since 1970."""
 
-    @property
-    def allowed(self) -> str:
-        return "milliseconds since 1970, or a time with its zone, like 2026-01-31T12:00:00Z"
+    allowed = "milliseconds since 1970, or a time with its zone, like 2026-01-31T12:00:00Z"
 
     def parse(self, text: str) -> Any:
         if text.isascii() and text.isdigit() and len(text) <= 18:
@@ -227,9 +211,7 @@ class Time(Kind):
 class Delay(Kind):
     """A length of time, as seconds."""
 
-    @property
-    def allowed(self) -> str:
-        return "a time with its unit, like 500ms, 30s, 15m or 2h"
+    allowed = "a time with its unit, like 500ms, 30s, 15m or 2h"
 
     def parse(self, text: str) -> Any:
         match = _DELAY.fullmatch(text.strip())
@@ -242,12 +224,10 @@ class Delay(Kind):
 class LocalPath(Kind):
     """A store's root on a file system of this machine, as a path or as Spark's C{file:} name."""
 
-    @property
-    def allowed(self) -> str:
-        return (
-            "a store's folder on a mounted file system; the option tier reads what rmqha tier put "
-            "into an object store"
-        )
+    allowed = (
+        "a store's folder on a mounted file system; the option tier reads what rmqha tier put "
+        "into an object store"
+    )
 
     def parse(self, text: str) -> Any:
         match = _SCHEME.fullmatch(text)
@@ -264,12 +244,10 @@ class LocalPath(Kind):
 class TierUrls(Kind):
     """Where the tier of a store is, or of several by their names."""
 
-    @property
-    def allowed(self) -> str:
-        return (
-            "a URL like s3://bucket/folder, or one for each store by name, like "
-            '{"broker-a": "s3://bucket/a"}'
-        )
+    allowed = (
+        "a URL like s3://bucket/folder, or one for each store by name, like "
+        '{"broker-a": "s3://bucket/a"}'
+    )
 
     def parse(self, text: str) -> Any:
         found = json.loads(text) if text.lstrip().startswith("{") else {"": text}
@@ -285,9 +263,7 @@ class TierUrls(Kind):
 class Paths(Kind):
     """Stores by name; or a list of them, whose folders name them."""
 
-    @property
-    def allowed(self) -> str:
-        return 'stores\' folders by name, like {"broker-a": "/data/a", "broker-b": "/data/b"}'
+    allowed = 'stores\' folders by name, like {"broker-a": "/data/a", "broker-b": "/data/b"}'
 
     def parse(self, text: str) -> Any:
         stores = json.loads(text)

@@ -139,9 +139,7 @@ class PointFile(StrEnum):
 class ReaderName(Kind):
     """A name that can be a file's."""
 
-    @property
-    def allowed(self) -> str:
-        return "up to 127 letters, digits, dots, dashes and underscores"
+    allowed = "up to 127 letters, digits, dots, dashes and underscores"
 
     def parse(self, text: str) -> Any:
         if READER_NAME.fullmatch(text) is None:
