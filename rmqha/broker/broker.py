@@ -32,7 +32,6 @@ from rmqha.broker.admin.reset_offsets import Resets
 from rmqha.broker.admin.runtime_info import Runtime
 from rmqha.broker.admin.statistics import Statistics
 from rmqha.broker.admin.topics_and_groups import Administration
-from rmqha.broker.bring_back import LateTopics, bring_back
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.clients.registry import Member, Present
 from rmqha.broker.cluster.broker_members import Members
@@ -57,29 +56,21 @@ from rmqha.broker.consuming.served_records import Doubt, ServedRecords, trusted
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.group_lag import GroupLags
-from rmqha.broker.meters.latency import TimedPuts
-from rmqha.broker.meters.meters import Meters
 from rmqha.broker.pop.assignment import Assignments, RoutedQueues
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.pop.service import PopService
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.half_messages import HalfMessages
-from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
 from rmqha.broker.sending.timer_acceptance import TimerAcceptance
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.sending.write_lane import WriteLane, write_lane
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.state import BrokerState, LateTopics
 from rmqha.broker.tables.persisted import Persisted
-from rmqha.broker.tables.pop_order import PopOrder
 from rmqha.broker.tables.pop_order_file import OrderFile
-from rmqha.broker.tables.request_modes import ModeTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
 from rmqha.broker.timer.recall import Recalls
 from rmqha.broker.timer.stock_checkpoint import StockCheckpoint
 from rmqha.broker.timer.timers import Timers
@@ -98,7 +89,6 @@ from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
-from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
@@ -145,14 +135,9 @@ class RequestHandler(Protocol):
         """
 
 
-class Broker:
-    """All parts of a broker, and what they share.
+class Broker(BrokerState):
+    """All parts of a broker.
 
-    @ivar topics: The table of topics.
-    @ivar groups: The table of groups.
-    @ivar offsets: The table of consumers' offsets.
-    @ivar order: What groups pop in order.
-    @ivar modes: The table of how groups consume topics.
     @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
     @ivar timers: Messages that are delivered at a time of their own.
@@ -164,7 +149,6 @@ class Broker:
     @ivar fencing: Stops a master's writes when there is one with a higher epoch.
     @ivar registry: All handlers.
     @ivar needs: What each request needs of who sends it, by code.
-    @ivar counts: How much happens.
     @ivar retries: Messages that come again, and dead letters.
     @ivar transactions: Half messages, and how they ended.
     @ivar lags: How far groups are behind.
@@ -213,37 +197,26 @@ class Broker:
         @raise TableUnreadable: If one of them makes no sense.
         @raise BodyInvalid: If one is not of its kind.
         """
-        self.settings = settings
-        self.store = store
-        self.counts = Meters(reactor, settings.broker.cluster)
-        self.writer = (
-            None if writer is None else TimedPuts(writer, reactor.seconds, self.counts.puts_took)
+        super().__init__(
+            settings,
+            store,
+            writer,
+            reactor,
+            in_thread,
+            files=tables or CheckedTables(settings.store.root),
+            present=present or Present(),
+            epochs=epochs or MasterEpochs(store.settings.root, in_thread),
         )
-        self.reactor = reactor
-        self.epochs = epochs or MasterEpochs(store.settings.root, in_thread)
-        self._in_thread = in_thread
-        files = self._checked = tables or CheckedTables(settings.store.root)
-        self.topics = Topics(files, settings.broker, reactor, in_thread, store.now_ms)
-        self.groups = Groups(files, settings.broker, reactor, in_thread, store.now_ms)
-        pause = settings.store.offset_journal_interval
-        self.offsets = ConsumerOffsetTable(files, reactor, in_thread, pause)
-        self.modes = ModeTable(files, settings.pop, reactor, in_thread, store.now_ms)
-        self._tables = (self.topics, self.groups, self.offsets, self.modes)
-        for table in self._tables:
-            table.load()
-        self.order = PopOrder()
-        self._orders = OrderFile(self.order, self.offsets, files)
+        self._orders = OrderFile(self.order, self.offsets, self.files)
         self._orders.load()
-        self._bringing_back = bring_back(self.topics, self.offsets, self.order, store)
+        self._bringing_back = self.bring_back()
         self._stopping = False
-        self._late_topics = LateTopics(self.topics, store)
+        self._late_topics = LateTopics(self)
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
-        self.messages = Messages.of(settings)
-        self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
-        levels = LevelOffsets(files, store, self.lookup, reactor, in_thread)
+        levels = LevelOffsets(self.files, store, self.lookup, reactor, in_thread)
         levels.load()
         self._files: tuple[Persisted | OrderFile, ...] = (
-            *(table.file for table in (*self._tables, levels)),
+            *(table.file for table in (*self.tables, levels)),
             self._orders,
         )
         self.schedule = Schedule(
@@ -252,38 +225,15 @@ class Broker:
             lookup=self.lookup,
             messages=self.messages,
             offsets=levels,
-            unread=self._is_unread,
+            unread=self.is_unread,
             clock=reactor,
         )
-        self.revival = Revival(
-            cluster=settings.broker.cluster,
-            broker=settings.broker.name,
-            lookup=self.lookup,
-            messages=self.messages,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
-            writer=self.writer,
-            clock=reactor,
-            now_ms=store.now_ms,
-            outlived=store.queues.outlived,
+        self.revival = Revival(self)
+        self.timers = Timers(self, offsets=levels, revival=self.revival)
+        self._timercheck = StockCheckpoint(
+            self.files.path(TIMER_CHECKPOINT), levels, reactor, in_thread
         )
-        self.timers = Timers(
-            settings=settings.timers,
-            store=store,
-            writer=self.writer,
-            lookup=self.lookup,
-            messages=self.messages,
-            offsets=levels,
-            clock=reactor,
-            revival=self.revival,
-            delivered=self.counts.delivered.add,
-        )
-        self._timercheck = StockCheckpoint(files.path(TIMER_CHECKPOINT), levels, reactor, in_thread)
         self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
-        present = present or Present()
-        self.producers, self.consumers = present.producers, present.consumers
-        self.current = CurrentSettings(settings)
         self._connect = partial(RemotingClient, reactor, credentials=credentials, tls=tls)
         self._client = self._connect()
         self.registration = Registration(
@@ -300,7 +250,7 @@ class Broker:
         self._ha, self._slave_listens = ha, slave_listens
         self._accounts = accounts
         self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
-        self._among_brokers(in_thread)
+        self._among_brokers()
         self.registry = Registry(self._together, reactor.seconds)
         self.needs: dict[int, AccountNeed] = {}
         allowed = Allowed(settings.admin.allowed_peers)
@@ -339,16 +289,7 @@ class Broker:
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
-        retries = self.retries = Retries(
-            store=store,
-            writer=self.writer,
-            lookup=self.lookup,
-            messages=self.messages,
-            admission=admission,
-            topics=self.topics,
-            groups=self.groups,
-            sent_back=self.counts.sent_back,
-        )
+        retries = self.retries = Retries(self, admission)
         acceptance = TimerAcceptance(self.settings.timers, store.now_ms)
         sending = Sending(
             settings=broker,
@@ -360,24 +301,9 @@ class Broker:
             retries=retries,
             timers=acceptance,
         )
-        replies = Replies(
-            current=self.current,
-            writer=self.writer,
-            messages=self.messages,
-            admission=admission,
-            producers=self.producers,
-            may_see=self._may_see,
-        )
+        replies = Replies(self, admission, self._may_see)
         self.transactions = Transactions(
-            store=store,
-            writer=self.writer,
-            halves=HalfMessages(self.lookup, self.offsets),
-            topics=self.topics,
-            producers=self.producers,
-            current=self.current,
-            clock=self.reactor,
-            messages=self.messages,
-            may_see=self._may_see,
+            self, HalfMessages(self.lookup, self.offsets), self._may_see
         )
         if self.writer is not None:
             self.lane = write_lane(
@@ -398,13 +324,7 @@ class Broker:
             access = self.access
             self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
             self.current.changed.append(self.lane.forget)
-        recalls = Recalls(
-            settings=broker,
-            writer=self.writer,
-            messages=self.messages,
-            topics=self.topics,
-            acceptance=acceptance,
-        )
+        recalls = Recalls(self, acceptance)
         return sending, retries, replies, recalls, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:
@@ -414,27 +334,16 @@ class Broker:
             self.consumers,
             self.groups,
             self.topics,
-            self.reactor,
+            self.clock,
             notify=self.settings.pull.notify,
             filters=lambda: self.current.settings.pull.property_filter,
         )
-        self._locks = Locks(self.reactor, self._has_queue)
-        self.routed = RoutedQueues(
-            client=self._client,
-            servers=lambda: self.registration.servers,
-            name=self.settings.broker.name,
-            topics=self.topics,
-            clock=self.reactor,
-        )
+        self._locks = Locks(self.clock, self.has_queue)
+        self.routed = RoutedQueues(self, self._client, lambda: self.registration.servers)
         assignments = Assignments(
-            settings=self.settings.pop,
-            modes=self.modes,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.consumers,
+            self,
             queues=self.routed.of,
             known=lambda: self.writer is not None or self.metadata.copies.knows_modes,
-            changed=self.offsets.journal.stir,
         )
         return self._heartbeats, self._locks, assignments
 
@@ -450,7 +359,7 @@ class Broker:
             slave=slave,
             next_offset=store.next_offset,
         )
-        self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
+        self._holds = LongPolling(self.clock, store.queues, store.dispatcher)
         pulls = Pulls(
             settings=settings.pull,
             reader=reader,
@@ -467,15 +376,7 @@ class Broker:
         self.current.changed.append(
             lambda: pulls.apply(self.current.settings.pull, self.current.settings.broker.permission)
         )
-        self.pop = PopService(
-            settings=settings,
-            revival=self.revival,
-            order=self.order,
-            reader=reader,
-            dispatcher=store.dispatcher,
-            clock=self.reactor,
-            went=self.counts.went,
-        )
+        self.pop = PopService(self, self.revival, reader)
         progress = Progress(
             self.offsets,
             reader,
@@ -485,20 +386,17 @@ class Broker:
             delays=self.schedule.offsets,
             slave=slave,
         )
-        self._changes = OffsetChanges(self.offsets, store.queues, self.reactor, self._in_thread)
+        self._changes = OffsetChanges(self.offsets, store.queues, self.clock, self.in_thread)
         most = settings.store.max_msgs_num_batch
         lookups = Lookups(self.lookup, served, settings.pull, most)
         return pulls, self.pop, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:
         """What tells administrators of it all, and lets them change it."""
-        store, name, lookup = self.store, self.settings.broker.name, self.lookup
+        store = self.store
         return (
             Administration(
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                consumers=self.consumers,
+                self,
                 published=self.registration.published,
                 deleted_topics=self._deletion.known,
                 topic_gone=self._topic_gone,
@@ -508,47 +406,25 @@ class Broker:
             ),
             AclRequests(
                 file=self._accounts,
-                broker_name=name,
+                broker_name=self.name,
                 broker_address=self.registration.address,
-                cluster_name=self.settings.broker.cluster,
+                cluster_name=self.cluster,
                 now_ms=store.now_ms,
             ),
-            BrokerConfiguration(self.current, self.topics),
+            BrokerConfiguration(self),
             Cleaning(store),
-            Forwarding(name, lookup, self.consumers),
-            Online(self.producers, self.consumers, self.reactor, store.now_ms),
-            Resets(
-                name=name,
-                lookup=lookup,
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                consumers=self.consumers,
-                pops=self.pop.pops,
-            ),
+            Forwarding(self),
+            Online(self),
+            Resets(self, self.pop.pops),
             Runtime(
-                current=self.current,
-                store=store,
-                lookup=lookup,
-                counts=self.counts,
-                puts=self.writer,
+                self,
                 delays=self.schedule.offsets,
                 timers=self.timers.info,
                 ha=self._ha,
                 first=store.log.end,
-                epochs=self.epochs,
                 claimed=lambda *said: None if self.writer is None else self.fencing.claimed(*said),
             ),
-            Statistics(
-                name=name,
-                address=self.registration.address,
-                lookup=lookup,
-                topics=self.topics,
-                groups=self.groups,
-                offsets=self.offsets,
-                consumers=self.consumers,
-                counts=self.counts,
-            ),
+            Statistics(self, self.registration.address),
             LaterSlaves(
                 address=lambda: self.registration.address,
                 ha_address=lambda: self.registration.ha_address,
@@ -560,43 +436,28 @@ class Broker:
             ),
         )
 
-    def _among_brokers(self, in_thread: InThread) -> None:
+    def _among_brokers(self) -> None:
         """What brokers of one name do for each other."""
-        store, broker, clock = self.store, self.settings.broker, self.reactor
-        members = Members(self._client, broker.name, broker.cluster)
-        self._return = Return(
-            client=self._client,
-            members=members,
-            servers=lambda: self.registration.servers,
-            offsets=self.offsets,
-            known=lambda topic: self.topics.get(topic) is not None,
-            begin=store.begin,
-            clock=clock,
-            in_thread=in_thread,
-        )
-        self.siblings = DuplicateIdCheck(members, self.registration, broker.id, clock)
+        store, clock = self.store, self.clock
+        members = Members(self._client, self.name, self.cluster)
+        self._return = Return(self, self._client, members, lambda: self.registration.servers)
+        self.siblings = DuplicateIdCheck(members, self.registration, self.settings.broker.id, clock)
         self._among_masters(members)
-        self._deletion = Deletion(store.queues, store.settings.root, store.log, clock, in_thread)
+        self._deletion = Deletion(
+            store.queues, store.settings.root, store.log, clock, self.in_thread
+        )
         copies = Copies(
-            tables=self._checked,
-            name=broker.name,
-            cluster=broker.cluster,
-            topics=self.topics,
-            groups=self.groups,
-            modes=self.modes,
+            self,
             offsets=OffsetSync(
                 self.offsets,
                 clock,
-                in_thread,
-                known=self._knows,
+                self.in_thread,
+                known=self.knows,
                 owed=Owed(clock, store.queues.end),
             ),
             orders=self._orders,
             delays=self.schedule.adopt,
             forget=self._deletion.forget,
-            begin=partial(store.queues.begin, sure=True),
-            clock=clock,
-            in_thread=in_thread,
         )
         self.metadata = MetadataSync(
             copies=copies,
@@ -609,22 +470,18 @@ class Broker:
 
     def _among_masters(self, members: Members) -> None:
         """What a master does about other masters of its name."""
-        broker, replicas = self.settings.broker, self.settings.ha.allowed_peers
         address = self.registration.address
         self.fencing = Fencing(
-            name=broker.name,
-            epochs=self.epochs,
-            replicas=_only(replicas),
+            self,
+            replicas=_only(self.settings.ha.allowed_peers),
             ask=self._who,
-            stop_writes=self.store.fence,
             stop_registering=self.registration.suspend,
-            clock=self.reactor,
         )
         self.current.changed.append(self._replicas_changed)
         self.twins = MasterTwinCheck(
             search=TwinSearch(
                 members=members,
-                name=broker.name,
+                name=self.name,
                 address=address,
                 run_id=self.epochs.run_id,
                 ask=self._who,
@@ -632,7 +489,7 @@ class Broker:
             servers=lambda: self.registration.servers,
             epochs=self.epochs,
             met=self.fencing.met,
-            clock=self.reactor,
+            clock=self.clock,
         )
 
     def _replicas_changed(self) -> None:
@@ -641,7 +498,7 @@ class Broker:
     def _who(self, address: str) -> Deferred[MasterBounds]:
         """Ask who is at an address, and tell that we are a master."""
         claim = EpochClaim(
-            broker_name=self.settings.broker.name,
+            broker_name=self.name,
             master_epoch=self.epochs.number,
             master_addr=self.registration.address,
         )
@@ -668,18 +525,6 @@ class Broker:
         self.modes.forget_group(group)
         self.order.forget_group(group)
 
-    def _knows(self, topic: str, group: str) -> bool:
-        return self.topics.get(topic) is not None and self.groups.get(group) is not None
-
-    def _has_queue(self, topic: str, queue_id: int) -> bool:
-        config = self.topics.get(topic)
-        return config is not None and 0 <= queue_id < config.read_queue_nums
-
-    def _is_unread(self, topic: str, queue_id: int) -> bool:
-        """Whether a topic has shrunk, and this queue of it is no longer read."""
-        config = self.topics.get(topic)
-        return config is not None and queue_id >= config.read_queue_nums
-
     # --- life -------------------------------------------------------------------------
 
     def prepare(self) -> Deferred[None]:
@@ -694,7 +539,7 @@ class Broker:
         return Deferred.fromCoroutine(self._prepare())
 
     async def _prepare(self) -> None:
-        await in_slices(self.reactor, self._bringing_back)
+        await in_slices(self.clock, self._bringing_back)
         if not self._stopping:
             await self._return.gather()
 
@@ -734,7 +579,7 @@ class Broker:
     async def _stop(self) -> None:
         self._stopping = True
         self._late_topics.stop()
-        shutdown = Shutdown("the broker", self.reactor, deadline=STOP_WITHIN)
+        shutdown = Shutdown("the broker", self.clock, deadline=STOP_WITHIN)
         at_once = (
             ("bringing tables back", self._bringing_back.close),
             ("forgetting silent clients", self._sweeping.stop),
@@ -753,7 +598,7 @@ class Broker:
         delivering = shutdown.step("delayed messages", self._stop_delivering)
         for step in (leaving, writing, delivering):
             await step
-        await shutdown.step("checksums of tables", lambda: self._in_thread(self._checked.settle))
+        await shutdown.step("checksums of tables", lambda: self.in_thread(self.files.settle))
         shutdown.finish()
 
     async def _stop_delivering(self) -> None:
@@ -771,14 +616,14 @@ class Broker:
 
     async def _write_tables(self) -> None:
         """Write the tables when nothing changes them any more."""
-        shutdown = Shutdown("the broker's tables", self.reactor)
+        shutdown = Shutdown("the broker's tables", self.clock)
         changing = [
             shutdown.step("transaction checks", self.transactions.stop),
             shutdown.step("metadata sync", self.metadata.stop),
         ]
         for step in changing:
             await step
-        writing = [shutdown.step(type(table).__name__, table.stop) for table in self._tables]
+        writing = [shutdown.step(type(table).__name__, table.stop) for table in self.tables]
         for step in writing:
             await step
         shutdown.finish()
@@ -816,7 +661,7 @@ class Broker:
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
         yield self._sweeping
-        for table in self._tables:
+        for table in self.tables:
             yield from table.jobs()
         yield from self.schedule.jobs()
         yield self._timercheck.job

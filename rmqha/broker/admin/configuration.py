@@ -12,8 +12,8 @@ from attrs import define
 from twisted.logger import Logger
 
 from rmqha.broker.access.needs import CHANGES_BY_TEXT, READS, Stated
-from rmqha.broker.tables.current_settings import LISTS, CurrentSettings
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.state import BrokerState
+from rmqha.broker.tables.current_settings import LISTS
 from rmqha.config.load import describe
 from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
@@ -43,8 +43,7 @@ USE_TLS = "useTLS"
 class BrokerConfiguration:
     """Answers requests 25 and 26."""
 
-    current: CurrentSettings
-    topics: Topics
+    state: BrokerState
 
     _log = Logger()
 
@@ -57,7 +56,7 @@ class BrokerConfiguration:
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:
         """25: change some keys until the next start."""
         texts = config_changes.asked(command)
-        settings = self.current.settings
+        settings = self.state.current.settings
         lists = LISTS.intersection(texts)
         if lists and not (settings.admin.allowed_peers or settings.access.enabled):
             raise RequestRefused(
@@ -65,9 +64,9 @@ class BrokerConfiguration:
                 f"{', '.join(sorted(lists))}: every peer could open what the lists close, as "
                 "neither adminAllowedPeers nor aclEnable says who may administer",
             )
-        changes = self.current.change(texts)
+        changes = self.state.current.change(texts)
         config_changes.tell(self._log, connection.address, changes)
-        peers = self.current.settings.admin.allowed_peers
+        peers = self.state.current.settings.admin.allowed_peers
         if ADMIN_PEERS in texts and not Allowed(peers).permits(connection.host):
             self._log.warn(
                 "adminAllowedPeers no longer names {host}, from where it was set: the next change "
@@ -78,8 +77,8 @@ class BrokerConfiguration:
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:
         """26: all keys as they are."""
-        texts = {row.key: row.value for row in describe(self.current.settings)} | FOR_TOOLS
+        texts = {row.key: row.value for row in describe(self.state.current.settings)} | FOR_TOOLS
         texts[USE_TLS] = texts["tlsEnable"]
         body = "".join(f"{key}={text}\n" for key, text in texts.items()).encode()
-        version = json_body.write(self.topics.version).decode()
+        version = json_body.write(self.state.topics.version).decode()
         return command.answer(header=VersionAnswer(version=version), body=body)

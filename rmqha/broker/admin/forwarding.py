@@ -14,12 +14,12 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import CHANGES, READS, Stated
-from rmqha.broker.clients.registry import Consumers, Member
+from rmqha.broker.clients.registry import Member
 from rmqha.broker.sending.transactions import offset_in
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RemotingTimeout, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import ConsumerStatus
@@ -39,14 +39,9 @@ STATUS_PATIENCE = 5.0
 
 @define(eq=False)
 class Forwarding:
-    """Passes questions on.
+    """Passes questions on."""
 
-    @ivar name: The broker's.
-    """
-
-    name: str
-    lookup: Lookup
-    consumers: Consumers
+    state: BrokerState
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -64,11 +59,11 @@ class Forwarding:
         """309: have a consumer take one message now, and say how it went."""
         header = from_ext(ConsumeDirectlyRequest, command.ext)
         text = header.msg_id or ""
-        record = self.lookup.claimed(offset_in(text))
+        record = self.state.lookup.claimed(offset_in(text))
         if record is None:
             raise _wrong(f"no message has the id {text[:64]!r}")
-        body = bytes(self.lookup.log.read(record.offset, record.size))
-        ext = command.ext | {"brokerName": self.name}
+        body = bytes(self.state.lookup.log.read(record.offset, record.size))
+        ext = command.ext | {"brokerName": self.state.name}
         return self._pass(command, header.consumer_group, header.client_id or "", ext, body)
 
     def _pass(
@@ -126,7 +121,7 @@ class Forwarding:
 
     def _members(self, group: str, client_id: str) -> list[Member]:
         """The members of a group, or the one of that id; the newest first."""
-        found = self.consumers.group(group)
+        found = self.state.consumers.group(group)
         members = [] if found is None else reversed(list(found.members.values()))
         return [
             member

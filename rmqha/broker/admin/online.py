@@ -5,13 +5,13 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from attrs import define
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.access.needs import TELLS_ALL, Stated, reads
-from rmqha.broker.clients.registry import Consumers, Group, Member, Producers
+from rmqha.broker.clients.registry import Group, Member
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
@@ -31,15 +31,9 @@ from rmqha.wire.remoting.headers.clients import ConsumerGroupRequest, ProducerGr
 
 @define(eq=False)
 class Online:
-    """Answers about clients.
+    """Answers about clients."""
 
-    @ivar now_ms: Milliseconds since 1970.
-    """
-
-    producers: Producers
-    consumers: Consumers
-    clock: IReactorTime
-    now_ms: Callable[[], int]
+    state: BrokerState
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -54,7 +48,7 @@ class Online:
     def consumer_group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """203: a group's consumers, and what they want."""
         name = from_ext(ConsumerGroupRequest, command.ext).consumer_group
-        group = self.consumers.group(name)
+        group = self.state.consumers.group(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name[:256]}] not online"
@@ -71,7 +65,7 @@ class Online:
     def producer_group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """204: the connections of a producer group."""
         name = from_ext(ProducerGroupRequest, command.ext).producer_group
-        group = self.producers.group(name)
+        group = self.state.producers.group(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{name[:256]}] not exist"
@@ -83,18 +77,18 @@ class Online:
         """328: all producers by group."""
         data = {
             group.name: tuple(self._info(member) for member in group.members.values())
-            for group in self.producers
+            for group in self.state.producers
         }
         return command.answer(body=json_body.write(ProducerTable(data=data)))
 
     def _info(self, member: Member) -> ProducerInfo:
-        ago = self.clock.seconds() - member.seen
+        ago = self.state.clock.seconds() - member.seen
         return ProducerInfo(
             client_id=member.client_id,
             remote_ip=f"/{member.connection.address}",
             language=member.language.name,
             version=member.version,
-            last_update_timestamp=self.now_ms() - int(ago * 1000),
+            last_update_timestamp=self.state.now_ms() - int(ago * 1000),
         )
 
 

@@ -14,14 +14,11 @@ from collections.abc import Callable, Mapping
 from attrs import define
 
 from rmqha.broker.access.needs import CHANGES, Stated
-from rmqha.broker.clients.registry import Consumers, Member
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.clients.registry import Member
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import ResetOffsets
@@ -34,20 +31,14 @@ TO_END = -1
 """The time that means the end of the queue."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Resets:
     """Works out offsets and tells consumers.
 
-    @ivar name: The broker's.
     @ivar pops: Whether a group is handed the messages of a topic.
     """
 
-    name: str
-    lookup: Lookup
-    topics: Topics
-    offsets: ConsumerOffsetTable
-    consumers: Consumers
-    groups: Groups
+    state: BrokerState
     pops: Callable[[str, str], bool] = lambda group, topic: False
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -58,23 +49,25 @@ class Resets:
         header = from_ext(ResetOffsetRequest, command.ext)
         table = ResetOffsets(
             offset_table={
-                MessageQueue(self.name, queue_id, header.topic): self._target(header, queue_id)
+                MessageQueue(self.state.name, queue_id, header.topic): self._target(
+                    header, queue_id
+                )
                 for queue_id in self._queues(header)
             }
         )
-        if self.groups.find(header.group) is None:
+        if self.state.groups.find(header.group) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"the consumer group[{header.group[:256]}] not exist",
             )
-        group = self.consumers.group(header.group)
+        group = self.state.consumers.group(header.group)
         members = [] if group is None else list(group.members.values())
         tool_commits = "queueId" not in command.ext
         popped = self.pops(header.group, header.topic)
         if popped:
             # Their consumers have no positions to move: the broker has.
             self._commit(header.group, table, connection.address)
-        elif members or (tool_commits and self.offsets.queues(header.group, header.topic)):
+        elif members or (tool_commits and self.state.offsets.queues(header.group, header.topic)):
             self._push(header, table, members)
         else:
             self._commit(header.group, table, connection.address)
@@ -82,10 +75,10 @@ class Resets:
 
     def _commit(self, group: str, table: ResetOffsets, who: str) -> None:
         for queue, offset in table.offset_table.items():
-            self.offsets.commit(group, queue.topic, queue.queue_id, offset, who)
+            self.state.offsets.commit(group, queue.topic, queue.queue_id, offset, who)
 
     def _queues(self, header: ResetOffsetRequest) -> range:
-        config = self.topics.get(header.topic)
+        config = self.state.topics.get(header.topic)
         if config is None:
             raise _wrong(
                 "[reset-offset] reset offset failed, no topic in this broker. "
@@ -104,12 +97,12 @@ class Resets:
     def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
         """Where the group goes on in a queue."""
         topic = header.topic
-        now = self.offsets.get(header.group, topic, queue_id)
-        first, end = self.lookup.bounds(topic, queue_id) or (0, 0)
+        now = self.state.offsets.get(header.group, topic, queue_id)
+        first, end = self.state.lookup.bounds(topic, queue_id) or (0, 0)
         if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
             return min(max(first, header.offset), end)
         at_end = header.timestamp == TO_END
-        target = end if at_end else self.lookup.by_time(topic, queue_id, header.timestamp)
+        target = end if at_end else self.state.lookup.by_time(topic, queue_id, header.timestamp)
         return target if now is None or header.is_force or target < now else now
 
     def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:

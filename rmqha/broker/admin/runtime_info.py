@@ -16,15 +16,11 @@ from collections.abc import Callable, Mapping
 from attrs import define
 
 from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
-from rmqha.broker.meters.latency import TimedPuts
-from rmqha.broker.meters.meters import MINUTE, Flow, Meters
-from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.meters.meters import MINUTE, Flow
+from rmqha.broker.state import BrokerState
 from rmqha.errors import HeaderFieldInvalid
-from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.lookup import Lookup
-from rmqha.store.store import Store
 from rmqha.wire.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -61,30 +57,23 @@ RATES = (10.0, 60.0, 600.0)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Runtime:
     """Answers about the broker itself.
 
     @ivar first: Where the log ended when this began, in bytes.
-    @ivar puts: What sees all writes; C{None} on a slave.
     @ivar delays: How far each delay level is delivered.
     @ivar timers: Tells of messages that are delivered at a time of their own.
     @ivar ha: How replication is doing.
-    @ivar epochs: The master epoch.
     @ivar claimed: Told which master another broker of our name knows, and from which host.
     @ivar booted: When the process was started, in milliseconds since 1970.
     """
 
-    current: CurrentSettings
-    store: Store
-    lookup: Lookup
-    counts: Meters
-    puts: TimedPuts | None
+    state: BrokerState
     delays: Callable[[], DelayOffsets]
     timers: Callable[[], dict[str, str]]
     ha: Callable[[], HaStatus]
     first: int
-    epochs: MasterEpochs
     claimed: Callable[[str, EpochClaim], None] = lambda host, claim: None
     booted: int = BOOTED
 
@@ -114,7 +103,7 @@ class Runtime:
             claim = from_ext(EpochClaim, command.ext)
         except HeaderFieldInvalid:
             return  # a client's own fields, which say nothing of masters
-        if claim.broker_name == self.current.settings.broker.name:
+        if claim.broker_name == self.state.current.settings.broker.name:
             self.claimed(host, claim)
 
     def ha_status(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -122,32 +111,34 @@ class Runtime:
         return command.answer(body=json_body.write(self.ha()))
 
     def _self(self) -> dict[str, str]:
-        up = max(0, self.store.now_ms() - self.booted) // 1000
+        up = max(0, self.state.store.now_ms() - self.booted) // 1000
         days, hours, minutes = up // 86400, up // 3600 % 24, up // 60 % 60
-        opens = self.current.settings.broker.accept_sends_from
+        opens = self.state.current.settings.broker.accept_sends_from
         return {
             "brokerVersionDesc": RELEASE,
             "brokerVersion": str(CURRENT_VERSION),
             "bootTimestamp": str(self.booted),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up % 60} seconds ]",
-            "brokerActive": str(self.puts is not None and not self.store.state).lower(),
+            "brokerActive": str(
+                self.state.writer is not None and not self.state.store.state
+            ).lower(),
             "startAcceptSendRequestTimeStamp": str(int(opens * 1000)),
         }
 
     def _identity(self) -> dict[str, str]:
         """Who this is; stock brokers do not tell."""
-        broker, journal = self.current.settings.broker, self.epochs.journal
+        broker, journal = self.state.current.settings.broker, self.state.epochs.journal
         return {
             "brokerName": broker.name,
             "brokerId": str(broker.id),
-            "runId": self.epochs.run_id,
+            "runId": self.state.epochs.run_id,
             "masterEpoch": str(journal.number),
             "epochStarts": journal.text(),
         }
 
     def _traffic(self) -> dict[str, str]:
-        counts = self.counts
-        size = self.store.log.end - self.first
+        counts = self.state.counts
+        size = self.state.store.log.end - self.first
         sent, took = _rates(counts.got), counts.puts_took.all()
         waiting = counts.meter("TOPIC_PUT_NUMS", TIMER_TOPIC)
         return IDLE | {
@@ -167,7 +158,9 @@ class Runtime:
             "timerEnqueueTps": str(0.0 if waiting is None else waiting.over(MINUTE).tps),
             "timerDequeueTps": str(counts.delivered.over(MINUTE).tps),
             "putMessageTimesTotal": str(counts.puts.total),
-            "putMessageFailedTimes": str(0 if self.puts is None else self.puts.failed),
+            "putMessageFailedTimes": str(
+                0 if self.state.writer is None else self.state.writer.failed
+            ),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / max(1, counts.puts.total)),
             "putMessageEntireTimeMax": str(round(took.longest * 1000)),
@@ -178,13 +171,13 @@ class Runtime:
         }
 
     def _log(self) -> dict[str, str]:
-        log = self.store.log
-        oldest = self.lookup.record(log.min_offset)
+        log = self.state.store.log
+        oldest = self.state.lookup.record(log.min_offset)
         return {
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(log.end),
             "dispatchMaxBuffer": "0",
-            "dispatchBehindBytes": str(self.store.dispatcher.behind),
+            "dispatchBehindBytes": str(self.state.store.dispatcher.behind),
             "pageCacheLockTimeMills": "0",
             "remainHowManyDataToFlush": _size(log.end - log.flushed),
             "remainHowManyDataToCommit": _size(0),
@@ -193,10 +186,10 @@ class Runtime:
         }
 
     def _disks(self) -> dict[str, str]:
-        settings = self.store.settings
+        settings = self.state.store.settings
         try:
-            log = self.store.disk_use(settings.commitlog)
-            queues = self.store.disk_use(settings.root)
+            log = self.state.store.disk_use(settings.commitlog)
+            queues = self.state.store.disk_use(settings.root)
             disk = shutil.disk_usage(settings.commitlog)
         except OSError:
             return {}
@@ -214,7 +207,7 @@ class Runtime:
             f"scheduleMessageOffset_{queue.queue_id + 1}": (
                 f"{done.get(queue.queue_id + 1, 0)},{queue.max_offset}"
             )
-            for queue in self.store.queues.of(SCHEDULE_TOPIC)
+            for queue in self.state.store.queues.of(SCHEDULE_TOPIC)
         }
 
 

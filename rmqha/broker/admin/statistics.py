@@ -21,15 +21,11 @@ from rmqha.broker.access.needs import (
     of,
     reads,
 )
-from rmqha.broker.clients.registry import Consumers
-from rmqha.broker.meters.meters import MINUTE, Meters
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.meters.meters import MINUTE
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
@@ -64,22 +60,15 @@ MOST_UNITS = 1024
 """Most units one answer of 321 has."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Statistics:
     """Answers about queues.
 
-    @ivar name: The broker's, which is part of each queue's.
     @ivar address: Where clients find it.
     """
 
-    name: str
+    state: BrokerState
     address: str
-    lookup: Lookup
-    topics: Topics
-    groups: Groups
-    offsets: ConsumerOffsetTable
-    consumers: Consumers
-    counts: Meters
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -111,7 +100,7 @@ class Statistics:
                 max_offset=end,
                 last_update_timestamp=self._stored(config.topic_name, queue_id, end - 1),
             )
-        meter = self.counts.meter("TOPIC_PUT_NUMS", config.topic_name)
+        meter = self.state.counts.meter("TOPIC_PUT_NUMS", config.topic_name)
         stats = TopicStats(
             offset_table=table, topic_put_tps=0.0 if meter is None else meter.over(MINUTE).tps
         )
@@ -122,7 +111,7 @@ class Statistics:
         header = from_ext(ConsumeStatsRequest, command.ext)
         group = header.consumer_group
         table: dict[MessageQueue, GroupOffset] = {}
-        for topic in _topics(header) or sorted(self.offsets.topics_of(group)):
+        for topic in _topics(header) or sorted(self.state.offsets.topics_of(group)):
             table |= self._progress(group, topic)
         return command.answer(body=json_body.write(self._consume_stats(group, table)))
 
@@ -131,10 +120,10 @@ class Statistics:
         ordered = from_ext(AllConsumeStatsRequest, command.ext).is_order
         rows: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = 0
-        for group in self.groups.table().subscription_group_table:
+        for group in self.state.groups.table().subscription_group_table:
             stats = []
-            for topic in sorted(self.offsets.topics_of(group)):
-                config = self.topics.get(topic)
+            for topic in sorted(self.state.offsets.topics_of(group)):
+                config = self.state.topics.get(topic)
                 if config is None or (ordered and not config.order):
                     continue
                 table = self._progress(group, topic)
@@ -151,7 +140,7 @@ class Statistics:
 
     def _consume_stats(self, group: str, table: dict[MessageQueue, GroupOffset]) -> ConsumeStats:
         topics = {queue.topic for queue in table}
-        meters = (self.counts.meter("GROUP_GET_NUMS", f"{topic}@{group}") for topic in topics)
+        meters = (self.state.counts.meter("GROUP_GET_NUMS", f"{topic}@{group}") for topic in topics)
         tps = sum(meter.over(MINUTE).tps for meter in meters if meter is not None)
         return ConsumeStats(offset_table=table, consume_tps=float(tps))
 
@@ -161,19 +150,19 @@ class Statistics:
         @return: Nothing for a topic that is gone, or that the group, being online, does not
             subscribe any more.
         """
-        config = self.topics.get(topic)
-        online = self.consumers.group(group)
+        config = self.state.topics.get(topic)
+        online = self.state.consumers.group(group)
         if config is None or (online is not None and topic not in online.subscriptions()):
             return {}
         table = {}
         for queue_id in range(config.read_queue_nums):
             _, end = self._bounds(topic, queue_id)
-            at = max(0, self.offsets.get(group, topic, queue_id) or 0)
+            at = max(0, self.state.offsets.get(group, topic, queue_id) or 0)
             table[self._queue(topic, queue_id)] = GroupOffset(
                 broker_offset=end,
                 consumer_offset=at,
                 last_timestamp=self._stored(topic, queue_id, at - 1),
-                pull_offset=max(at, self.counts.pulled.get((group, topic, queue_id), 0)),
+                pull_offset=max(at, self.state.counts.pulled.get((group, topic, queue_id), 0)),
             )
         return table
 
@@ -189,7 +178,7 @@ class Statistics:
 
     def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         first, end = self._bounds(topic, queue_id)
-        at = self.offsets.get(group, topic, queue_id) or 0
+        at = self.state.offsets.get(group, topic, queue_id) or 0
         newest = self._stored(topic, queue_id, end - 1)
         consumed = self._stored(topic, queue_id, at - 1) if at > 0 else 0
         waiting = self._stored(topic, queue_id, at) if at < end else 0
@@ -204,7 +193,7 @@ class Statistics:
     def counted(self, connection: RemotingProtocol, command: Command) -> Answer:
         """315: one statistic over the last minute, hour and day."""
         header = from_ext(BrokerStatsRequest, command.ext)
-        meter = self.counts.meter(header.stats_name, header.stats_key)
+        meter = self.state.counts.meter(header.stats_name, header.stats_key)
         if meter is None:
             name, key = header.stats_name[:64], header.stats_key[:256]
             raise _wrong(f"The stats <{name}> <{key}> not exist")
@@ -215,13 +204,13 @@ class Statistics:
         header = from_ext(QueryConsumeQueueRequest, command.ext)
         topic, queue_id, index = header.topic, header.queue_id, header.index
         where = f"{queue_id}@{topic[:256]}"
-        queue = self.lookup.queues.get(topic, queue_id)
+        queue = self.state.lookup.queues.get(topic, queue_id)
         if queue is None:
             raise _wrong(f"{where} is not exist!")
         if not queue.min_offset <= index < queue.max_offset:
             return command.answer(remark=f"Index {index} of {where} is not exist!")
         group = header.consumer_group
-        online = None if group is None else self.consumers.group(group)
+        online = None if group is None else self.state.consumers.group(group)
         wish = None if online is None else online.subscriptions().get(topic)
         raw = queue.units(index, min(max(header.count, 1), MOST_UNITS))
         rows = (UNIT.unpack_from(raw, at) for at in range(0, len(raw), UNIT_SIZE))
@@ -245,20 +234,20 @@ class Statistics:
     # --- parts ------------------------------------------------------------------------------
 
     def _topic(self, name: str) -> TopicConfig:
-        config = self.topics.get(name)
+        config = self.state.topics.get(name)
         if config is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:256]}] not exist")
         return config
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
-        return MessageQueue(self.name, queue_id, topic)
+        return MessageQueue(self.state.name, queue_id, topic)
 
     def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return self.lookup.bounds(topic, queue_id) or (0, 0)
+        return self.state.lookup.bounds(topic, queue_id) or (0, 0)
 
     def _stored(self, topic: str, queue_id: int, offset: int) -> int:
         """When a message was stored; 0 if there is none."""
-        record = self.lookup.by_queue_offset(topic, queue_id, offset)
+        record = self.state.lookup.by_queue_offset(topic, queue_id, offset)
         return 0 if record is None else record.store_timestamp
 
 

@@ -23,12 +23,9 @@ from rmqha.broker.access.needs import (
     reads,
     reads_all,
 )
-from rmqha.broker.clients.registry import Consumers
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables import subscription_groups, topic_attributes
 from rmqha.broker.tables import topics as topic_names
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused, StoreError
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -72,7 +69,7 @@ PERMISSIONS = frozenset({0, 2, 4, 6, 7})
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Administration:
     """Answers what administrators ask of the tables.
 
@@ -86,10 +83,7 @@ class Administration:
     @ivar slave_listens: Told the address of a slave of ours, and its HA port.
     """
 
-    topics: Topics
-    groups: Groups
-    offsets: ConsumerOffsetTable
-    consumers: Consumers
+    state: BrokerState
     deleted_topics: Callable[[], Mapping[str, DeletedTopic]]
     topic_gone: Callable[[str], Awaitable[None]]
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
@@ -123,7 +117,7 @@ class Administration:
     def put_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """17: make a topic, or change it.  Its maker will look for its route."""
         header = from_ext(CreateTopicRequest, command.ext)
-        before = self.topics.get(header.topic)
+        before = self.state.topics.get(header.topic)
         config = evolve(
             before or TopicConfig(topic_name=header.topic),
             read_queue_nums=header.read_queue_nums,
@@ -135,7 +129,7 @@ class Administration:
             attributes=topic_attributes.changed(before, topic_attributes.wanted(header.attributes)),
         )
         self._check_topic(config)
-        self.topics.put(config)
+        self.state.topics.put(config)
         return self.published()
 
     def put_topics(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
@@ -147,11 +141,11 @@ class Administration:
         for config in configs:
             self._check_topic(config)
         for config in configs:
-            self.topics.put(config)
+            self.state.topics.put(config)
         return self.published()
 
     def _attributes(self, config: TopicConfig) -> dict[str, str] | None:
-        before = self.topics.get(config.topic_name)
+        before = self.state.topics.get(config.topic_name)
         return topic_attributes.changed(before, config.attributes or {})
 
     def _check_topic(self, config: TopicConfig) -> None:
@@ -170,7 +164,7 @@ class Administration:
             )
 
     def _check_ours(self, name: str) -> None:
-        if self.topics.is_system(name):
+        if self.state.topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
     def delete_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
@@ -186,8 +180,8 @@ class Administration:
         self._check_ours(name)
         names = [*self.retry_topics(name), name]
         for each in names:
-            self.topics.delete(each)
-            self.offsets.remove_topic(each)
+            self.state.topics.delete(each)
+            self.state.offsets.remove_topic(each)
         return Deferred.fromCoroutine(self._delete_topics(name, names))
 
     async def _delete_topics(self, name: str, names: list[str]) -> Answer:
@@ -207,7 +201,7 @@ class Administration:
         is told what was deleted.
         """
         port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
-        text = self.topics.text()
+        text = self.state.topics.text()
         if port is not None and 0 <= port <= _MOST_PORT:
             self.slave_listens(connection.host, port)
             text = _with_deleted(text, self.deleted_topics())
@@ -216,7 +210,7 @@ class Administration:
     def topic(self, connection: RemotingProtocol, command: Command) -> Answer:
         """351: one topic; 5.x wants to see attributes."""
         name = from_ext(TopicConfigRequest, command.ext).topic
-        found = self.topics.get(name)
+        found = self.state.topics.get(name)
         if found is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name[:256]}"
@@ -227,7 +221,7 @@ class Administration:
 
     def system_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
         """305: the names that are not a user's."""
-        names = tuple(sorted(self.topics.system))
+        names = tuple(sorted(self.state.topics.system))
         return command.answer(body=json_body.write(TopicList(topic_list=names)))
 
     # --- groups -------------------------------------------------------------------------
@@ -236,7 +230,7 @@ class Administration:
         """200: make a group, or replace it.  What is not known of it is left out."""
         config = evolve(json_body.read(GroupConfig, command.body), extra={})
         _check_group(config)
-        self.groups.put(config)
+        self.state.groups.put(config)
         return None
 
     def put_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -246,28 +240,28 @@ class Administration:
         for config in configs:
             _check_group(config)
         for config in configs:
-            self.groups.put(config)
+            self.state.groups.put(config)
         return None
 
     def delete_group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """207: forget a group, and its offsets if that is asked for."""
         header = from_ext(DeleteGroupRequest, command.ext)
-        self.groups.delete(header.group_name)
+        self.state.groups.delete(header.group_name)
         if header.with_offsets:
-            self.offsets.remove_group(header.group_name)
+            self.state.offsets.remove_group(header.group_name)
         self.group_gone(header.group_name)
         return None
 
     def all_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
         """201: the whole table of groups, which slaves copy too."""
-        return command.answer(body=self.groups.text())
+        return command.answer(body=self.state.groups.text())
 
     def group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """352: the settings of one group, which is made where clients may make one: 5.x's proxy
         asks before a group's first consumer is heard of.
         """
         name = from_ext(GroupRequest, command.ext).group
-        found = self.groups.find(name)
+        found = self.state.groups.find(name)
         if found is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -280,19 +274,19 @@ class Administration:
     def consumed_by(self, connection: RemotingProtocol, command: Command) -> Answer:
         """300: the groups that subscribe a topic, or did."""
         topic = from_ext(TopicRequest, command.ext).topic
-        online = {group.name for group in self.consumers if topic in group.subscriptions()}
-        groups = sorted(online | self.offsets.groups_of(topic))
+        online = {group.name for group in self.state.consumers if topic in group.subscriptions()}
+        groups = sorted(online | self.state.offsets.groups_of(topic))
         return command.answer(body=json_body.write(GroupList(group_list=tuple(groups))))
 
     def consumes(self, connection: RemotingProtocol, command: Command) -> Answer:
         """343: the topics in which a group has offsets."""
-        topics = self.offsets.topics_of(from_ext(GroupRequest, command.ext).group)
+        topics = self.state.offsets.topics_of(from_ext(GroupRequest, command.ext).group)
         return command.answer(body=json_body.write(TopicList(topic_list=tuple(sorted(topics)))))
 
     def subscription(self, connection: RemotingProtocol, command: Command) -> Answer:
         """345: what a group wants of a topic; nothing if it is not online."""
         header = from_ext(TopicGroupRequest, command.ext)
-        group = self.consumers.group(header.group)
+        group = self.state.consumers.group(header.group)
         found = None if group is None else group.subscriptions().get(header.topic)
         answer = SubscriptionAnswer(
             topic=header.topic,

@@ -21,10 +21,10 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.ha.master_epoch import HigherMaster, MasterEpochs
+from rmqha.broker.state import BrokerState
+from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import UNREACHED, split_address
@@ -35,25 +35,20 @@ CHECK_EVERY = 10.0
 somebody else chose."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Fencing:
     """Stops the writes of one master.
 
-    @ivar name: Its C{brokerName}.
     @ivar replicas: C{haAllowedPeers}; C{None} if every host may be one.
     @ivar ask: Asks a client port who is there.
-    @ivar stop_writes: Given the reason.
     @ivar stop_registering: Given the reason.
     @ivar doubted: A claim that could not be confirmed, in words; C{""} if there is none.
     """
 
-    name: str
-    epochs: MasterEpochs
+    state: BrokerState
     replicas: Allowed | None
     ask: Callable[[str], Deferred[MasterBounds]]
-    stop_writes: Callable[[str], None]
     stop_registering: Callable[[str], None]
-    clock: IReactorTime
     doubted: str = field(default="", init=False)
     _fenced: HigherMaster | None = field(default=None, init=False)
     _checking: bool = field(default=False, init=False)
@@ -63,16 +58,16 @@ class Fencing:
 
     def start(self) -> None:
         """Take no writes if one that was met before is still the higher one."""
-        higher = self.epochs.journal.fenced_by
+        higher = self.state.epochs.journal.fenced_by
         if higher is not None:
             self._fence(higher)
 
     def met(self, higher: HigherMaster) -> None:
         """There is another master, which may be a higher one."""
-        if higher.epoch <= self.epochs.number:
+        if higher.epoch <= self.state.epochs.number:
             return
-        before = self.epochs.journal
-        self.epochs.become(before.met(higher))
+        before = self.state.epochs.journal
+        self.state.epochs.become(before.met(higher))
         if self._fenced is None:
             self._fence(higher)
 
@@ -81,8 +76,8 @@ class Fencing:
 
         @param host: Where that broker is.
         """
-        now = self.clock.seconds()
-        if claim.master_epoch <= self.epochs.number or self._fenced is not None:
+        now = self.state.clock.seconds()
+        if claim.master_epoch <= self.state.epochs.number or self._fenced is not None:
             return
         if self._checking or now < self._checked + CHECK_EVERY:
             return
@@ -102,13 +97,13 @@ class Fencing:
         address = claim.master_addr
         try:
             identity = (await self.ask(address)).identity
-            epoch = identity.epoch if identity.name == self.name else 0
+            epoch = identity.epoch if identity.name == self.state.name else 0
             said = f"it says that its master epoch is {epoch}"
         except UNREACHED as error:
             epoch, said = 0, str(error)
         finally:
-            self._checking, self._checked = False, self.clock.seconds()
-        if epoch > self.epochs.number:
+            self._checking, self._checked = False, self.state.clock.seconds()
+        if epoch > self.state.epochs.number:
             self.met(HigherMaster(epoch, address, f"told by the broker at {host}"))
         elif self.replicas is not None:
             self.met(
@@ -120,7 +115,7 @@ class Fencing:
             )
         else:
             self._doubt(
-                f"{host} says that {address} is master of {self.name} with master epoch "
+                f"{host} says that {address} is master of {self.state.name} with master epoch "
                 f"{claim.master_epoch}; not confirmed: {said}"
             )
 
@@ -133,12 +128,11 @@ class Fencing:
 
     def _fence(self, higher: HigherMaster) -> None:
         self._fenced = higher
-        reason = (
-            f"{higher}, ours is {self.epochs.number}: start this store as a slave, or promote it"
-        )
+        ours = self.state.epochs.number
+        reason = f"{higher}, ours is {ours}: start this store as a slave, or promote it"
         self._log.critical("Fenced, accepting no more writes: {reason}", reason=reason)
         self.stop_registering(reason)
-        self.stop_writes(reason)
+        self.state.store.fence(reason)
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""

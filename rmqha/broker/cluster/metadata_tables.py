@@ -11,7 +11,6 @@ from typing import Any
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
@@ -27,17 +26,13 @@ from rmqha.broker.cluster.metadata_rules import (
     TableChecks,
 )
 from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.broker.tables.pop_order_file import OrderFile
-from rmqha.broker.tables.request_modes import ModeTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
 from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.periodic import Job
-from rmqha.store.files.allocate import InThread
-from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -58,7 +53,7 @@ class TableState(StrEnum):
     UNKNOWN = "unknown"
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class SyncedTable:
     """One table's synchronization.
 
@@ -130,34 +125,22 @@ async def never_elected() -> int:
     return NEVER_ELECTED
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Copies:
     """The tables of one master, at one address, and ours.
 
-    @ivar tables: The store's files of tables.
-    @ivar name: Our broker's name.
-    @ivar cluster: Our cluster's.
     @ivar delays: Takes the master's delay offsets.
     @ivar forget: Deletes the queues of deleted topics.
-    @ivar begin: Lets a queue that has no message here begin where the master's goes on.
     @ivar master: The master's client address; C{""} while it is not known.
     @ivar epoch: Asks in which master epoch that leads.
     @ivar parts: The state of each table.
     """
 
-    tables: CheckedTables
-    name: str
-    cluster: str
-    topics: Topics
-    groups: Groups
-    modes: ModeTable
+    state: BrokerState
     offsets: OffsetSync
     orders: OrderFile
     delays: Callable[[DelayOffsets], object]
     forget: Callable[[Mapping[str, DeletedTopic]], Awaitable[None]]
-    begin: Callable[[str, int, int], object]
-    clock: IReactorTime
-    in_thread: InThread
     master: str = field(default="", init=False)
     epoch: AskEpoch = field(default=never_elected, init=False)
     parts: dict[str, SyncedTable] = field(init=False)
@@ -170,12 +153,12 @@ class Copies:
     def __attrs_post_init__(self) -> None:
         self._new_parts()
         self._file = Persisted(
-            self.tables.root / OWN_FOLDER / METADATA,
+            self.state.files.root / OWN_FOLDER / METADATA,
             self._record,
-            self.clock,
-            self.in_thread,
+            self.state.clock,
+            self.state.in_thread,
             RECORD_INTERVAL,
-            tables=self.tables,
+            tables=self.state.files,
         )
         self.owed.changed = self._file.dirty
 
@@ -267,14 +250,17 @@ class Copies:
         one_reign = await self._in_one_reign(part)
         if body == part.body:
             return False
-        own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
+        topics = self.state.topics
+        own = frozenset(name for name in topics.names() if not topics.is_system(name))
         held = TableChecks(last=part.last, own=own)
-        table = await self.in_thread(metadata_rules.topics, body, held, self.name, self.cluster)
+        table = await self.state.in_thread(
+            metadata_rules.topics, body, held, self.state.name, self.state.cluster
+        )
         deleted = metadata_rules.take_deleted(table)
         names = frozenset(table.topic_config_table)
         given = self._given(part, own) if one_reign else frozenset()
-        gone = {name for name in given - names if not self.topics.is_system(name)}
-        changed = self.topics.adopt(table)
+        gone = {name for name in given - names if not topics.is_system(name)}
+        changed = topics.adopt(table)
         self._keep(part, body, table.data_version, names)
         self._deleted |= dict.fromkeys(gone)
         self._deleted = {
@@ -300,11 +286,11 @@ class Copies:
         part = self.parts[GROUPS]
         if body == part.body:
             return False
-        own = frozenset(self.groups.names()).difference(PRESET_GROUPS)
-        table = await self.in_thread(
+        own = frozenset(self.state.groups.names()).difference(PRESET_GROUPS)
+        table = await self.state.in_thread(
             metadata_rules.groups, body, TableChecks(last=part.last, own=own)
         )
-        changed = self.groups.adopt(table)
+        changed = self.state.groups.adopt(table)
         self._keep(part, body, table.data_version, table.subscription_group_table)
         return changed
 
@@ -313,16 +299,16 @@ class Copies:
         part = self.parts[MODES]
         if body == part.body:
             return False
-        held = TableChecks(last=part.last, own=frozenset(self.modes.names()))
-        table = await self.in_thread(metadata_rules.modes, body, held)
-        changed = self.modes.adopt(table)
+        held = TableChecks(last=part.last, own=frozenset(self.state.modes.names()))
+        table = await self.state.in_thread(metadata_rules.modes, body, held)
+        changed = self.state.modes.adopt(table)
         self._keep(part, body, table.data_version, table.message_request_mode_map)
         return changed
 
     async def adopt_delays(self, body: bytes) -> bool:
         """Take over the answer to request 45, as L{adopt_topics} does."""
         part = self.parts[DELAYS]
-        table = await self.in_thread(metadata_rules.delays, body, bool(part.last.names))
+        table = await self.state.in_thread(metadata_rules.delays, body, bool(part.last.names))
         self.delays(table)
         changed = part.body is not None and body != part.body
         part.keep(body, table.data_version, map(str, table.offset_table))
@@ -340,7 +326,7 @@ class Copies:
         if body == part.body and not self.owed.committed:
             sync.same(boot)
             return False
-        table = await self.in_thread(metadata_rules.offsets, body, sync.holds_some)
+        table = await self.state.in_thread(metadata_rules.offsets, body, sync.holds_some)
         ends, orders = metadata_rules.take_ends(table), metadata_rules.take_orders(table)
         if not one_reign:
             sync.moved()
@@ -349,9 +335,9 @@ class Copies:
             self.orders.adopt(orders, whole=True, one_life=sync.one_life)
         part.keep(body, table.data_version, table.offset_table)
         for topic, queue_id, end in ends:
-            if self.topics.get(topic) is not None:
-                self.begin(topic, queue_id, end)
-                await deferLater(self.clock, 0, lambda: None)
+            if self.state.topics.get(topic) is not None:
+                self.state.store.queues.begin(topic, queue_id, end, sure=True)
+                await deferLater(self.state.clock, 0, lambda: None)
         await self.owed.give_back(table, ask, self.master)
         return bool(moved)
 
@@ -362,7 +348,7 @@ class Copies:
         @return: Whether that changed anything.
         @raise MetadataRefused: If it is not believed.
         """
-        table = await self.in_thread(metadata_rules.offsets, body, False)
+        table = await self.state.in_thread(metadata_rules.offsets, body, False)
         self.orders.adopt(metadata_rules.take_orders(table) or {}, whole=False, one_life=True)
         moved = await self.offsets.adopt_changes(table, self.master)
         # The next whole table is compared with what was given last, not with the last whole one.
@@ -414,7 +400,7 @@ class Copies:
         """
         if part.last.names is not None:
             return part.last.names
-        return own if self.topics.version == part.last.version else frozenset()
+        return own if self.state.topics.version == part.last.version else frozenset()
 
     def _keep(
         self, part: SyncedTable, body: bytes, version: DataVersion, names: Iterable[str]

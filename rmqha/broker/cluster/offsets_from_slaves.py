@@ -12,17 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define
 from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.metadata_offsets import merge
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
-from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -32,24 +30,17 @@ WITHIN = 3.0
 """Seconds a master waits for all of it, before it serves without."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Return:
     """Takes over the higher offsets of a master's slaves.
 
     @ivar servers: The name servers, who know the slaves.
-    @ivar known: Whether there is a topic here, by its name.
-    @ivar begin: Lets a queue that has no message here begin at an offset, and gives the one just
-        past its last message, whether readers may see it or not.
     """
 
+    state: BrokerState
     client: RemotingClient
     members: Members
     servers: Callable[[], Sequence[str]]
-    offsets: ConsumerOffsetTable
-    known: Callable[[str], bool]
-    begin: Callable[[str, int, int], int]
-    clock: IReactorTime
-    in_thread: InThread
 
     _log = Logger()
 
@@ -61,7 +52,7 @@ class Return:
         if not self.servers():
             return succeed(None)
         asking = Deferred.fromCoroutine(self._gather())
-        asking.addTimeout(WITHIN, self.clock, lambda result, _: self._late())
+        asking.addTimeout(WITHIN, self.state.clock, lambda result, _: self._late())
         return asking.addErrback(self._failed)
 
     def _late(self) -> None:
@@ -100,7 +91,7 @@ class Return:
             answer = await self.client.request(slave, request, WITHIN)
             if answer.code != ResponseCode.SUCCESS:
                 raise RequestRefused(answer.code, answer.remark, request.code)
-            table = await self.in_thread(metadata_rules.offsets, bytes(answer.body), False)
+            table = await self.state.in_thread(metadata_rules.offsets, bytes(answer.body), False)
             ends = metadata_rules.take_ends(table)
         except UNREACHED as error:
             self._log.warn(
@@ -110,9 +101,9 @@ class Return:
             )
             return
         for topic, queue_id, end in ends:
-            if self.known(topic):
-                self.begin(topic, queue_id, end)
-        moved = await merge(self.offsets, self._possible(table), self.clock)
+            if self.state.topics.get(topic) is not None:
+                self.state.store.begin(topic, queue_id, end)
+        moved = await merge(self.state.offsets, self._possible(table), self.state.clock)
         if moved:
             self._log.info(
                 "Took {moved} consumer offsets from slave {slave}, which are ahead of ours",
@@ -126,11 +117,11 @@ class Return:
         """
         for key, queues in table.offset_table.items():
             topic = key.partition("@")[0]
-            if not self.known(topic):
+            if self.state.topics.get(topic) is None:
                 continue
             found = {}
             for queue_id, offset in queues.items():
-                end = self.begin(topic, queue_id, offset)
+                end = self.state.store.begin(topic, queue_id, offset)
                 if end or not offset:
                     found[queue_id] = min(offset, end)
             yield key, found

@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies
-from rmqha.broker.sending.messages import Messages
+from rmqha.broker.messages import Messages
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.net.rate_limited_log import RateLimitedLog

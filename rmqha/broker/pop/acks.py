@@ -27,7 +27,7 @@ from rmqha.broker.pop.pop import no_master
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
-from rmqha.config.broker_settings import BrokerSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
@@ -85,14 +85,14 @@ def _named(command: Command) -> tuple[str, str]:
     return command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class AckRequests:
     """Answers acks.
 
     @ivar log: Stores them; C{None} on a slave.
     """
 
-    settings: BrokerSettings
+    state: BrokerState
     log: CheckPointLog | None
     reader: QueueReader
     positions: PopPositions
@@ -174,7 +174,7 @@ class AckRequests:
             old,
             start=request.offset,
             pop_time=self.positions.pop_time(
-                [(old.group, old.topic, old.queue_id)], self.revival.now_ms()
+                [(old.group, old.topic, old.queue_id)], self.state.now_ms()
             ),
             invisible=max(0, request.invisible_time),
             offsets=(request.offset,),
@@ -238,7 +238,7 @@ class AckRequests:
     def _open_log(self) -> CheckPointLog:
         """@raise RequestRefused: On a slave, and before it is known what is open."""
         if self.log is None:
-            raise no_master(self.settings.ip1)
+            raise no_master(self.state.settings.broker.ip1)
         if not self.revival.ready:
             raise RequestRefused(
                 ResponseCode.SYSTEM_BUSY, "the broker still reads which messages were handed out"
@@ -250,7 +250,7 @@ class AckRequests:
         @raise RequestRefused: If there is no such queue or message.
         """
         topic, queue_id = request.topic, request.queue_id
-        config = self.revival.topics.get(topic)
+        config = self.state.topics.get(topic)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -310,7 +310,7 @@ class AckRequests:
         if each.kind != NORMAL:
             topic = retry_topic(each.group, topic, each.kind)
         return self.revival.points.get(
-            (topic, each.queue_id, each.group, each.start, each.pop_time, self.settings.name)
+            (topic, each.queue_id, each.group, each.start, each.pop_time, self.state.name)
         )
 
     def _done(self, found: OpenCheckPoint, offsets: tuple[int, ...]) -> Deferred[PutStatus]:

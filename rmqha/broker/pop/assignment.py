@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.access.needs import (
     CHANGES_TABLES,
@@ -22,11 +21,7 @@ from rmqha.broker.access.needs import (
     of,
     reads_all,
 )
-from rmqha.broker.clients.registry import Consumers
-from rmqha.broker.tables.request_modes import ModeTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
-from rmqha.config.broker_settings import PopSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused, StoreError
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -126,18 +121,16 @@ class _Known:
     queues: Queues
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class RoutedQueues:
     """The queues of topics on all brokers, as a name server knows them.
 
     @ivar servers: Of name servers, C{host:port} each; without any only our own queues are known.
     """
 
+    state: BrokerState
     client: RemotingClient
     servers: Callable[[], Sequence[str]]
-    name: str
-    topics: Topics
-    clock: IReactorTime
     _known: dict[str, _Known] = field(factory=dict, init=False)
     _waiting: dict[str, list[Deferred[Queues]]] = field(factory=dict, init=False)
 
@@ -148,7 +141,7 @@ class RoutedQueues:
         if not self.servers():
             return self._own(topic)
         known = self._known.get(topic)
-        if known is not None and self.clock.seconds() - known.when < FRESH:
+        if known is not None and self.state.clock.seconds() - known.when < FRESH:
             return known.queues
         found: Deferred[Queues] = Deferred()
         waiting = self._waiting.setdefault(topic, [])
@@ -158,10 +151,10 @@ class RoutedQueues:
         return await found
 
     def _own(self, topic: str) -> Queues:
-        config = self.topics.get(topic)
+        config = self.state.topics.get(topic)
         if config is None or not config.perm & READ:
             return ()
-        return tuple(MessageQueue(self.name, n, topic) for n in range(config.read_queue_nums))
+        return tuple(MessageQueue(self.state.name, n, topic) for n in range(config.read_queue_nums))
 
     async def _ask(self, topic: str) -> None:
         """Keep what the first name server says that answers."""
@@ -183,7 +176,7 @@ class RoutedQueues:
     def _keep(self, topic: str, queues: Queues) -> None:
         while len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
-        self._known[topic] = _Known(self.clock.seconds(), queues)
+        self._known[topic] = _Known(self.state.clock.seconds(), queues)
 
     def _told(self, result: object, topic: str) -> object:
         known = self._known.get(topic)
@@ -211,23 +204,17 @@ def _query(command: Command) -> Iterator[Wanted]:
 _QUERIED = of("SUB: topic, group", _query)
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Assignments:
     """Answers what clients of 5.x ask about their share, and what is set of it.
 
     @ivar queues: Gives a topic's queues on all brokers.
     @ivar known: Whether the modes are known: a slave must have heard of its master's.
-    @ivar changed: Called when the table of modes changed, and is durable.
     """
 
-    settings: PopSettings
-    modes: ModeTable
-    topics: Topics
-    groups: Groups
-    consumers: Consumers
+    state: BrokerState
     queues: Callable[[str], Awaitable[Queues]]
     known: Callable[[], bool] = lambda: True
-    changed: Callable[[], None] = lambda: None
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         tables = reads_all(topics=True, groups=True)
@@ -246,7 +233,7 @@ class Assignments:
         query = json_body.read(AssignmentQuery, command.body)
         found: tuple[QueueAssignment, ...] | None = None
         if self.known() and (queues := await self.queues(query.topic)):
-            mode = self.modes.mode(query.topic, query.consumer_group)
+            mode = self.state.modes.mode(query.topic, query.consumer_group)
             share = self._share(query, mode, queues)
             if share is not None:
                 found = tuple(
@@ -258,9 +245,9 @@ class Assignments:
 
     def _share(self, query: AssignmentQuery, mode: GroupMode, queues: Queues) -> Queues | None:
         """@return: C{None} if nothing can be said: the client keeps what it has."""
-        if query.message_model is MessageModel.BROADCASTING or not self.settings.balance:
+        if query.message_model is MessageModel.BROADCASTING or not self.state.settings.pop.balance:
             return queues
-        group = self.consumers.group(query.consumer_group)
+        group = self.state.consumers.group(query.consumer_group)
         strategy = STRATEGIES.get(query.strategy_name)
         if group is None or strategy is None:
             return None
@@ -279,11 +266,11 @@ class Assignments:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode"
             )
-        if self.topics.get(mode.topic) is None:
+        if self.state.topics.get(mode.topic) is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{mode.topic[:256]}] not exist"
             )
-        if self.groups.find(mode.consumer_group) is None:
+        if self.state.groups.find(mode.consumer_group) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{mode.consumer_group[:256]}] does not exist",
@@ -297,19 +284,19 @@ class Assignments:
 
     async def _set_mode(self, mode: GroupMode) -> Answer:
         try:
-            await self.modes.put(mode)
+            await self.state.modes.put(mode)
         except (StoreError, OSError) as error:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the mode is set, but may not be after a restart: {error}; set it again",
             ) from error
-        self.changed()
+        self.state.offsets.journal.stir()
         return None
 
     def all_modes(self, connection: RemotingProtocol, command: Command) -> Answer:
         """402: all modes that were set, for slaves; for one of ours with their version."""
         ours = from_ext(SlaveTablesRequest, command.ext).ha_listen_port is not None
-        return command.answer(body=self.modes.told(versioned=ours))
+        return command.answer(body=self.state.modes.told(versioned=ours))
 
     def roll_back(self, connection: RemotingProtocol, command: Command) -> Answer:
         """200056: bring into the log what is kept elsewhere of messages that were popped.  Here all

@@ -15,10 +15,11 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList, FirstError
 from twisted.python.failure import Failure
 
+from rmqha.broker.state import BrokerState
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.wire.log.pop_record import CHECK_POINT_TAG, LEAD, CheckPoint, PointKey
 from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import Host, Message
+from rmqha.wire.log.record import Message
 from rmqha.wire.names import (
     REAL_QUEUE,
     REAL_TOPIC,
@@ -99,20 +100,12 @@ class CheckPoints:
             del self.unacked[place]
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class CheckPointLog:
-    """Stores check points and acks where they wait until they are due.
+    """Stores check points and acks where they wait until they are due."""
 
-    @ivar cluster: Whose revive topic a stock broker would copy them to.
-    @ivar host: The broker's address.
-    @ivar precision: To what the slot of a timer message is rounded down, in milliseconds.
-    """
-
-    cluster: str
-    host: Host
-    precision: int
+    state: BrokerState
     writer: Putter
-    now_ms: Callable[[], int]
 
     def open(self, point: CheckPoint) -> Deferred[PutResult]:
         """Store a check point.
@@ -138,8 +131,12 @@ class CheckPointLog:
             TAGS: tag,
             UNIQUE_KEY: key,
             TIMER_DELIVER: str(due),
-            TIMER_OUT: str((due - 1) // self.precision * self.precision),
-            REAL_TOPIC: REVIVE_PREFIX + self.cluster,
+            TIMER_OUT: str(
+                (due - 1)
+                // self.state.settings.timers.precision
+                * self.state.settings.timers.precision
+            ),
+            REAL_TOPIC: REVIVE_PREFIX + self.state.cluster,
             REAL_QUEUE: str(point.revive_queue),
         }
         return self.writer.put(
@@ -148,9 +145,9 @@ class CheckPointLog:
                 queue_id=0,
                 body=body,
                 properties=encode(told),
-                born_timestamp=self.now_ms(),
-                born_host=self.host,
-                store_host=self.host,
+                born_timestamp=self.state.now_ms(),
+                born_host=self.state.messages.host,
+                store_host=self.state.messages.host,
             )
         )
 

@@ -9,16 +9,14 @@ Source: docs/protocol/remoting.md, Popping in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from attrs import define, field
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 
 from rmqha.broker.pop.handles import ORDERED, PopHandle
 from rmqha.broker.pop.polling import ALL_QUEUES, Polling
 from rmqha.broker.pop.positions import Place
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.pop_order import NotTaken, PopOrder
+from rmqha.broker.state import BrokerState
+from rmqha.broker.tables.pop_order import NotTaken
 from rmqha.errors import RequestRefused
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.headers.pop import (
@@ -29,28 +27,23 @@ from rmqha.wire.remoting.headers.pop import (
 )
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class OrderedPops:
-    """Hands messages out in order.
+    """Hands messages out in order."""
 
-    @ivar order: What was handed out.
-    @ivar now_ms: Milliseconds since 1970.
-    """
-
-    order: PopOrder
-    offsets: ConsumerOffsetTable
+    state: BrokerState
     polling: Polling
-    clock: IReactorTime
-    now_ms: Callable[[], int]
     _calls: dict[Place, IDelayedCall] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.offsets.committed.append(self._on_commit)
+        self.state.offsets.committed.append(self._on_commit)
 
     def blocked(self, place: Place, attempt: str) -> bool:
         """Whether a pop gets nothing of a queue."""
         group, topic, queue_id = place
-        return self.order.blocked(topic, group, queue_id, self.now_ms(), attempt or None)
+        return self.state.order.blocked(
+            topic, group, queue_id, self.state.now_ms(), attempt or None
+        )
 
     def on_pop(
         self, place: Place, request: PopMessageRequest, pop_time: int, offsets: list[int]
@@ -61,11 +54,11 @@ class OrderedPops:
         @return: How often each was before.
         """
         group, topic, queue_id = place
-        told = self.order.on_pop(
+        told = self.state.order.on_pop(
             topic,
             group,
             queue_id,
-            now=self.now_ms(),
+            now=self.state.now_ms(),
             pop_time=pop_time,
             invisible=max(0, request.invisible_time),
             attempt=request.attempt_id or None,
@@ -81,10 +74,10 @@ class OrderedPops:
         @raise RequestRefused: If it was not handed out by that pop.
         """
         group, topic, queue_id = place
-        before = self.offsets.get(*place) or 0
+        before = self.state.offsets.get(*place) or 0
         if offset < before:
             return
-        after = self.order.ack(topic, group, queue_id, offset, pop_time)
+        after = self.state.order.ack(topic, group, queue_id, offset, pop_time)
         if after is NotTaken.FOREIGN:
             raise RequestRefused(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -92,7 +85,7 @@ class OrderedPops:
                 f"commit:{offset}, next:-1, /{who}",
             )
         if isinstance(after, int):
-            self.offsets.advance(*place, after)
+            self.state.offsets.advance(*place, after)
             self._wake_when_free(place)
 
     def change(
@@ -103,9 +96,9 @@ class OrderedPops:
         @raise RequestRefused: If it was not handed out by that pop.
         """
         group, topic, queue_id = place
-        visible = self.now_ms() + max(0, request.invisible_time)
+        visible = self.state.now_ms() + max(0, request.invisible_time)
         if (
-            self.order.change(topic, group, queue_id, request.offset, pop_time, visible)
+            self.state.order.change(topic, group, queue_id, request.offset, pop_time, visible)
             is NotTaken.FOREIGN
         ):
             raise RequestRefused(
@@ -126,12 +119,12 @@ class OrderedPops:
         for call in self._calls.values():
             call.cancel()
         self._calls.clear()
-        if self._on_commit in self.offsets.committed:
-            self.offsets.committed.remove(self._on_commit)
+        if self._on_commit in self.state.offsets.committed:
+            self.state.offsets.committed.remove(self._on_commit)
 
     def _on_commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """The group was moved: what it was handed does not keep the queue from others."""
-        self.order.forget(topic, group, queue_id)
+        self.state.order.forget(topic, group, queue_id)
 
     def _wake_when_free(self, place: Place) -> None:
         """Let those who wait look again as soon as the queue is not blocked."""
@@ -139,9 +132,9 @@ class OrderedPops:
         if call is not None:
             call.cancel()
         group, topic, queue_id = place
-        free = self.order.free_at(topic, group, queue_id)
-        left = 0 if free is None else max(0, free - self.now_ms())
-        self._calls[place] = self.clock.callLater(left / 1000, self._wake, place)
+        free = self.state.order.free_at(topic, group, queue_id)
+        left = 0 if free is None else max(0, free - self.state.now_ms())
+        self._calls[place] = self.state.clock.callLater(left / 1000, self._wake, place)
 
     def _wake(self, place: Place) -> None:
         del self._calls[place]

@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, POP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from random import randrange
 
@@ -36,7 +36,7 @@ from rmqha.broker.pop.polling import Polling
 from rmqha.broker.pop.positions import Place, PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
-from rmqha.config.settings import Settings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
@@ -103,7 +103,7 @@ class _Found:
     parts: list[_Part] = field(factory=list)
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Pops:
     """Answers pops, now or when there is something.
 
@@ -111,14 +111,13 @@ class Pops:
         what.
     """
 
-    settings: Settings
+    state: BrokerState
     log: CheckPointLog | None
     reader: QueueReader
     polling: Polling
     positions: PopPositions
     revival: Revival
     ordered: OrderedPops
-    went: Callable[[str, str, int, int, int, int], None]
     _turn: int = field(default=0, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -137,7 +136,7 @@ class Pops:
         try:
             self._check_pop(connection, request)
             subscription = parse(request.topic, request.expression, request.expression_type)
-            require_understood(subscription, filters=self.settings.pull.property_filter)
+            require_understood(subscription, filters=self.state.settings.pull.property_filter)
         except RequestRefused as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageAnswer())
         again = partial(self._take, connection, command, request, subscription)
@@ -153,11 +152,8 @@ class Pops:
 
     def _check_pop(self, connection: RemotingProtocol, request: PopMessageRequest) -> None:
         """@raise RequestRefused: In the order of stock brokers."""
-        own = self.settings.broker
-        if (
-            request.born_time
-            and self.revival.now_ms() - request.born_time - request.poll_time > LATE
-        ):
+        own = self.state.settings.broker
+        if request.born_time and self.state.now_ms() - request.born_time - request.poll_time > LATE:
             raise RequestRefused(
                 ResponseCode.POLLING_TIMEOUT,
                 f"the broker[{own.ip1}] pop message is timeout too much",
@@ -173,7 +169,7 @@ class Pops:
                 ResponseCode.INVALID_PARAMETER,
                 f"the broker[{own.ip1}] pop message's num is greater than {MOST}",
             )
-        if not self.settings.timers.enabled:
+        if not self.state.settings.timers.enabled:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR,
                 f"the broker[{own.ip1}] pop message is forbidden because timerWheelEnable is false",
@@ -184,7 +180,7 @@ class Pops:
         self, connection: RemotingProtocol, group: str, topic: str, queue_id: int
     ) -> TopicConfig:
         """@raise RequestRefused: If there is nothing to read, or it may not be read."""
-        config = self.revival.topics.get(topic)
+        config = self.state.topics.get(topic)
         if config is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -201,7 +197,7 @@ class Pops:
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
             )
-        known = self.revival.groups.find(group)
+        known = self.state.groups.find(group)
         if known is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -215,7 +211,7 @@ class Pops:
 
     def _seconds(self, born: int, poll: int) -> float:
         """How long a request may wait."""
-        now = self.revival.now_ms()
+        now = self.state.now_ms()
         return ((born or now) + poll - now) / 1000
 
     def _take(
@@ -247,7 +243,7 @@ class Pops:
         code: ResponseCode = ResponseCode.POLLING_TIMEOUT,
     ) -> Answer:
         header = PopMessageAnswer(
-            pop_time=self.revival.now_ms(),
+            pop_time=self.state.now_ms(),
             invisible_time=request.invisible_time,
             revive_queue=ORDERED if request.order else self._next_turn(),
             rest=rest,
@@ -283,12 +279,12 @@ class Pops:
         """The retry topics of a group that there are."""
         for kind in (RETRY_V1, RETRY_V2):
             name = retry_topic(group, topic, kind)
-            if self.revival.topics.get(name) is not None:
+            if self.state.topics.get(name) is not None:
                 yield (group, name, 0), kind
 
     def _queues(self, topic: str, queue_id: int) -> list[int]:
         """The queues that are meant by one, in the order in which they are looked at."""
-        config = self.revival.topics.get(topic)
+        config = self.state.topics.get(topic)
         if queue_id >= 0 or config is None:
             return [queue_id]
         count = config.read_queue_nums
@@ -315,7 +311,7 @@ class Pops:
             # A handle cannot tell one retry topic from the other in one answer.
             found.rest += max(0, end - start)
             return
-        at, until = start, self.revival.clock.seconds() + FRUITLESS
+        at, until = start, self.state.clock.seconds() + FRUITLESS
         while True:
             reading = self.reader.read(
                 topic, queue_id, at, found.room, subscription.codes, None, subscription.passing
@@ -327,7 +323,7 @@ class Pops:
             if reading.status is not ReadStatus.NO_MATCHED_MESSAGE:
                 break
             at = reading.next_offset
-            if self.revival.clock.seconds() > until:
+            if self.state.clock.seconds() > until:
                 break
         found.rest += max(0, reading.max_offset - reading.next_offset)
         if reading.body:
@@ -360,7 +356,7 @@ class Pops:
         log = self.log
         assert log is not None, "only a master hands out"
         places = [part.place for part in found.parts]
-        pop_time = self.positions.pop_time(places, self.revival.now_ms())
+        pop_time = self.positions.pop_time(places, self.state.now_ms())
         turn = self._next_turn()
         moves, waits = [], []
         for part in tuple(found.parts):
@@ -372,7 +368,7 @@ class Pops:
                 start=part.start,
                 pop_time=pop_time,
                 invisible=max(0, request.invisible_time),
-                broker=self.settings.broker.name,
+                broker=self.state.name,
                 offsets=tuple(part.offsets),
                 revive_queue=turn,
                 behind=self.positions.behind(part.place),
@@ -405,7 +401,7 @@ class Pops:
                 self.positions.land(move)
             for part in found.parts:
                 size = sum(map(len, part.records))
-                self.went(*part.place, part.start, part.after, size)
+                self.state.counts.went(*part.place, part.start, part.after, size)
             return answer
 
         all_stored(waits).addCallbacks(stored, _disk_failed).chainDeferred(answered)
@@ -416,13 +412,13 @@ class Pops:
     ) -> Answer:
         """Note what is handed out; its position moves when it is acknowledged."""
         places = [part.place for part in found.parts]
-        pop_time = self.positions.pop_time(places, self.revival.now_ms())
+        pop_time = self.positions.pop_time(places, self.state.now_ms())
         counts = [
             self.ordered.on_pop(part.place, request, pop_time, part.offsets) for part in found.parts
         ]
         header = _header(request, found, pop_time, ORDERED, ";".join(counts))
         for part in found.parts:
-            self.went(*part.place, part.start, part.after, sum(map(len, part.records)))
+            self.state.counts.went(*part.place, part.start, part.after, sum(map(len, part.records)))
         body = [record for part in found.parts for record in part.records]
         answer = command.answer(ResponseCode.SUCCESS, ReadStatus.FOUND.value, header)
         return Scattered(answer, body)
@@ -439,7 +435,7 @@ class Pops:
                 invisible=header.invisible_time,
                 revive_queue=header.revive_queue,
                 kind=part.kind,
-                broker=self.settings.broker.name,
+                broker=self.state.name,
                 queue_id=part.place[2],
                 offset=offset,
             )

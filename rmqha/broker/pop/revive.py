@@ -18,18 +18,15 @@ from collections.abc import Callable, Generator
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint, all_stored
 from rmqha.broker.pop.handles import RETRY_V1, REVIVE_QUEUES, retry_topic
-from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.retry import MOST_TIMES
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.pop_record import (
@@ -94,30 +91,17 @@ class _RetryCopies:
         return record.body_crc, record.born_timestamp, record.reconsume_times + more, key
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Revival:
     """Copies what comes again, on a master.
 
-    @ivar cluster: Whose revive topic it is.
-    @ivar broker: The broker's name.
-    @ivar writer: C{None} on a slave.
     @ivar ready: Whether it is known which check points are open.
     @ivar revived: How many messages came again.
     @ivar on_ready: Called when that is known.
     @ivar lost: How many were deleted or damaged before they could come again.
     """
 
-    cluster: str
-    broker: str
-    lookup: Lookup
-    messages: Messages
-    topics: Topics
-    groups: Groups
-    offsets: ConsumerOffsetTable
-    writer: Putter | None
-    clock: IReactorTime
-    now_ms: Callable[[], int]
-    outlived: Callable[[str, int], bool]
+    state: BrokerState
     ready: bool = field(default=False, init=False)
     revived: int = field(default=0, init=False)
     lost: int = field(default=0, init=False)
@@ -138,13 +122,13 @@ class Revival:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._copies = _RetryCopies(self.lookup)
-        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._copies = _RetryCopies(self.state.lookup)
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
 
     @property
     def topic(self) -> str:
         """The revive topic."""
-        return REVIVE_PREFIX + self.cluster
+        return REVIVE_PREFIX + self.state.cluster
 
     # --- the start, from the log's end to its beginning -------------------------------
 
@@ -167,7 +151,7 @@ class Revival:
             acked = self._acked.pop(found.key, set())
             if found.pop_time > self._last - SNAPSHOT:
                 self._recent.append(found)
-            if not finished and not self.outlived(found.topic, record.offset):
+            if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
                 self.points.add(found, acked)
 
     def is_finished(self, record: Record) -> bool:
@@ -194,13 +178,13 @@ class Revival:
         self._catch_up()
         waiting = []
         for queue_id in range(REVIVE_QUEUES):
-            bounds = self.lookup.bounds(self.topic, queue_id)
+            bounds = self.state.lookup.bounds(self.topic, queue_id)
             if bounds is None:
                 continue
-            done = self.offsets.get(REVIVE_GROUP, self.topic, queue_id)
+            done = self.state.offsets.get(REVIVE_GROUP, self.topic, queue_id)
             first = max(bounds[0], 0 if done is None else done + 1)
             for offset in reversed(range(first, bounds[1])):
-                record = self.lookup.by_queue_offset(self.topic, queue_id, offset)
+                record = self.state.lookup.by_queue_offset(self.topic, queue_id, offset)
                 if record is None:
                     self._not_understood(f"{offset} of queue {queue_id} of {self.topic}", "damaged")
                     continue
@@ -215,11 +199,11 @@ class Revival:
             point = self.points.get(key)
             if point is not None:
                 self._look_for_copies(point)
-            wait = 0 if point is None else point.point.due - self.now_ms()
+            wait = 0 if point is None else point.point.due - self.state.now_ms()
             self._finish_old(key, queue_id, stored, max(0, wait) / 1000)
             yield
         self._acked.clear()
-        self._copies = _RetryCopies(self.lookup)
+        self._copies = _RetryCopies(self.state.lookup)
         self.ready = True
         self.on_ready()
 
@@ -230,19 +214,19 @@ class Revival:
         while self._recent:
             point = self._recent.pop()
             place = point.group, point.topic, point.queue_id
-            now = self.offsets.get(*place)
-            known = self.topics.get(point.topic) and self.groups.get(point.group)
+            now = self.state.offsets.get(*place)
+            known = self.state.topics.get(point.topic) and self.state.groups.get(point.group)
             if point.behind is None or known is None:
                 continue
             if now is None or point.behind <= now <= point.offsets[0]:
-                self.offsets.advance(*place, point.next_offset)
+                self.state.offsets.advance(*place, point.next_offset)
 
     def _look_for_copies(self, point: OpenCheckPoint) -> None:
         told = point.point
         retry = self._retry_topic(told)
         copied = []
         for offset in sorted(point.left, reverse=True):
-            record = self.lookup.by_queue_offset(told.topic, told.queue_id, offset)
+            record = self.state.lookup.by_queue_offset(told.topic, told.queue_id, offset)
             # What is gone or damaged is told of when it is due.
             if record is not None and self._copies.take(retry, record, told.due):
                 copied.append(offset)
@@ -266,10 +250,10 @@ class Revival:
 
     def _finish(self, point: OpenCheckPoint, stored: int) -> Deferred[None] | None:
         """@param stored: Physical offset of the record of the check point."""
-        told, writer = point.point, self.writer
+        told, writer = point.point, self.state.writer
         assert writer is not None, "only a master revives"
-        known = self.topics.get(told.topic) and self.groups.get(told.group)
-        if known is None or self.outlived(told.topic, stored):
+        known = self.state.topics.get(told.topic) and self.state.groups.get(told.group)
+        if known is None or self.state.store.queues.outlived(told.topic, stored):
             self.points.remove(told.key)
             return None
         waits: list[Deferred[PutResult]] = []
@@ -290,21 +274,21 @@ class Revival:
         return all_stored(waits)
 
     def _copy(self, point: CheckPoint, offset: int) -> Message | None:
-        record = self.lookup.by_queue_offset(point.topic, point.queue_id, offset)
+        record = self.state.lookup.by_queue_offset(point.topic, point.queue_id, offset)
         if record is None or not record.body_holds:
             self._set_aside(point, offset, "it was deleted, or is damaged")
             return None
         told = dict(record.properties)
         if not record.reconsume_times or FIRST_POP_TIME not in told:
             told[FIRST_POP_TIME] = str(point.pop_time)
-        return self.messages.from_record(
+        return self.state.messages.from_record(
             record,
-            topic=self.topics.ensure(self._retry_topic(point), 1).topic_name,
+            topic=self.state.topics.ensure(self._retry_topic(point), 1).topic_name,
             queue_id=0,
             properties=encode(told),
             reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
-            born_host=self.messages.host,
-            store_host=self.messages.host,
+            born_host=self.state.messages.host,
+            store_host=self.state.messages.host,
         )
 
     def _retry_topic(self, point: CheckPoint) -> str:
@@ -317,7 +301,7 @@ class Revival:
         """Finish a check point of the revive topic; when none is left there the revive group's
         offset says so.
         """
-        self._calls[key] = self.clock.callLater(wait, self._try_old, key, queue_id, stored)
+        self._calls[key] = self.state.clock.callLater(wait, self._try_old, key, queue_id, stored)
 
     def _try_old(self, key: PointKey, queue_id: int, stored: int) -> None:
         del self._calls[key]
@@ -336,7 +320,7 @@ class Revival:
     def _finished_old(self, key: PointKey, queue_id: int) -> None:
         self._old[queue_id].discard(key)
         if not self._old[queue_id]:
-            self.offsets.advance(REVIVE_GROUP, self.topic, queue_id, self._last_old[queue_id])
+            self.state.offsets.advance(REVIVE_GROUP, self.topic, queue_id, self._last_old[queue_id])
 
     def stop(self) -> None:
         """Finish nothing more."""
@@ -365,9 +349,9 @@ class Revival:
             if not record.body_holds:
                 raise ValueError("its body is not what its checksum says")
             if tag == CHECK_POINT_TAG:
-                return CheckPoint.read(record.body, self.broker, int(queue))
+                return CheckPoint.read(record.body, self.state.name, int(queue))
             if tag in (ACK_TAG, ACKS_TAG):
-                return Acks.read(record.body, self.broker)
+                return Acks.read(record.body, self.state.name)
         except ValueError as error:
             self._not_understood(f"at {record.offset}", str(error))
         return None

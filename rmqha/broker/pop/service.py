@@ -6,12 +6,11 @@ Source: docs/architecture.rst, The broker.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.access.needs import Stated
 from rmqha.broker.consuming.queue_reader import QueueReader
@@ -23,28 +22,20 @@ from rmqha.broker.pop.polling import Polling
 from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
-from rmqha.broker.tables.pop_order import PopOrder
-from rmqha.config.settings import Settings
-from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.broker.state import BrokerState
 from rmqha.wire.remoting.codes import RequestCode
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class PopService:
     """Hands messages out, and takes them back.
 
     @ivar revival: Knows which are open, and lets them come again.
-    @ivar order: What was handed out in order.
-    @ivar went: Told of what is handed out, as L{Pulls<rmqha.broker.consuming.pull.Pulls>} tells it.
     """
 
-    settings: Settings
+    state: BrokerState
     revival: Revival
-    order: PopOrder
     reader: QueueReader
-    dispatcher: Dispatcher
-    clock: IReactorTime
-    went: Callable[[str, str, int, int, int, int], None]
     polling: Polling = field(init=False)
     _positions: PopPositions = field(init=False)
     _ordered: OrderedPops = field(init=False)
@@ -52,46 +43,28 @@ class PopService:
     _log: CheckPointLog | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        revival = self.revival
-        self.polling = Polling(self.clock)
-        self._positions = PopPositions(revival.offsets)
-        self._ordered = OrderedPops(
-            order=self.order,
-            offsets=revival.offsets,
-            polling=self.polling,
-            clock=self.clock,
-            now_ms=revival.now_ms,
-        )
-        if revival.writer is not None:
-            self._log = CheckPointLog(
-                cluster=revival.cluster,
-                host=revival.messages.host,
-                precision=self.settings.timers.precision,
-                writer=revival.writer,
-                now_ms=revival.now_ms,
-            )
+        state, store = self.state, self.state.store
+        self.polling = Polling(state.clock)
+        self._positions = PopPositions(state.offsets)
+        self._ordered = OrderedPops(state, self.polling)
+        if state.writer is not None:
+            self._log = CheckPointLog(state, state.writer)
         self._acks = AckRequests(
-            settings=self.settings.broker,
-            log=self._log,
-            reader=self.reader,
-            positions=self._positions,
-            revival=self.revival,
-            ordered=self._ordered,
+            state, self._log, self.reader, self._positions, self.revival, self._ordered
         )
-        self.dispatcher.on_units.append(self.polling.on_units)
-        self.dispatcher.on_pause.append(self.polling.on_pause)
-        revival.on_ready = self.polling.wake_all
+        store.dispatcher.on_units.append(self.polling.on_units)
+        store.dispatcher.on_pause.append(self.polling.on_pause)
+        self.revival.on_ready = self.polling.wake_all
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         pops = Pops(
-            settings=self.settings,
-            log=self._log,
-            reader=self.reader,
-            polling=self.polling,
-            positions=self._positions,
-            revival=self.revival,
-            ordered=self._ordered,
-            went=self.went,
+            self.state,
+            self._log,
+            self.reader,
+            self.polling,
+            self._positions,
+            self.revival,
+            self._ordered,
         )
         return {**pops.handlers(), **self._acks.handlers()}
 
@@ -101,13 +74,12 @@ class PopService:
 
     def retry_topics(self, topic: str) -> list[str]:
         """Where messages of a topic come again for groups that have offsets in it."""
-        revival = self.revival
         names = (
             retry_topic(group, topic, kind)
-            for group in sorted(revival.offsets.groups_of(topic))
+            for group in sorted(self.state.offsets.groups_of(topic))
             for kind in (RETRY_V1, RETRY_V2)
         )
-        return [name for name in names if revival.topics.get(name) is not None]
+        return [name for name in names if self.state.topics.get(name) is not None]
 
     def topic_gone(self, topic: str) -> None:
         """A topic was deleted: nothing of it comes again, and who waits for it is told."""
@@ -125,9 +97,10 @@ class PopService:
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""
-        if self.polling.on_units in self.dispatcher.on_units:
-            self.dispatcher.on_units.remove(self.polling.on_units)
-            self.dispatcher.on_pause.remove(self.polling.on_pause)
+        dispatcher = self.state.store.dispatcher
+        if self.polling.on_units in dispatcher.on_units:
+            dispatcher.on_units.remove(self.polling.on_units)
+            dispatcher.on_pause.remove(self.polling.on_pause)
             self._positions.stop()
         self._ordered.stop()
         self.polling.stop()

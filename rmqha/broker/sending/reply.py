@@ -13,12 +13,11 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import Logger
 
 from rmqha.broker.access.needs import SUB, Stated, Wanted, sends
-from rmqha.broker.clients.registry import Member, Producers
+from rmqha.broker.clients.registry import Member
+from rmqha.broker.messages import read_properties
 from rmqha.broker.sending.admission import Admission
-from rmqha.broker.sending.messages import Messages, read_properties
-from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
-from rmqha.ha.master.put_service import Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
@@ -39,19 +38,15 @@ PATIENCE = 10.0
 """Seconds it has to take the reply."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Replies:
     """Brings replies to who waits for them.
 
-    @ivar writer: C{None} on a slave, which keeps none.
     @ivar may_see: Whether a client's account permits something of a topic.
     """
 
-    current: CurrentSettings
-    writer: Putter | None
-    messages: Messages
+    state: BrokerState
     admission: Admission
-    producers: Producers
     may_see: Callable[[Member, Wanted], bool]
 
     _log = Logger()
@@ -68,7 +63,7 @@ class Replies:
 
     async def _reply(self, connection: RemotingProtocol, command: Command) -> Command:
         old = command.code == RequestCode.SEND_REPLY_MESSAGE
-        broker = self.current.settings.broker
+        broker = self.state.current.settings.broker
         try:
             header = from_ext(SendMessageRequest if old else SendMessageV2Request, command.ext)
             config = self.admission.topic(header)
@@ -88,7 +83,7 @@ class Replies:
             region=broker.region,
             trace_on=broker.trace_on,
         )
-        if broker.store_replies and self.writer is not None:
+        if broker.store_replies and self.state.writer is not None:
             message = Message(
                 topic=header.topic,
                 queue_id=queue_id,
@@ -97,11 +92,11 @@ class Replies:
                 flag=header.flag,
                 born_timestamp=header.born_timestamp,
                 born_host=connection.peer,
-                store_host=self.messages.host,
+                store_host=self.state.messages.host,
                 reconsume_times=header.reconsume_times or 0,
             )
             try:
-                receipt = (await self.writer.put(message)).receipt
+                receipt = (await self.state.writer.put(message)).receipt
                 answer = evolve(
                     answer, msg_id=receipt.message_id, queue_offset=receipt.queue_offset
                 )
@@ -125,7 +120,7 @@ class Replies:
         client = properties.get(REPLY_CLIENT)
         if not client:
             return f"reply message properties[{REPLY_CLIENT}] is null"
-        member = self.producers.client(client)
+        member = self.state.producers.client(client)
         if (
             member is None
             or not member.connection.opened
@@ -133,7 +128,7 @@ class Replies:
         ):
             return f"push reply message fail, channel of <{client[:256]}> not found."
         now = self.admission.now_ms()
-        host, port = self.messages.host
+        host, port = self.state.messages.host
         told = PushReplyRequest(
             producer_group=header.producer_group,
             topic=header.topic,

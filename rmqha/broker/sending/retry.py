@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Sending.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from random import randrange
 
 from attrs import define, field
@@ -17,17 +17,14 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of
 from rmqha.broker.sending.admission import HELP, Admission
-from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import illegal, unavailable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics, is_forbidden
+from rmqha.broker.state import BrokerState
+from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, is_forbidden
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.lookup import Lookup
-from rmqha.store.store import Store
 from rmqha.wire.log import properties as property_string
 from rmqha.wire.log.record import Record, offset_msg_id
 from rmqha.wire.names import DELAY, DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
@@ -44,23 +41,15 @@ MOST_TIMES = (1 << 31) - 1
 """What a record can say of how often it came; its sender may have begun there."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Retries:
     """Sends what could not be consumed around once more, or puts it aside.
 
-    @ivar writer: C{None} on a slave.
-    @ivar sent_back: Told of each message that was given back: group, and topic it was sent to.
     @ivar dead: How many became dead letters, by group.
     """
 
-    store: Store
-    writer: Putter | None
-    lookup: Lookup
-    messages: Messages
+    state: BrokerState
     admission: Admission
-    topics: Topics
-    groups: Groups
-    sent_back: Callable[[str, str], None] = lambda group, topic: None
     dead: Counter[str] = field(factory=Counter, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -93,9 +82,9 @@ class Retries:
     ) -> Answer | Deferred[Answer]:
         """Store a copy of a message for its group's next try."""
         header = from_ext(SendBackRequest, command.ext)
-        writer = self.writer
+        writer = self.state.writer
         if writer is None:
-            raise unavailable(self.store)
+            raise unavailable(self.state.store)
         group = self._group(header.group)
         self.admission.check_broker()
         record = self._record(header)
@@ -109,8 +98,8 @@ class Retries:
             place = self._dead_letters(group.group_name)
         else:
             properties[DELAY] = str(header.delay_level or FIRST_DELAY + record.reconsume_times)
-            place = self.messages.place(*retry, properties)
-        message = self.messages.from_record(
+            place = self.state.messages.place(*retry, properties)
+        message = self.state.messages.from_record(
             record,
             topic=place[0],
             queue_id=place[1],
@@ -120,15 +109,15 @@ class Retries:
         try:
             stored = writer.put(message)
         except MessageIllegal as error:
-            raise illegal(error, self.store.settings.max_message_size) from None
+            raise illegal(error, self.state.store.settings.max_message_size) from None
         except NotWritable:
-            raise unavailable(self.store) from None
+            raise unavailable(self.state.store) from None
         return stored.addCallback(self._stored, command, group.group_name, properties[RETRY_TOPIC])
 
     def _stored(self, result: PutResult, command: Command, group: str, topic: str) -> Answer:
         # Its consumer goes on, and commits: nothing else would know of it.
         if result.status in (PutStatus.PUT_OK, PutStatus.SLAVE_NOT_AVAILABLE):
-            self.sent_back(group, topic)
+            self.state.counts.sent_back(group, topic)
             return command.answer()
         return command.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
 
@@ -137,7 +126,7 @@ class Retries:
         queues = max(1, group.retry_queue_nums)
         sys_flag = UNIT_SUBSCRIBED if header.unit_mode else 0
         name = RETRY_PREFIX + group.group_name
-        config = self.topics.ensure(name, queues, sys_flag=sys_flag)
+        config = self.state.topics.ensure(name, queues, sys_flag=sys_flag)
         if not config.perm & WRITE:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
@@ -145,7 +134,7 @@ class Retries:
         return name, randrange(max(1, min(queues, config.write_queue_nums)))
 
     def _record(self, header: SendBackRequest) -> Record:
-        record = self.lookup.claimed(header.offset)
+        record = self.state.lookup.claimed(header.offset)
         if record is None or is_forbidden(record.topic):
             # What only the broker may read must not become readable by being sent back.
             raise RequestRefused(
@@ -159,7 +148,7 @@ class Retries:
         """
         header = from_ext(SendBackRequest, command.ext)
         yield in_group(header.group)
-        record = self.lookup.claimed(header.offset)
+        record = self.state.lookup.claimed(header.offset)
         if record is not None:
             yield record.topic, SUB
             if record.topic.startswith(RETRY_PREFIX) and RETRY_TOPIC in record.properties:
@@ -168,7 +157,7 @@ class Retries:
     # --- both ---------------------------------------------------------------------------
 
     def _group(self, name: str) -> GroupConfig:
-        found = self.groups.find(name)
+        found = self.state.groups.find(name)
         if found is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -184,4 +173,4 @@ class Retries:
 
     def _dead_letters(self, group: str) -> tuple[str, int]:
         self.dead[group] += 1
-        return self.topics.ensure(DLQ_PREFIX + group, 1).topic_name, 0
+        return self.state.topics.ensure(DLQ_PREFIX + group, 1).topic_name, 0

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import Stated, sends
+from rmqha.broker.messages import Messages, read_properties
 from rmqha.broker.sending.admission import Admission
-from rmqha.broker.sending.messages import Messages, read_properties
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
 from rmqha.broker.sending.recall_handle import RecallHandle
 from rmqha.broker.sending.retry import Retries

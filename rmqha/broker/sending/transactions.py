@@ -1,6 +1,6 @@
 """Transactions: messages that consumers see only when their producer commits them.
 
-Such a message is stored as a half one (L{rmqha.broker.sending.messages}).  Its producer ends it
+Such a message is stored as a half one (L{rmqha.broker.messages}).  Its producer ends it
 with request 37; if it does not, it is asked (request 39) until it does or was asked too often.
 
 Source: docs/protocol/remoting.md, Transactions.
@@ -13,25 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.broker.access.needs import CHANGES, Stated, Wanted, of, sent
-from rmqha.broker.clients.registry import Member, Producers
+from rmqha.broker.clients.registry import Member
 from rmqha.broker.sending.half_messages import HalfMessages
-from rmqha.broker.sending.messages import Messages
-from rmqha.broker.tables.current_settings import CurrentSettings
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.state import BrokerState
 from rmqha.durations import Durations
 from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefused, StoreError
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.periodic import Job, Periodic
 from rmqha.store.derived.outcomes import QUEUE
-from rmqha.store.store import STEP, Store
+from rmqha.store.store import STEP
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import encode, place
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
@@ -65,25 +62,18 @@ A_TURN = 64
 """Half messages looked at in one reactor turn."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Transactions:
     """Ends half messages, and asks producers about those that stay open.
 
-    @ivar writer: C{None} on a slave, which ends none.
     @ivar may_see: Whether a client's account permits something of a topic.
     @ivar asked: How often each open one was asked about since the start, by its offset.
     @ivar ended: How many were committed or rolled back, by that word and the topic.
     @ivar finished: How long they took from their birth until they were committed, by topic.
     """
 
-    store: Store
-    writer: Putter | None
+    state: BrokerState
     halves: HalfMessages
-    topics: Topics
-    producers: Producers
-    current: CurrentSettings
-    clock: IReactorTime
-    messages: Messages
     may_see: Callable[[Member, Wanted], bool]
     asked: dict[int, int] = field(factory=dict, init=False)
     ended: Counter[tuple[int, str]] = field(factory=Counter, init=False)
@@ -97,9 +87,9 @@ class Transactions:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
-        self._checking = Periodic("checking transactions", self.clock, self.check, vital=True)
-        if self.writer is not None:
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
+        self._checking = Periodic("checking transactions", self.state.clock, self.check, vital=True)
+        if self.state.writer is not None:
             self.halves.begin()
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -112,7 +102,7 @@ class Transactions:
     def start(self) -> None:
         """Start the checks of open half messages, at the interval that is configured now."""
         self._begin()
-        self.current.changed.append(self._retime)
+        self.state.current.changed.append(self._retime)
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
@@ -127,7 +117,7 @@ class Transactions:
         return self._checking.stop()
 
     def _begin(self) -> None:
-        self._checking.start(self.current.settings.transactions.check_interval)
+        self._checking.start(self.state.current.settings.transactions.check_interval)
 
     def _retime(self) -> None:
         if self._checking.running:
@@ -141,7 +131,7 @@ class Transactions:
         Said twice is said once: a second commit stores no second message.
         """
         header = from_ext(EndTransactionRequest, command.ext)
-        if self.writer is None:
+        if self.state.writer is None:
             raise RequestRefused(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "a slave cannot end a transaction"
             )
@@ -185,7 +175,7 @@ class Transactions:
 
     def _outlived(self, half: Record) -> bool:
         """Whether there is nothing any more that a half message could become part of."""
-        return self.store.queues.outlived(_destination(half)[0], half.offset)
+        return self.state.store.queues.outlived(_destination(half)[0], half.offset)
 
     def _half(self, header: EndTransactionRequest) -> Record | None:
         """The half message that a producer speaks of, if it is one."""
@@ -201,7 +191,7 @@ class Transactions:
         self.ended[word, topic] += 1
         if word == COMMITTED:
             # Its producer's clock may be ahead of ours.
-            took = max(0, self.store.now_ms() - born) / 1000
+            took = max(0, self.state.store.now_ms() - born) / 1000
             self.finished.setdefault(topic, Durations()).add(took)
 
     def settled(self, word: int, topic: str, born: int, half: int, op: int) -> None:
@@ -217,7 +207,7 @@ class Transactions:
     def resume(self, connection: RemotingProtocol, command: Command) -> Answer:
         """323: begin anew to count how often a half message was asked about."""
         text = from_ext(ResumeCheckRequest, command.ext).msg_id or ""
-        if self.writer is None:
+        if self.state.writer is None:
             raise _wrong("a slave does not check transactions")
         half = self.halves.lookup.claimed(offset_in(text))
         if half is None or half.topic != HALF_TOPIC or not self.halves.is_open(half.queue_offset):
@@ -230,8 +220,8 @@ class Transactions:
         one, as in RocketMQ.
         """
         told = half.properties | {}
-        topic, queue_id = self.messages.place(*_destination(half), told)
-        return self.messages.from_record(
+        topic, queue_id = self.state.messages.place(*_destination(half), told)
+        return self.state.messages.from_record(
             half,
             topic=topic,
             queue_id=queue_id,
@@ -244,16 +234,16 @@ class Transactions:
         """Write down that a half message is ended, and before which one all are
         (L{told_by_op<rmqha.store.derived.outcomes.told_by_op>}).
         """
-        assert self.writer is not None, "only a master ends any"
-        self.topics.ensure(HALF_DONE_TOPIC, 1)
+        assert self.state.writer is not None, "only a master ends any"
+        self.state.topics.ensure(HALF_DONE_TOPIC, 1)
         op = Message(
             topic=HALF_DONE_TOPIC,
             queue_id=QUEUE,
             body=str(half.queue_offset).encode(),
             properties=properties.OP_PROPERTIES,
-            born_timestamp=self.store.now_ms(),
-            born_host=self.messages.host,
-            store_host=self.messages.host,
+            born_timestamp=self.state.store.now_ms(),
+            born_host=self.state.messages.host,
+            store_host=self.state.messages.host,
             prepared_transaction_offset=self.halves.first + 1,
         )
         self._forget(half.queue_offset, self._put(op))
@@ -268,16 +258,16 @@ class Transactions:
 
         @return: Its queue offset.
         """
-        assert self.writer is not None, "only a master stores"
+        assert self.state.writer is not None, "only a master stores"
         found: list[PutResult] = []
-        self.writer.put(message, wait=False).addCallback(found.append)
+        self.state.writer.put(message, wait=False).addCallback(found.append)
         return found[0].receipt.queue_offset
 
     # --- asking ---------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Look at all open half messages once."""
-        limit = self.current.settings.transactions.timeout
+        limit = self.state.current.settings.transactions.timeout
         try:
             for number, half in enumerate(self.halves.each(), 1):
                 young = self._age(half) < limit
@@ -294,7 +284,7 @@ class Transactions:
                         error=error,
                     )
                 if number % A_TURN == 0:
-                    await deferLater(self.clock, 0, lambda: None)
+                    await deferLater(self.state.clock, 0, lambda: None)
         except StoreError as error:
             self._log.warn(
                 "Transaction check failed, retrying in {s} s: {error}",
@@ -306,12 +296,12 @@ class Transactions:
     def _age(self, half: Record) -> float:
         """In seconds; of one that came while the clock was ahead, since it was seen here."""
         if self._ahead(half):
-            now = self.clock.seconds()
+            now = self.state.clock.seconds()
             return now - self._seen.setdefault(half.queue_offset, now)
-        return (self.store.now_ms() - half.store_timestamp) / 1000
+        return (self.state.store.now_ms() - half.store_timestamp) / 1000
 
     def _ahead(self, half: Record) -> bool:
-        return half.store_timestamp - self.store.now_ms() > STEP
+        return half.store_timestamp - self.state.store.now_ms() > STEP
 
     def _look(self, half: Record) -> None:
         if not self.halves.is_open(half.queue_offset):
@@ -330,8 +320,8 @@ class Transactions:
         if not half.body_holds:
             raise RecordFault(half.offset, Fault.CRC.value, "a half message")
         asked = self.asked.get(half.queue_offset, _count(half, CHECK_TIMES))
-        kept = self.store.settings.file_reserved
-        if asked >= self.current.settings.transactions.check_max or self._age(half) > kept:
+        kept = self.state.store.settings.file_reserved
+        if asked >= self.state.current.settings.transactions.check_max or self._age(half) > kept:
             self._give_up(half, asked)
         elif self._age(half) >= _count(half, CHECK_IMMUNITY):
             self.asked[half.queue_offset] = asked + 1
@@ -345,9 +335,9 @@ class Transactions:
             asked=asked,
             topic=HALF_GIVEN_UP_TOPIC,
         )
-        self.topics.ensure(HALF_GIVEN_UP_TOPIC, 1)
+        self.state.topics.ensure(HALF_GIVEN_UP_TOPIC, 1)
         self._put(
-            self.messages.from_record(
+            self.state.messages.from_record(
                 half, topic=HALF_GIVEN_UP_TOPIC, queue_id=0, properties=half.raw_properties
             )
         )
@@ -355,7 +345,7 @@ class Transactions:
 
     def _ask(self, half: Record, times: int) -> None:
         """39: ask one of its producers, the next one each time."""
-        group = self.producers.group(half.properties.get(PRODUCER_GROUP, ""))
+        group = self.state.producers.group(half.properties.get(PRODUCER_GROUP, ""))
         if group is None:
             return
         wanted = sent(_destination(half)[0])
@@ -388,7 +378,9 @@ class Transactions:
         """The message as its producer sent it, at the place of the half one."""
         topic, queue_id = _destination(half)
         raw = properties.encode(half.properties | {CHECK_TIMES: str(times)})
-        message = self.messages.from_record(half, topic=topic, queue_id=queue_id, properties=raw)
+        message = self.state.messages.from_record(
+            half, topic=topic, queue_id=queue_id, properties=raw
+        )
         record = encode(message, max_message_size=len(half.body) + MAX_RECORD_OVERHEAD)
         place(
             record,

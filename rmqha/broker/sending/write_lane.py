@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from rmqha.broker.messages import Messages
 from rmqha.broker.sending.admission import Admission
-from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.tables.topics import Topics, is_forbidden

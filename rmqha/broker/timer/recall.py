@@ -11,13 +11,11 @@ from attrs import define
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.needs import Stated, sends
-from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.recall_handle import RecallHandle
 from rmqha.broker.sending.timer_acceptance import TimerAcceptance
-from rmqha.broker.tables.topics import Topics
-from rmqha.config.broker_settings import BrokerSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
@@ -41,18 +39,11 @@ TAG = "_RECALL_TAG_"
 """Of the messages that recall others."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Recalls:
-    """Stores messages that cancel others.
+    """Stores messages that cancel others."""
 
-    @ivar settings: Name and region of the broker.
-    @ivar writer: C{None} on a slave.
-    """
-
-    settings: BrokerSettings
-    writer: Putter | None
-    messages: Messages
-    topics: Topics
+    state: BrokerState
     acceptance: TimerAcceptance
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -63,9 +54,9 @@ class Recalls:
         header = from_ext(RecallRequest, command.ext)
         if not self.acceptance.settings.recalls:
             raise _refused(ResponseCode.NO_PERMISSION, "operation is forbidden")
-        if self.writer is None:
+        if self.state.writer is None:
             raise _refused(ResponseCode.SLAVE_NOT_AVAILABLE, _UNAVAILABLE)
-        if self.topics.get(header.topic) is None:
+        if self.state.topics.get(header.topic) is None:
             raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"the topic[{header.topic}] not exist")
         handle = RecallHandle.decode(header.recall_handle)
         self._check(handle, header.topic)
@@ -76,7 +67,7 @@ class Recalls:
             TIMER_CANCELS: f"{handle.topic}+{handle.key}",
             TIMER_DELIVER: str(handle.due),
             BORN_TIMESTAMP: str(now),
-            CLUSTER: self.messages.cluster,
+            CLUSTER: self.state.messages.cluster,
         }
         if header.producer_group:
             properties[PRODUCER_GROUP] = header.producer_group
@@ -88,10 +79,10 @@ class Recalls:
             properties=encode(properties),
             born_timestamp=now,
             born_host=connection.peer,
-            store_host=self.messages.host,
+            store_host=self.state.messages.host,
         )
         try:
-            stored = self.writer.put(message)
+            stored = self.state.writer.put(message)
         except (NotWritable, MessageIllegal):
             raise _refused(ResponseCode.SYSTEM_ERROR, _NOT_STORED) from None
         return stored.addCallback(self._stored, command, handle)
@@ -102,7 +93,7 @@ class Recalls:
         wrong = ""
         if handle.topic != topic:
             wrong = "topic not match"
-        elif handle.broker != self.settings.name:
+        elif handle.broker != self.state.name:
             wrong = _UNAVAILABLE
         elif not now < handle.due < now + most:
             wrong = "timestamp invalid"
@@ -114,7 +105,9 @@ class Recalls:
         if result.status is not PutStatus.PUT_OK:
             refused = _refused(ResponseCode.SYSTEM_ERROR, _NOT_STORED)
             return command.answer(refused.code, refused.remark)
-        return command.answer(header=RecallAnswer(msg_id=handle.key, region=self.settings.region))
+        return command.answer(
+            header=RecallAnswer(msg_id=handle.key, region=self.state.settings.broker.region)
+        )
 
 
 _UNAVAILABLE = "broker service not available"

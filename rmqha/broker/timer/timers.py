@@ -14,14 +14,14 @@ Source: docs/protocol/remoting.md, Timer messages.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -29,18 +29,15 @@ from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
 from rmqha.broker.pop.revive import Revival
-from rmqha.broker.sending.messages import Messages
+from rmqha.broker.state import BrokerState
 from rmqha.broker.timer.pending import PendingTimers
 from rmqha.broker.timer.timer_record import Identity, TimerRecord
-from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import Moves
-from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.outcomes import DelayedCopies
-from rmqha.store.store import Store
 from rmqha.wire.log.pop_record import LEAD
 from rmqha.wire.log.record import Message, Record, RecordProperties
 from rmqha.wire.names import TIMER_TOPIC
@@ -65,29 +62,20 @@ SCAN = 1024
 """Messages whose times are read together."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Timers:
     """Delivers timer messages.
 
-    @ivar writer: C{None} on a slave, which delivers nothing.
     @ivar offsets: The table in which the progress is kept.
-    @ivar clock: Its C{seconds} must not jump.
     @ivar revival: What is due of POP.
-    @ivar delivered: Called with how many came to their queues.
     @ivar topics: How many wait, by topic.
     @ivar undeliverable: Messages that were set aside, as they can never be delivered.
     @ivar lateness: How late messages were.
     """
 
-    settings: TimerSettings
-    store: Store
-    writer: Putter | None
-    lookup: Lookup
-    messages: Messages
+    state: BrokerState
     offsets: LevelOffsets
-    clock: IReactorTime
     revival: Revival
-    delivered: Callable[[int], None] = lambda count: None
     topics: Counter[str] = field(factory=Counter, init=False)
     undeliverable: int = field(default=0, init=False)
     lateness: Lateness = field(factory=Lateness, init=False)
@@ -122,10 +110,14 @@ class Timers:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
-        slot, window = self.settings.precision, self.settings.window_ms
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
+        state, times = self.state, self.state.settings.timers
         self._copies = DueCopies.of(
-            self.store, self.writer, TIMER_TOPIC, precision=slot, window=window
+            state.store,
+            state.writer,
+            TIMER_TOPIC,
+            precision=times.precision,
+            window=times.window_ms,
         )
         self._most = 1 if self._copies is None else MOST
 
@@ -133,9 +125,9 @@ class Timers:
 
     def start(self) -> None:
         """Read what waits, and begin to deliver; on a master only."""
-        self._running, self._began = True, self.store.now_ms()
-        self.store.dispatcher.on_units.append(self._units)
-        self.store.dispatcher.on_pause.append(self._paused)
+        self._running, self._began = True, self.state.store.now_ms()
+        self.state.store.dispatcher.on_units.append(self._units)
+        self.state.store.dispatcher.on_pause.append(self._paused)
         self._starting = self._start()
         self._wake()
 
@@ -146,8 +138,8 @@ class Timers:
         """
         if self._running:
             self._running = False
-            self.store.dispatcher.on_units.remove(self._units)
-            self.store.dispatcher.on_pause.remove(self._paused)
+            self.state.store.dispatcher.on_units.remove(self._units)
+            self.state.store.dispatcher.on_pause.remove(self._paused)
             self._cancel()
         if not self._flying or self._disk_failed:
             return succeed(None)
@@ -167,13 +159,13 @@ class Timers:
             next=self._next,
             time=self._taken if first is None else min(self._taken, first - 1),
             waiting=frozenset(self._flying),
-            window=self.settings.window_ms,
-            slot=self.settings.precision,
+            window=self.state.settings.timers.window_ms,
+            slot=self.state.settings.timers.precision,
         )
 
     def checkpoint(self) -> TimerCheckpoint:
         """What request 60 is answered."""
-        now, known = self.store.now_ms(), self.progress()
+        now, known = self.state.store.now_ms(), self.progress()
         queue = self._queue
         if known is None:
             # Nothing says what is done; but there may be nothing.
@@ -185,7 +177,7 @@ class Timers:
             if self.topics[self.revival.topic]:
                 # A stock broker takes a check point before that for finished.
                 done -= LEAD
-        slot = self.settings.precision
+        slot = self.state.settings.timers.precision
         return TimerCheckpoint(
             last_read_time=done // slot * slot,
             queue_offset=known.next,
@@ -210,7 +202,7 @@ class Timers:
         """
         first, queue = self._pending.next_due(), self._queue
         due = [*self._flying.values()] if first is None else [first, *self._flying.values()]
-        late = (self.store.now_ms() - min(due)) // 1000 if due else 0
+        late = (self.state.store.now_ms() - min(due)) // 1000 if due else 0
         unread = 0 if queue is None or not self._ready else queue.max_offset - self._next
         return {
             "timerReadBehind": str(max(0, late)),
@@ -220,7 +212,7 @@ class Timers:
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""
-        if self.writer is None:
+        if self.state.writer is None:
             return {}
         return {
             "pending": dict(sorted(self.topics.items())),
@@ -235,7 +227,7 @@ class Timers:
     @property
     def _queue(self) -> ConsumeQueue | None:
         """Where messages wait; C{None} if there never was one."""
-        return self.store.queues.get(TIMER_TOPIC, QUEUE)
+        return self.state.store.queues.get(TIMER_TOPIC, QUEUE)
 
     def _units(self, moves: Moves) -> None:
         for topic, _ in moves:
@@ -251,7 +243,7 @@ class Timers:
         """Look at what there is, in the reactor's next turn."""
         self._cancel()
         if self._running:
-            self._call = self.clock.callLater(0, self._take_turn)
+            self._call = self.state.clock.callLater(0, self._take_turn)
 
     def _cancel(self) -> None:
         if self._call is not None:
@@ -261,8 +253,8 @@ class Timers:
     def _take_turn(self) -> None:
         """Read and deliver for a while, then let others."""
         self._call, pause = None, 0.0
-        until = self.clock.seconds() + (BURST if self._ready else SLICE)
-        while pause == 0.0 and self.clock.seconds() < until:
+        until = self.state.clock.seconds() + (BURST if self._ready else SLICE)
+        while pause == 0.0 and self.state.clock.seconds() < until:
             try:
                 found = self._step()
             except Exception:
@@ -276,7 +268,7 @@ class Timers:
                 return
             pause = found
         if self._call is None:
-            self._call = self.clock.callLater(pause, self._take_turn)
+            self._call = self.state.clock.callLater(pause, self._take_turn)
 
     def _step(self) -> float | None:
         """Do the next thing.
@@ -301,7 +293,7 @@ class Timers:
             return 0.0
         if len(self._flying) >= MOST_FLYING:
             return None
-        now = self.store.now_ms()
+        now = self.state.store.now_ms()
         found = self._pending.pop_run(now, min(self._most, MOST_FLYING - len(self._flying)))
         if found:
             return self._deliver_run(found, now)
@@ -312,10 +304,10 @@ class Timers:
 
     def _start(self) -> Generator[None]:
         """Read what waits, and leave out what the log has the copies of."""
-        known, settings = self.offsets.timers, self.settings
+        known, settings = self.offsets.timers, self.state.settings.timers
         if known and (known.window, known.slot) != (settings.window_ms, settings.precision):
             known = None
-        last, queue = self.store.last_stored, self._queue
+        last, queue = self.state.store.last_stored, self._queue
         least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self.revival.begin(last)
         # From the end, so that a message that was stored anew is met there first, and acks before
@@ -342,10 +334,10 @@ class Timers:
         @param due: In their order.
         @param sure: Whether to end where it is sure that all before have theirs.
         """
-        copies, in_a_row, newest = DelayedCopies(self.lookup), 0, 0
+        copies, in_a_row, newest = DelayedCopies(self.state.lookup), 0, 0
         while due:
             at, offset = due.pop()
-            record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+            record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
             found = self._told(record)
             if record is not None and found is not None and found.pops:
                 if self._was_revived(record, found, copies if sure else None):
@@ -394,7 +386,7 @@ class Timers:
 
         @param known: What is delivered of those from before the start.
         """
-        found = self._told(self.lookup.properties(TIMER_TOPIC, QUEUE, offset))
+        found = self._told(self.state.lookup.properties(TIMER_TOPIC, QUEUE, offset))
         if found is None:
             self._set_aside(offset, "it is damaged, or does not say when and where it is due")
             return
@@ -414,7 +406,7 @@ class Timers:
 
     def _note_pop(self, offset: int, *, finished: bool) -> None:
         """Tell of a check point or its acks that were in the log at the start."""
-        record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+        record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
         if record is not None:
             self.revival.note(record, finished=finished)
 
@@ -433,7 +425,7 @@ class Timers:
 
     def _told(self, record: Record | RecordProperties | None) -> TimerRecord | None:
         try:
-            return None if record is None else TimerRecord.read(record, self.settings)
+            return None if record is None else TimerRecord.read(record, self.state.settings.timers)
         except ValueError:
             return None
 
@@ -500,7 +492,7 @@ class Timers:
             return 0
         if stored.waits:
             self._flying.update((offset, at) for at, offset in due[:count])
-        self.delivered(count)
+        self.state.counts.delivered.add(count)
         for at, many in Counter(map(itemgetter(0), due[:count])).items():
             if at >= self._began:
                 self.lateness.note(now - at, many)
@@ -515,9 +507,9 @@ class Timers:
 
         @return: Seconds after which the next one may be.
         """
-        assert self.writer is not None, "only a master delivers"
+        assert self.state.writer is not None, "only a master delivers"
         try:
-            record = self.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
+            record = self.state.lookup.by_queue_offset(TIMER_TOPIC, QUEUE, offset)
             found = self._told(record)
             if record is not None and found is not None and found.pops:
                 landed = self.revival.finish(record)
@@ -529,7 +521,7 @@ class Timers:
             if found is None or message is None:
                 self._took(at, found)
                 return 0.0
-            stored = self.writer.put(found.waited(message, now))
+            stored = self.state.writer.put(found.waited(message, now))
         except NotWritable as error:
             self._pending.back(at, offset)
             return self._not_writable(error)
@@ -542,7 +534,7 @@ class Timers:
             raise
         self._took(at, found)
         if message.topic != TIMER_TOPIC:
-            self.delivered(1)
+            self.state.counts.delivered.add(1)
             if at >= self._began:
                 self.lateness.note(now - at)
         if stored.called and isinstance(stored.result, PutResult):
@@ -577,13 +569,13 @@ class Timers:
             return None
         if self._is_cancelled(found):
             return None
-        message = self.messages.due(record)
+        message = self.state.messages.due(record)
         if message is None:
             self._set_aside(offset, "it is damaged, or has no topic and queue to go to")
-        elif self.store.queues.outlived(found.topic, record.offset):
+        elif self.state.store.queues.outlived(found.topic, record.offset):
             self._set_aside(offset, f"topic {found.topic} was deleted after it was sent")
         elif found.at < found.due:
-            return self.messages.from_record(
+            return self.state.messages.from_record(
                 record,
                 topic=TIMER_TOPIC,
                 queue_id=QUEUE,
@@ -611,7 +603,7 @@ class Timers:
 
     def _change(self) -> None:
         self._changes += 1
-        self._changed = self.store.now_ms()
+        self._changed = self.state.store.now_ms()
         self.offsets.file.dirty()
 
     def _landed(self, offsets: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from lab.harness import golden
 from rmqha.broker.broker import Broker
 from rmqha.broker.delay.schedule import WINDOW
-from rmqha.broker.sending.messages import Messages
+from rmqha.broker.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table

@@ -252,7 +252,7 @@ class AssignmentTests(AssignmentTestCase):
         def full(*args: Any, **more: Any) -> int:
             raise DiskFull("x", "full")
 
-        self.patch(broker._checked, "replace", full)
+        self.patch(broker.files, "replace", full)
         answer = self.set_mode()
         self.assertEqual(answer.code, 1)
         self.assertIn("set it again", answer.remark or "")
