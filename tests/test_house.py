@@ -89,7 +89,7 @@ HOUSE: dict[str, set[str]] = {
     "broker.meters": {"broker.tables", "ha.master", "store.derived"},
     "broker.messages": {"broker.tables"},
     "broker.state": {"broker.clients", "broker.messages", "broker.meters", "ha.master_epoch"},
-    "broker.consuming": {"broker.clients", "store.derived", "wire.lane"},
+    "broker.consuming": {"broker.clients", "broker.state", "wire.lane"},
     "broker.sending": {"broker.state", "wire.lane"},
     "broker.delay": {"broker.sending"},
     "broker.pop": {"broker.consuming", "broker.sending"},

@@ -349,46 +349,14 @@ class Broker(BrokerState):
 
     def _giving(self) -> tuple[RequestHandler, ...]:
         """Make what clients read by: pulls, lookups, consumer progress."""
-        store, settings, slave = self.store, self.settings, self.writer is None
-        served, memory = self.served, physical_memory()
-        reader = QueueReader(
-            served,
-            store.queues,
-            settings.pull,
-            memory,
-            slave=slave,
-            next_offset=store.next_offset,
-        )
-        self._holds = LongPolling(self.clock, store.queues, store.dispatcher)
-        pulls = Pulls(
-            settings=settings.pull,
-            reader=reader,
-            holds=self._holds,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.consumers,
-            offsets=self.offsets,
-            permission=settings.broker.permission,
-            slave=slave,
-            went=self.counts.went,
-            took=self.counts.reads_took.add,
-        )
-        self.current.changed.append(
-            lambda: pulls.apply(self.current.settings.pull, self.current.settings.broker.permission)
-        )
+        reader = QueueReader(self, self.served, physical_memory())
+        self._holds = LongPolling(self.clock, self.store.queues, self.store.dispatcher)
+        pulls = Pulls(self, reader, self._holds)
+        self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
         self.pop = PopService(self, self.revival, reader)
-        progress = Progress(
-            self.offsets,
-            reader,
-            store.queues,
-            self.topics,
-            self.groups,
-            delays=self.schedule.offsets,
-            slave=slave,
-        )
-        self._changes = OffsetChanges(self.offsets, store.queues, self.clock, self.in_thread)
-        most = settings.store.max_msgs_num_batch
-        lookups = Lookups(self.lookup, served, settings.pull, most)
+        progress = Progress(self, reader, self.schedule.offsets)
+        self._changes = OffsetChanges(self)
+        lookups = Lookups(self, self.served)
         return pulls, self.pop, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:

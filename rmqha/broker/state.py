@@ -40,6 +40,7 @@ class BrokerState:
     @ivar settings: As they were when it was made; C{current} has what was changed since.
     @ivar writer: Stores messages; C{None} on a slave.
     @ivar clock: Its C{seconds} must not jump; C{now_ms} is milliseconds since 1970.
+    @ivar slave: Whether the log may be behind another's.
     @ivar files: The store's files of tables.
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
@@ -74,6 +75,7 @@ class BrokerState:
         self.writer = (
             None if writer is None else TimedPuts(writer, clock.seconds, self.counts.puts_took)
         )
+        self.slave = writer is None
         self.topics = Topics(files, settings.broker, clock, in_thread, store.now_ms)
         self.groups = Groups(files, settings.broker, clock, in_thread, store.now_ms)
         pause = settings.store.offset_journal_interval

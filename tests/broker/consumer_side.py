@@ -11,7 +11,7 @@ from attrs import define, evolve, field
 from twisted.internet.task import Clock
 
 from rmqha.broker.clients.heartbeats import Heartbeats
-from rmqha.broker.clients.registry import Consumers, Producers
+from rmqha.broker.clients.registry import Consumers, Present, Producers
 from rmqha.broker.consuming.consumer_progress import Progress
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
@@ -20,16 +20,17 @@ from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.consuming.served_records import ServedRecords
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import BrokerSettings, PullSettings
+from rmqha.config.settings import Settings
+from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.remoting.handlers import Registry
-from rmqha.store.derived.lookup import Lookup
 from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.store.store import Receipt, Store
 from rmqha.store.tables.checked_table import CheckedTables
-from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message, Record, decode
 from rmqha.wire.remoting.bodies.clients import (
@@ -48,6 +49,7 @@ from rmqha.wire.remoting.headers.offsets import (
 )
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
 from rmqha.wire.remoting.json_body import write
+from tests.broker.support import FakeWriter
 from tests.net.remoting.support import Peer
 from tests.support.logs import HOST, STORED, LogTestCase, now
 
@@ -69,6 +71,8 @@ class Consuming:
     producers: Producers = field(init=False, factory=Producers)
     consumers: Consumers = field(init=False, factory=Consumers)
     peers: list[Peer] = field(init=False, factory=list)
+    state: BrokerState = field(init=False)
+    reader: QueueReader = field(init=False)
     topics: Topics = field(init=False)
     groups: Groups = field(init=False)
     offsets: ConsumerOffsetTable = field(init=False)
@@ -80,12 +84,23 @@ class Consuming:
 
     def __attrs_post_init__(self) -> None:
         store, clock = self.store, self.clock
-        files = CheckedTables(store.settings.root)
-        tables = (files, BrokerSettings(), clock, now, lambda: STORED)
-        self.topics, self.groups = Topics(*tables), Groups(*tables)
+        self.state = BrokerState(
+            Settings(
+                broker=BrokerSettings(permission=self.permission),
+                pull=self.settings,
+                store=store.settings,
+            ),
+            store,
+            None if self.slave else FakeWriter(store),
+            clock,
+            now,
+            files=CheckedTables(store.settings.root),
+            present=Present(self.producers, self.consumers),
+            epochs=MasterEpochs(store.settings.root, now),
+        )
+        self.topics, self.groups = self.state.topics, self.state.groups
         self.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
-        self.offsets = ConsumerOffsetTable(files, clock, now)
-        self.offsets.load()
+        self.offsets = self.state.offsets
         self.heartbeats = Heartbeats(
             self.producers,
             self.consumers,
@@ -93,41 +108,20 @@ class Consuming:
             self.topics,
             clock,
             notify=self.settings.notify,
-            filters=lambda: self.settings.property_filter,
+            filters=lambda: self.state.current.settings.pull.property_filter,
         )
         self.holds = LongPolling(clock, store.queues, store.dispatcher)
         self.locks = Locks(clock, self._has_queue)
         self.served = ServedRecords(store.log)
-        reader = QueueReader(
-            self.served,
-            store.queues,
-            self.settings,
-            self.memory,
-            slave=self.slave,
-            next_offset=store.next_offset,
-        )
-        levels = DelayLevels.parse(store.settings.delay_levels)
-        lookup = Lookup(store.log, store.queues, store.index, levels)
-        self.pulls = Pulls(
-            settings=self.settings,
-            reader=reader,
-            holds=self.holds,
-            topics=self.topics,
-            groups=self.groups,
-            consumers=self.consumers,
-            offsets=self.offsets,
-            permission=self.permission,
-            slave=self.slave,
-        )
+        self.reader = QueueReader(self.state, self.served, self.memory)
+        self.pulls = Pulls(self.state, self.reader, self.holds)
         parts = (
             self.heartbeats,
             self.locks,
             self.pulls,
-            Progress(
-                self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
-            ),
-            OffsetChanges(self.offsets, store.queues, clock, now),
-            Lookups(lookup, self.served, self.settings, store.settings.max_msgs_num_batch),
+            Progress(self.state, self.reader),
+            OffsetChanges(self.state),
+            Lookups(self.state, self.served),
         )
         for part in parts:
             for code, (_, handler) in part.handlers().items():
@@ -136,6 +130,12 @@ class Consuming:
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         config = self.topics.get(topic)
         return config is not None and 0 <= queue_id < config.write_queue_nums
+
+    def apply(self, settings: PullSettings) -> None:
+        """Serve by other settings from now on."""
+        current = self.state.current
+        current.settings = evolve(current.settings, pull=settings)
+        self.reader.apply(settings)
 
     def peer(self) -> Peer:
         """A new connection."""

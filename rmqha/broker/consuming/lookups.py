@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from attrs import define
+
 from rmqha.broker.access.needs import KNOWS, TELLS_ALL, Stated, reads
 from rmqha.broker.consuming.served_records import ServedRecords
-from rmqha.config.broker_settings import PullSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
-from rmqha.store.derived.lookup import ByKey, Lookup
+from rmqha.store.derived.lookup import ByKey
 from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -39,19 +41,12 @@ LOWER = "lower"
 """The wish for the first message at or after a time, instead of the nearest; of 5.x clients."""
 
 
+@define(eq=False)
 class Lookups:
     """Answers about single messages and places."""
 
-    def __init__(
-        self, lookup: Lookup, served: ServedRecords, settings: PullSettings, most: int
-    ) -> None:
-        """@param served: Judges what is sent.
-        @param most: Most messages of one answer.
-        """
-        self._lookup = lookup
-        self._served = served
-        self._settings = settings
-        self._most = most
+    state: BrokerState
+    served: ServedRecords
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -69,12 +64,12 @@ class Lookups:
         @param timestamp: Milliseconds since 1970.
         @param lower: Whether the first message at or after it is wanted, not the nearest.
         """
-        offset = self._lookup.by_time(topic, queue_id, timestamp)
+        offset = self.state.lookup.by_time(topic, queue_id, timestamp)
         stored = self._stored(topic, queue_id, offset) if lower else None
         return offset + (stored is not None and stored < timestamp)
 
     def _stored(self, topic: str, queue_id: int, offset: int) -> int | None:
-        record = self._lookup.by_queue_offset(topic, queue_id, offset)
+        record = self.state.lookup.by_queue_offset(topic, queue_id, offset)
         return None if record is None else record.store_timestamp
 
     def _by_time(self, connection: RemotingProtocol, command: Command) -> Command:
@@ -89,17 +84,17 @@ class Lookups:
 
     def _max(self, connection: RemotingProtocol, command: Command) -> Command:
         request = from_ext(MaxOffsetRequest, command.ext)
-        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        bounds = self.state.lookup.bounds(request.topic, request.queue_id)
         return command.answer(header=OffsetAnswer(offset=0 if bounds is None else bounds[1]))
 
     def _min(self, connection: RemotingProtocol, command: Command) -> Command:
         request = from_ext(QueueRequest, command.ext)
-        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        bounds = self.state.lookup.bounds(request.topic, request.queue_id)
         return command.answer(header=OffsetAnswer(offset=0 if bounds is None else bounds[0]))
 
     def _earliest(self, connection: RemotingProtocol, command: Command) -> Command:
         request = from_ext(QueueRequest, command.ext)
-        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        bounds = self.state.lookup.bounds(request.topic, request.queue_id)
         stored = None
         if bounds is not None:
             stored = self._stored(request.topic, request.queue_id, bounds[0])
@@ -107,25 +102,25 @@ class Lookups:
 
     def _view(self, connection: RemotingProtocol, command: Command) -> Command:
         offset = from_ext(ViewMessageRequest, command.ext).offset
-        record = self._lookup.claimed(offset)
+        record = self.state.lookup.claimed(offset)
         what = f"the message at byte {offset}"
         if record is None:
             # Whether there ever was one is for the queue to say, if as much is left of it.
-            harmed = self._lookup.record(offset)
+            harmed = self.state.lookup.record(offset)
             if harmed is not None and self._knows(harmed):
-                raise self._served.refusal(offset, harmed.size, what)
-            if self._served.doubted(offset, offset + 1):
-                raise self._served.refusal(offset, 1, what)
+                raise self.served.refusal(offset, harmed.size, what)
+            if self.served.doubted(offset, offset + 1):
+                raise self.served.refusal(offset, 1, what)
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
-        if self._served.doubted(offset, offset + record.size):
-            raise self._served.refusal(offset, record.size, what)
-        return command.answer(body=self._lookup.log.read(offset, record.size))
+        if self.served.doubted(offset, offset + record.size):
+            raise self.served.refusal(offset, record.size, what)
+        return command.answer(body=self.state.lookup.log.read(offset, record.size))
 
     def _knows(self, record: Record) -> bool:
         """Whether a record's queue has it."""
-        queue = self._lookup.queues.get(record.topic, record.queue_id)
+        queue = self.state.lookup.queues.get(record.topic, record.queue_id)
         unit = None if queue is None else queue.unit(record.queue_offset)
         return unit is not None and unit[:2] == (record.offset, record.size)
 
@@ -136,32 +131,34 @@ class Lookups:
         """
         sound, refusal = [], None
         for record in found.records:
-            doubted = self._served.doubted(record.offset, record.offset + record.size)
+            doubted = self.served.doubted(record.offset, record.offset + record.size)
             if record.body_holds and not doubted:
                 sound.append(record)
             else:
                 what = f"the message at byte {record.offset}"
-                refusal = self._served.refusal(record.offset, record.size, what)
+                refusal = self.served.refusal(record.offset, record.size, what)
         for offset in found.bad:
             what = f"the message that the index has at byte {offset}"
-            refusal = self._served.refusal(offset, MIN_RECORD, what)
+            refusal = self.served.refusal(offset, MIN_RECORD, what)
         if refusal is not None and not sound:
             raise refusal
         return sound
 
     def _by_key(self, connection: RemotingProtocol, command: Command) -> Answer:
         request = from_ext(QueryMessageRequest, command.ext)
-        wanted = self._settings.query_most if request.unique_key_query else request.max_num
+        wanted = (
+            self.state.settings.pull.query_most if request.unique_key_query else request.max_num
+        )
         found = self._sound(
-            self._lookup.by_key(
+            self.state.lookup.by_key(
                 request.topic,
                 request.key,
-                max_num=min(wanted, self._most),
+                max_num=min(wanted, self.state.settings.store.max_msgs_num_batch),
                 begin=request.begin_timestamp,
                 end=request.end_timestamp,
             )
         )
-        index = self._lookup.index
+        index = self.state.lookup.index
         header = QueryMessageAnswer(
             index_last_update_timestamp=0 if index is None else index.last_timestamp,
             index_last_update_phyoffset=0 if index is None else max(0, index.end_offset),
@@ -172,7 +169,7 @@ class Lookups:
                 "can not find message, maybe time range not correct",
                 header,
             )
-        read = self._lookup.log.read
+        read = self.state.lookup.log.read
         body = [read(record.offset, record.size) for record in _fitting(found)]
         return Scattered(command.answer(header=header), body)
 

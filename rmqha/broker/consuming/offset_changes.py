@@ -15,17 +15,15 @@ from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import Stated, reads_all
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.offset_journal import Marks
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.offset_segments import ALL_QUEUES, ORDERED
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import ORDERED_POPS, QUEUE_ENDS, ConsumerOffsets
@@ -56,14 +54,11 @@ class _Waiting:
 class OffsetChanges:
     """Tells slaves of offsets."""
 
-    offsets: ConsumerOffsetTable
-    queues: ConsumeQueues
-    clock: IReactorTime
-    in_thread: InThread
+    state: BrokerState
     _waiting: list[_Waiting] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.offsets.journal.flushed.append(self._wake)
+        self.state.offsets.journal.flushed.append(self._wake)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         need = reads_all(topics=True, groups=True)
@@ -72,7 +67,7 @@ class OffsetChanges:
     def ask(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """43: the whole table, or what changed."""
         request = from_ext(ConsumerOffsetsRequest, command.ext)
-        journal = self.offsets.journal
+        journal = self.state.offsets.journal
         if request.offsets_since is None or not journal.active:
             return self._whole(command)
         version = self._version_in(request.offsets_since)
@@ -96,7 +91,7 @@ class OffsetChanges:
 
     def _wait(self, command: Command, version: int, seconds: float) -> Deferred[Answer]:
         answer: Deferred[Answer] = Deferred(lambda _: self._drop(waiting))
-        timer = self.clock.callLater(seconds, lambda: self._finish(waiting))
+        timer = self.state.clock.callLater(seconds, lambda: self._finish(waiting))
         waiting = _Waiting(command, version, answer, timer)
         self._waiting.append(waiting)
         return answer
@@ -108,7 +103,7 @@ class OffsetChanges:
 
     def _finish(self, waiting: _Waiting) -> None:
         self._drop(waiting)
-        marks = self.offsets.journal.changes_since(waiting.version)
+        marks = self.state.offsets.journal.changes_since(waiting.version)
         if marks is None:
             made = self._whole(waiting.command, self._now())
         else:
@@ -124,29 +119,31 @@ class OffsetChanges:
     # --- answers --------------------------------------------------------------------
 
     def _now(self) -> str:
-        journal = self.offsets.journal
+        journal = self.state.offsets.journal
         return f"{journal.life}-{journal.version}"
 
     def _version_in(self, text: str) -> int | None:
         """The version that a slave has; C{None} if it is not one of this life of the table."""
         life, _, version = text.rpartition("-")
-        if life != self.offsets.journal.life or not version.isdigit():
+        if life != self.state.offsets.journal.life or not version.isdigit():
             return None
         return int(version)
 
     def _whole(self, command: Command, version: str | None = None) -> Deferred[Answer]:
         """The answer with the whole table as it is now, which is made in a thread as well."""
         header = None if version is None else ConsumerOffsetsAnswer(offsets_version=version)
-        table = self.offsets.table()
+        table = self.state.offsets.table()
         if version is None and table.data_version is None:
             # A slave of 5.x takes nothing over from a table without.
-            table = evolve(table, data_version=DataVersion(counter=self.offsets.journal.version))
+            table = evolve(
+                table, data_version=DataVersion(counter=self.state.offsets.journal.version)
+            )
         ours = version is not None
-        companion = self.offsets.journal.companion
+        companion = self.state.offsets.journal.companion
         ordered = {} if companion is None else companion.all()
-        made: Deferred[Answer] = self.in_thread(self._table, table, ordered, ours=ours).addCallback(
-            lambda body: command.answer(header=header, body=body)
-        )
+        made: Deferred[Answer] = self.state.in_thread(
+            self._table, table, ordered, ours=ours
+        ).addCallback(lambda body: command.answer(header=header, body=body))
         return made
 
     def _table(self, table: ConsumerOffsets, ordered: Any, *, ours: bool) -> bytes:
@@ -154,7 +151,7 @@ class OffsetChanges:
         and with what is popped in order.
         """
         if ours:
-            more = {QUEUE_ENDS: self.queues.idle_ends(), ORDERED_POPS: to_json(ordered)}
+            more = {QUEUE_ENDS: self.state.store.queues.idle_ends(), ORDERED_POPS: to_json(ordered)}
             table = evolve(table, extra=table.extra | more)
         return write(table, numeric_keys="bare")
 
@@ -165,14 +162,14 @@ class OffsetChanges:
             changes_only=True,
             keys_gone=any(queue_id == ALL_QUEUES for _, queue_id in marks),
         )
-        made: Deferred[Answer] = self.in_thread(self._body, marks).addCallback(
+        made: Deferred[Answer] = self.state.in_thread(self._body, marks).addCallback(
             lambda body: command.answer(header=header, body=body)
         )
         return made
 
     def _body(self, marks: Marks) -> bytes:
-        table = self.offsets.some(marks)
-        companion, ordered = self.offsets.journal.companion, dict[str, dict[int, Any]]()
+        table = self.state.offsets.some(marks)
+        companion, ordered = self.state.offsets.journal.companion, dict[str, dict[int, Any]]()
         for (key, queue_id), kind in marks.items():
             if kind & ORDERED and companion is not None:
                 ordered.setdefault(key, {})[queue_id] = companion.batch(key, queue_id)

@@ -5,21 +5,19 @@ Source: docs/protocol/remoting.md, Pulling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from time import perf_counter
 from weakref import WeakKeyDictionary
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.needs import CONSUMES, Stated
-from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.state import BrokerState
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -70,56 +68,17 @@ def suggested(settings: PullSettings, group: GroupConfig | None, *, lagging: boo
     return group.which_broker_when_consume_slowly if lagging else group.broker_id
 
 
-Went = Callable[[str, str, int, int, int, int], None]
-"""Told of each answer: group, topic, queue id, the offset asked for and the one to ask for next,
-and the bytes of messages in it."""
-
-
+@define(eq=False)
 class Pulls:
     """Answers pulls, now or when there is something."""
 
-    def __init__(
-        self,
-        *,
-        settings: PullSettings,
-        reader: QueueReader,
-        holds: LongPolling,
-        topics: Topics,
-        groups: Groups,
-        consumers: Consumers,
-        offsets: ConsumerOffsetTable,
-        permission: int = 6,
-        slave: bool = False,
-        went: Went = lambda group, topic, queue_id, begin, end, size: None,
-        took: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
-        """@param permission: The broker's: 4 read, 2 write.
-        @param slave: Whether the log may be behind another's.
-        @param went: Told of each answer: group, topic, queue id, the offset asked for and the one
-            to ask for next, bytes sent.
-        @param took: Told of each reading how many seconds it took.
-        """
-        self._went = went
-        self._took = took
-        self._settings = settings
-        self._reader = reader
-        self._holds = holds
-        self._topics = topics
-        self._groups = groups
-        self._consumers = consumers
-        self._offsets = offsets
-        self._permission = permission
-        self._slave = slave
-        # What each connection asked last that could not be answered for sure.
-        self._sent_home: WeakKeyDictionary[RemotingProtocol, dict[tuple[str, str, int], int]] = (
-            WeakKeyDictionary()
-        )
-
-    def apply(self, settings: PullSettings, permission: int) -> None:
-        """Answer by other settings from now on."""
-        self._settings = settings
-        self._permission = permission
-        self._reader.apply(settings)
+    state: BrokerState
+    reader: QueueReader
+    holds: LongPolling
+    # What each connection asked last that could not be answered for sure.
+    _sent_home: WeakKeyDictionary[RemotingProtocol, dict[tuple[str, str, int], int]] = field(
+        factory=WeakKeyDictionary, init=False
+    )
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -133,7 +92,7 @@ class Pulls:
         subscription = self._subscription(connection, request)
         reading = self._read(request, subscription)
         flag = request.sys_flag
-        if flag & COMMIT and not self._slave:
+        if flag & COMMIT and not self.state.slave:
             self._commit(request, reading)
         if flag & SUSPEND:
             wait = self._wait(connection, command, request, subscription, reading)
@@ -146,11 +105,11 @@ class Pulls:
     def _check(self, connection: RemotingProtocol, request: PullMessageRequest) -> None:
         """See whether it may be read at all, in the order of stock brokers."""
         group, topic = request.consumer_group, request.topic
-        if not self._permission & READ:
+        if not self.state.current.settings.broker.permission & READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
             )
-        config = self._groups.find(group)
+        config = self.state.groups.find(group)
         if config is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -160,14 +119,14 @@ class Pulls:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
             )
-        known = self._topics.get(topic)
+        known = self.state.topics.get(topic)
         if known is not None and not known.perm & READ:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
             )
         if known is not None and 0 <= request.queue_id < known.read_queue_nums:
             return
-        if self._slave and self._reader.holds(topic, request.queue_id):
+        if self.state.slave and self.reader.holds(topic, request.queue_id):
             # A slave has messages sooner than it hears of their topic.
             return
         if known is None:
@@ -181,7 +140,7 @@ class Pulls:
         self, connection: RemotingProtocol, request: PullMessageRequest
     ) -> Subscription:
         """What is wanted: as the pull says, or the last heartbeat."""
-        filters = self._settings.property_filter
+        filters = self.state.current.settings.pull.property_filter
         if request.sys_flag & INLINE:
             subscription = parse(
                 request.topic, request.subscription, request.expression_type, request.sub_version
@@ -197,12 +156,12 @@ class Pulls:
         self, connection: RemotingProtocol, request: PullMessageRequest
     ) -> Subscription:
         name = request.consumer_group
-        group = self._consumers.group(name)
+        group = self.state.consumers.group(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
             )
-        config = self._groups.get(name)
+        config = self.state.groups.get(name)
         broadcast = config is None or config.consume_broadcast_enable
         if group.message_model is MessageModel.BROADCASTING and not broadcast:
             raise RequestRefused(
@@ -230,12 +189,14 @@ class Pulls:
         """
         offset = request.commit_offset
         if offset <= reading.max_offset:
-            self._offsets.advance(request.consumer_group, request.topic, request.queue_id, offset)
+            self.state.offsets.advance(
+                request.consumer_group, request.topic, request.queue_id, offset
+            )
 
     def _read(self, request: PullMessageRequest, subscription: Subscription) -> ReadResult:
         most = min(max(request.max_msg_nums, 1), MOST)
         begun = perf_counter()
-        reading = self._reader.read(
+        reading = self.reader.read(
             request.topic,
             request.queue_id,
             request.queue_offset,
@@ -244,7 +205,7 @@ class Pulls:
             request.max_msg_bytes,
             subscription.passing,
         )
-        self._took(perf_counter() - begun)
+        self.state.counts.reads_took.add(perf_counter() - begun)
         return reading
 
     def _code(self, request: PullMessageRequest, reading: ReadResult) -> ResponseCode:
@@ -257,8 +218,8 @@ class Pulls:
         """Whether an offset has moved in the eyes of a slave, which may only be behind."""
         return (
             code is ResponseCode.PULL_OFFSET_MOVED
-            and self._slave
-            and not self._settings.check_in_slave
+            and self.state.slave
+            and not self.state.current.settings.pull.check_in_slave
         )
 
     def _asked_again(self, connection: RemotingProtocol, request: PullMessageRequest) -> bool:
@@ -289,16 +250,14 @@ class Pulls:
             seconds = min(seconds, UNCERTAIN)
         elif code is not ResponseCode.PULL_NOT_FOUND:
             return None
-        elif not self._settings.long_polling:
-            seconds = self._settings.short_polling
+        elif not self.state.current.settings.pull.long_polling:
+            seconds = self.state.current.settings.pull.short_polling
         if seconds <= 0:
             return None
         passing, passed_over = subscription.passing, None
         if passing is not None:
-            passed_over = partial(
-                self._reader.passed_over, request.topic, request.queue_id, passing
-            )
-        return self._holds.hold(
+            passed_over = partial(self.reader.passed_over, request.topic, request.queue_id, passing)
+        return self.holds.hold(
             (request.topic, request.queue_id),
             (connection, request.consumer_group),
             seconds,
@@ -317,15 +276,17 @@ class Pulls:
         code = self._code(request, reading)
         if self._uncertain(code):
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
-        group = self._groups.get(request.consumer_group)
+        group = self.state.groups.get(request.consumer_group)
         header = PullMessageAnswer(
-            suggest_which_broker_id=suggested(self._settings, group, lagging=reading.lagging),
+            suggest_which_broker_id=suggested(
+                self.state.current.settings.pull, group, lagging=reading.lagging
+            ),
             next_begin_offset=reading.next_offset,
             min_offset=reading.min_offset,
             max_offset=reading.max_offset,
         )
         answer = command.answer(code, reading.status.value, header)
-        self._went(
+        self.state.counts.went(
             request.consumer_group,
             request.topic,
             request.queue_id,

@@ -19,9 +19,9 @@ from attrs import frozen
 
 from rmqha.broker.consuming.chosen_units import ChosenUnits, Run, choose, choose_passing
 from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
+from rmqha.broker.state import BrokerState
 from rmqha.config.broker_settings import PullSettings
 from rmqha.store.derived.consume_queue import ConsumeQueue
-from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.sql92.filter import read_filter
@@ -83,27 +83,15 @@ Choice = Callable[[int], ChosenUnits]
 class QueueReader:
     """Reads queues within the limits of an answer."""
 
-    def __init__(
-        self,
-        served: ServedRecords,
-        queues: ConsumeQueues,
-        settings: PullSettings,
-        memory: int,
-        *,
-        slave: bool = False,
-        next_offset: Callable[[str, int], int] | None = None,
-    ) -> None:
+    def __init__(self, state: BrokerState, served: ServedRecords, memory: int) -> None:
         """@param served: Judges what is read of the log.
         @param memory: The machine's memory, in bytes.
-        @param slave: Whether the log may be behind another's.
-        @param next_offset: Just past the last message of a queue that the log has, whether readers
-            may see it or not; the queue's end by default.
         """
-        self.next_offset = next_offset or queues.end
+        self.next_offset = state.store.next_offset
         self._served, self._log = served, served.log
-        self._queues = queues
-        self._machine, self._slave = memory, slave
-        self.apply(settings)
+        self._queues = state.store.queues
+        self._machine, self._slave = memory, state.slave
+        self.apply(state.settings.pull)
 
     def apply(self, settings: PullSettings) -> None:
         """Read by other settings from now on."""

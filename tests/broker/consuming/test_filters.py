@@ -158,7 +158,7 @@ class RefusalTests(FilterTestCase):
         self.serve(settings=PullSettings())
         self.put(5, 50)
         self.ask(self.peer, heartbeat("c1", passing("price > 10")))
-        self.broker.pulls.apply(FILTERS, 6)
+        self.broker.apply(FILTERS)
         self.assertEqual(self.found(pull(sys_flag=0, subscription=None)), ([b"50"], "2"))
 
     def test_fault(self) -> None:

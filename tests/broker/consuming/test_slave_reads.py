@@ -93,7 +93,7 @@ class SuggestionTests(ConsumingTestCase):
         assert place is not None
         behind = broker.store.log.end - place[0]
         for size, wanted in ((behind - 1, SLOWLY), (behind, HOME)):
-            self.broker.pulls.apply(PullSettings(slave_read=True, memory_size=size), 6)
+            self.broker.apply(PullSettings(slave_read=True, memory_size=size))
             self.assertEqual(self.suggested(pull(5, max_msg_nums=1)), ("FOUND", wanted))
 
     def test_nothing_found(self) -> None:
