@@ -107,7 +107,6 @@ from rmqha.wire.store_layout import (
     POP_ORDER,
     REQUEST_MODES,
     SUBSCRIPTION_GROUPS,
-    TIMER_CHECKPOINT,
     TOPICS,
 )
 
@@ -219,20 +218,10 @@ class Broker(BrokerState):
             *(table.file for table in (*self.tables, levels)),
             self._orders,
         )
-        self.schedule = Schedule(
-            store=store,
-            writer=self.writer,
-            lookup=self.lookup,
-            messages=self.messages,
-            offsets=levels,
-            unread=self.is_unread,
-            clock=reactor,
-        )
+        self.schedule = Schedule(self, levels)
         self.revival = Revival(self)
         self.timers = Timers(self, offsets=levels, revival=self.revival)
-        self._timercheck = StockCheckpoint(
-            self.files.path(TIMER_CHECKPOINT), levels, reactor, in_thread
-        )
+        self._timercheck = StockCheckpoint(self, levels)
         self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
         self._connect = partial(RemotingClient, reactor, credentials=credentials, tls=tls)
         self._client = self._connect()

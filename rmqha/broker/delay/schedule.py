@@ -22,21 +22,19 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.due_copies import MOST, DueCopies
-from rmqha.broker.messages import Messages
+from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import Moves
-from rmqha.store.derived.lookup import Lookup
-from rmqha.store.store import Store
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import SCHEDULE_TOPIC
@@ -55,27 +53,21 @@ GRAIN = 0.01
 """How exactly arrivals are noted while the wall clock is behind the log, in parts of the delay."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class Delivery:
     """What all levels share.
 
-    @ivar clock: Monotonic; when a message is due is told by the store's wall clock.
     @ivar delivered: Told of a level and its new offset.
     @ivar late: Told how late messages were stored, in milliseconds, and how many.
     @ivar copies: Stores many at a time; C{None} where that is not to be had.
-    @ivar unread: Whether a queue of a topic is there and no longer read: the topic has shrunk.
     @ivar skipped: Messages that could not be delivered.
     @ivar unreadable: Messages that nobody gets until their topic has its queues again.
     """
 
-    store: Store
+    state: BrokerState
     writer: Putter
-    lookup: Lookup
-    messages: Messages
-    clock: IReactorTime
     delivered: Callable[[DelayLevel], None]
     late: Callable[[int, int], None]
-    unread: Callable[[str, int], bool]
     copies: DueCopies | None
     skipped: int = field(default=0, init=False)
     unreadable: int = field(default=0, init=False)
@@ -84,7 +76,7 @@ class Delivery:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.quiet = RateLimitedLog(self._log, self.clock)
+        self.quiet = RateLimitedLog(self._log, self.state.clock)
 
 
 @define(eq=False)
@@ -125,7 +117,7 @@ class DelayLevel:
     @property
     def _queue(self) -> ConsumeQueue | None:
         """Where its messages wait; C{None} if there never was one."""
-        return self.shared.store.queues.get(SCHEDULE_TOPIC, self.number - 1)
+        return self.shared.state.store.queues.get(SCHEDULE_TOPIC, self.number - 1)
 
     @property
     def flying(self) -> int:
@@ -165,7 +157,7 @@ class DelayLevel:
 
     def came(self) -> None:
         """Messages came whose store time is still to come: the wall clock is behind the log."""
-        queue, now = self._queue, self.shared.clock.seconds()
+        queue, now = self._queue, self.shared.state.clock.seconds()
         if queue is None:
             return
         if len(self._seen) > 1 and now - self._seen[-2][1] < GRAIN * self.delay:
@@ -180,10 +172,10 @@ class DelayLevel:
         """
         while self._seen and self._seen[0][0] <= self._next:
             self._seen.popleft()
-        left = (due - self.shared.store.now_ms()) / 1000
+        left = (due - self.shared.state.store.now_ms()) / 1000
         if left <= self.delay:
             return left
-        now = self.shared.clock.seconds()
+        now = self.shared.state.clock.seconds()
         if not self._seen:
             self._seen.append((queue.max_offset, now))
         return self._seen[0][1] + self.delay - now
@@ -204,7 +196,7 @@ class DelayLevel:
         @return: Whether any was stored.
         @raise NotWritable: If the store takes no writes now.
         """
-        copies, now = self.shared.copies, self.shared.store.now_ms()
+        copies, now = self.shared.copies, self.shared.state.store.now_ms()
         units = b"" if copies is None else queue.units(self._next, min(MOST, WINDOW - self._flown))
         due = list(takewhile(now.__ge__, (unit[2] for unit in UNIT.iter_unpack(units))))
         if copies is None or len(due) < 2:
@@ -238,12 +230,12 @@ class DelayLevel:
     def _deliver(self) -> None:
         """@raise NotWritable: If the store takes no writes now."""
         shared = self.shared
-        record = shared.lookup.by_queue_offset(SCHEDULE_TOPIC, self.number - 1, self._next)
-        message = None if record is None else shared.messages.due(record)
+        record = shared.state.lookup.by_queue_offset(SCHEDULE_TOPIC, self.number - 1, self._next)
+        message = None if record is None else shared.state.messages.due(record)
         stored: Deferred[Any] = succeed(None)
         if record is None or message is None:
             self._skip(_named(record, "it is damaged, or has no target topic and queue"))
-        elif shared.store.queues.outlived(message.topic, record.offset):
+        elif shared.state.store.queues.outlived(message.topic, record.offset):
             self._skip(_named(record, f"topic {message.topic} was deleted after it was sent"))
         else:
             try:
@@ -285,7 +277,7 @@ class DelayLevel:
         self.shared.delivered(self)
 
     def _note_unread(self, topic: str, queue_id: int, count: int) -> None:
-        if self.shared.unread(topic, queue_id):
+        if self.shared.state.is_unread(topic, queue_id):
             self.shared.unreadable += count
             self.shared.quiet.warn(
                 "not read",
@@ -362,69 +354,45 @@ class Lateness:
         return 0
 
 
+@define(eq=False)
 class Schedule:
     """Delivers delayed messages when they are due: one L{DelayLevel} each, and one file of
     offsets.
     """
 
+    state: BrokerState
+    _offsets: LevelOffsets
+    _delivery: Delivery | None = field(default=None, init=False)
+    _lateness: Lateness = field(factory=Lateness, init=False)
+    _began: int = field(default=0, init=False)
+    _running: bool = field(default=False, init=False)
+    _levels: dict[int, DelayLevel] = field(factory=dict, init=False)
+    # Each level is in one of these: it waits for the time, for its turn, or for an event.
+    _timers: dict[DelayLevel, IDelayedCall] = field(factory=dict, init=False)
+    _ready: deque[DelayLevel] = field(factory=deque, init=False)
+    _idle: set[DelayLevel] = field(factory=set, init=False)
+    _turn: IDelayedCall | None = field(default=None, init=False)
+    # Levels that units came to in the running slice of dispatch.
+    _came: set[int] = field(factory=set, init=False)
+    _landed: Deferred[None] | None = field(default=None, init=False)
+
     _log = Logger()
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        writer: Putter | None,
-        lookup: Lookup,
-        messages: Messages,
-        offsets: LevelOffsets,
-        unread: Callable[[str, int], bool],
-        clock: IReactorTime,
-    ) -> None:
-        """@param store: It is open.
-        @param writer: C{None} on a slave, which delivers nothing.
-        @param offsets: How far the levels are; loaded.
-        @param unread: Whether a topic has shrunk so that a queue is no longer read.
-        @param clock: Its C{seconds} must not jump: give it a monotonic one.
-        """
-        self._store = store
-        self._messages = messages
-        self._offsets = offsets
-        self._clock = clock
-        self._delivery: Delivery | None = None
+    def __attrs_post_init__(self) -> None:
+        writer = self.state.writer
         if writer is not None:
-            self._delivery = Delivery(
-                store=store,
-                writer=writer,
-                lookup=lookup,
-                messages=messages,
-                clock=clock,
-                delivered=self._delivered,
-                late=self._late,
-                unread=unread,
-                copies=DueCopies.of(store, writer, SCHEDULE_TOPIC),
-            )
-        self._lateness = Lateness()
-        self._began = 0
-        self._running = False
-        self._levels: dict[int, DelayLevel] = {}
-        # Each level is in one of these: it waits for the time, for its turn, or for an event.
-        self._timers: dict[DelayLevel, IDelayedCall] = {}
-        self._ready: deque[DelayLevel] = deque()
-        self._idle: set[DelayLevel] = set()
-        self._turn: IDelayedCall | None = None
-        # Levels that units came to in the running slice of dispatch.
-        self._came: set[int] = set()
-        self._landed: Deferred[None] | None = None
+            copies = DueCopies.of(self.state.store, writer, SCHEDULE_TOPIC)
+            self._delivery = Delivery(self.state, writer, self._delivered, self._late, copies)
 
     # --- life -------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to deliver; on a master only."""
         self._running = True
-        self._began = self._store.now_ms()
-        self._store.dispatcher.on_units.append(self._units)
-        self._store.dispatcher.on_pause.append(self._paused)
-        for queue in self._store.queues.of(SCHEDULE_TOPIC):
+        self._began = self.state.store.now_ms()
+        self.state.store.dispatcher.on_units.append(self._units)
+        self.state.store.dispatcher.on_pause.append(self._paused)
+        for queue in self.state.store.queues.of(SCHEDULE_TOPIC):
             self._wake(self._level(queue.queue_id + 1))
 
     def stop(self) -> Deferred[None]:
@@ -434,8 +402,8 @@ class Schedule:
         """
         if self._running:
             self._running = False
-            self._store.dispatcher.on_units.remove(self._units)
-            self._store.dispatcher.on_pause.remove(self._paused)
+            self.state.store.dispatcher.on_units.remove(self._units)
+            self.state.store.dispatcher.on_pause.remove(self._paused)
             for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
@@ -446,7 +414,7 @@ class Schedule:
         if self._flying:
             landed = self._landed = Deferred()
         return (
-            landed.addCallback(lambda _: self._store.flusher.flush())
+            landed.addCallback(lambda _: self.state.store.flusher.flush())
             .addErrback(self._not_flushed)
             .addCallback(lambda _: self._offsets.stop())
         )
@@ -484,7 +452,7 @@ class Schedule:
         """What C{/status} says of it."""
         offsets = self._offsets.table().offset_table
         levels = {}
-        for queue in self._store.queues.of(SCHEDULE_TOPIC):
+        for queue in self.state.store.queues.of(SCHEDULE_TOPIC):
             number = queue.queue_id + 1
             offset = max(offsets.get(number, 0), queue.min_offset)
             unit = queue.unit(offset)
@@ -506,7 +474,7 @@ class Schedule:
         level = self._levels.get(number)
         if level is None:
             assert self._delivery is not None, "only a master delivers"
-            delay = self._messages.levels.deliver_time(number, 0) / 1000
+            delay = self.state.messages.levels.deliver_time(number, 0) / 1000
             level = DelayLevel(number, delay, self._delivery, self._offsets.get(number))
             self._levels[number] = level
             self._idle.add(level)
@@ -522,7 +490,7 @@ class Schedule:
         if not self._came:
             return
         came, self._came = self._came, set()
-        behind = self._store.now_ms() < self._store.last_stored
+        behind = self.state.store.now_ms() < self.state.store.last_stored
         for number in came:
             level = self._level(number)
             if behind:
@@ -544,7 +512,7 @@ class Schedule:
 
     def _later(self) -> None:
         if self._turn is None:
-            self._turn = self._clock.callLater(0, self._next_turn)
+            self._turn = self.state.clock.callLater(0, self._next_turn)
 
     def _next_turn(self) -> None:
         self._turn = None
@@ -552,17 +520,17 @@ class Schedule:
 
     def _take_turns(self) -> None:
         """Let the levels deliver, one run of messages each, for a while."""
-        end = self._clock.seconds() + SLICE
+        end = self.state.clock.seconds() + SLICE
         while self._ready:
             level = self._ready.popleft()
             pause = self._step(level)
             if pause is None:
                 self._idle.add(level)
             elif pause > 0:
-                self._timers[level] = self._clock.callLater(pause, self._rung, level)
+                self._timers[level] = self.state.clock.callLater(pause, self._rung, level)
             else:
                 self._ready.append(level)
-            if self._clock.seconds() >= end:
+            if self.state.clock.seconds() >= end:
                 break
         if self._ready:
             self._later()
@@ -588,5 +556,5 @@ class Schedule:
         self._wake(level)
 
     def _late(self, late: int, count: int) -> None:
-        if self._store.now_ms() - late >= self._began:
+        if self.state.store.now_ms() - late >= self._began:
             self._lateness.note(late, count)

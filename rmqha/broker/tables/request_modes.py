@@ -5,15 +5,10 @@ Source: docs/protocol/remoting.md, Consuming by POP.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import PopSettings
-from rmqha.store.files.allocate import InThread
-from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode, RequestModes
@@ -23,32 +18,10 @@ GroupModes = dict[str, GroupMode]
 """How groups consume one topic."""
 
 
-class ModeTable(ConfigTable[GroupModes, RequestModes]):
+class ModeTable(ConfigTable[GroupModes, RequestModes, PopSettings]):
     """The table of request modes: its rows are those of a topic."""
 
-    def __init__(
-        self,
-        tables: CheckedTables,
-        settings: PopSettings,
-        clock: IReactorTime,
-        in_thread: InThread,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """@param tables: The store's.
-        @param now_ms: Milliseconds since 1970, for the table's version.
-        """
-        super().__init__(
-            name=REQUEST_MODES,
-            tables=tables,
-            body=RequestModes,
-            rows="message_request_mode_map",
-            presets={},
-            clock=clock,
-            in_thread=in_thread,
-            now_ms=now_ms,
-        )
-        self._default = RequestMode[settings.default_mode.name]
-        self._default_share = settings.default_share
+    NAME, BODY, ROWS = REQUEST_MODES, RequestModes, "message_request_mode_map"
 
     def mode(self, topic: str, group: str) -> GroupMode:
         """How a group consumes a topic: as was set, else as all groups do.  What comes back to a
@@ -62,8 +35,8 @@ class ModeTable(ConfigTable[GroupModes, RequestModes]):
         return GroupMode(
             topic=topic,
             consumer_group=group,
-            mode=self._default,
-            pop_share_queue_num=self._default_share,
+            mode=RequestMode[self._settings.default_mode.name],
+            pop_share_queue_num=self._settings.default_share,
         )
 
     def put(self, mode: GroupMode) -> Deferred[None]:

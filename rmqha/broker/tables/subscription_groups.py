@@ -6,15 +6,10 @@ Source: docs/protocol/remoting.md, Tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
-from rmqha.store.files.allocate import InThread
-from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.names import PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
@@ -46,31 +41,13 @@ def check_name(name: str) -> None:
     raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
 
 
-class Groups(ConfigTable[GroupConfig, GroupTable]):
+class Groups(ConfigTable[GroupConfig, GroupTable, BrokerSettings]):
     """The table of subscription groups, C{subscriptionGroup.json}."""
 
-    def __init__(
-        self,
-        tables: CheckedTables,
-        settings: BrokerSettings,
-        clock: IReactorTime,
-        in_thread: InThread,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """@param tables: The store's.
-        @param now_ms: Milliseconds since 1970, for the table's version.
-        """
-        super().__init__(
-            name=SUBSCRIPTION_GROUPS,
-            tables=tables,
-            body=GroupTable,
-            rows="subscription_group_table",
-            presets={name: GroupConfig(group_name=name) for name in PRESET_GROUPS},
-            clock=clock,
-            in_thread=in_thread,
-            now_ms=now_ms,
-        )
-        self._auto_create = settings.auto_create_groups
+    NAME, BODY, ROWS = SUBSCRIPTION_GROUPS, GroupTable, "subscription_group_table"
+
+    def presets(self) -> dict[str, GroupConfig]:
+        return {name: GroupConfig(group_name=name) for name in PRESET_GROUPS}
 
     def find(self, name: str) -> GroupConfig | None:
         """A group; made if there is none, where a client may do that, it can be one's name, and
@@ -79,7 +56,9 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         found = self.get(name)
         if found is not None:
             return found
-        if self.full or not (self._auto_create or name.startswith(SYSTEM_GROUP_PREFIX)):
+        if self.full or not (
+            self._settings.auto_create_groups or name.startswith(SYSTEM_GROUP_PREFIX)
+        ):
             return None
         try:
             check_name(name)

@@ -7,7 +7,7 @@ Source: docs/protocol/remoting.md, Tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
@@ -22,48 +22,52 @@ from rmqha.wire.remoting.bodies.common import DataVersion
 
 Row = TypeVar("Row")
 Body = TypeVar("Body", bound=Any)
+Section = TypeVar("Section")
 
 MOST_MADE = 20_000
 """Topics, or groups, from which on no more are made because a client asks for one; administrators
 may go on.  With three times as many of usual names a registration is still a frame."""
 
 
-class ConfigTable(Generic[Row, Body]):
+class ConfigTable(Generic[Row, Body, Section]):
     """Rows that administrators and clients make, and other brokers take over.
 
+    @cvar NAME: The file's.
+    @cvar BODY: What is in it, and in the answer to who asks for all.
+    @cvar ROWS: The field of that with the rows.
     @ivar file: Its file.
     @ivar changed: Each is called after a change with the row; C{None} if it is gone, or if it is
         not one alone.
     """
 
+    NAME: ClassVar[str]
+    BODY: ClassVar[type[Any]]
+    ROWS: ClassVar[str]
+
     def __init__(
         self,
-        *,
-        name: str,
         tables: CheckedTables,
-        body: type[Body],
-        rows: str,
-        presets: Mapping[str, Row],
+        settings: Section,
         clock: IReactorTime,
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
-        """@param name: The file's.
-        @param tables: The store's.
-        @param body: What is in the file, and in the answer to who asks for all.
-        @param rows: Its field with the rows.
-        @param presets: The rows that are there from the start.
+        """@param tables: The store's.
         @param now_ms: Milliseconds since 1970, for the version.
         """
         self.changed: list[Callable[[Row | None], None]] = []
-        self.file = Persisted(tables.path(name), self.table, clock, in_thread, tables=tables)
-        self._body, self._rows, self._presets = body, rows, presets
-        self._tables = tables
+        self.file = Persisted(tables.path(self.NAME), self.table, clock, in_thread, tables=tables)
+        self._tables, self._settings = tables, settings
+        self._presets = self.presets()
         self._now_ms = now_ms
-        self._table = dict(presets)
+        self._table = dict(self._presets)
         self._version = DataVersion()
-        self._rest = body()
+        self._rest: Body = self.BODY()
         self._text: bytes | None = None
+
+    def presets(self) -> Mapping[str, Row]:
+        """The rows that are there from the start."""
+        return {}
 
     def load(self) -> None:
         """Read the file, whose rows win over those that are always there.
@@ -75,8 +79,8 @@ class ConfigTable(Generic[Row, Body]):
         found = self.file.load()
         if found is None:
             return
-        table = self._tables.body(self.file.path, self._body, found)
-        self._table |= getattr(table, self._rows)
+        table = self._tables.body(self.file.path, self.BODY, found)
+        self._table |= getattr(table, self.ROWS)
         self._version, self._text = table.data_version, None
         self._rest = self._without_rows(table)
 
@@ -113,7 +117,7 @@ class ConfigTable(Generic[Row, Body]):
 
     def table(self) -> Body:
         """The whole table as it is now; it is not changed any more."""
-        rows = {self._rows: dict(self._table)}
+        rows = {self.ROWS: dict(self._table)}
         whole: Body = evolve(self._rest, **rows, data_version=self._version)
         return whole
 
@@ -159,7 +163,7 @@ class ConfigTable(Generic[Row, Body]):
 
         @return: Whether that changed anything.
         """
-        new = {**self._presets, **getattr(table, self._rows)}
+        new = {**self._presets, **getattr(table, self.ROWS)}
         rest = self._without_rows(table)
         same = new == self._table and rest == self._rest
         self._version, self._text = table.data_version, None
@@ -182,5 +186,5 @@ class ConfigTable(Generic[Row, Body]):
 
     def _without_rows(self, table: Body) -> Body:
         """What else is in a table: what newer releases put there."""
-        rest: Body = evolve(table, **{self._rows: {}}, data_version=DataVersion())
+        rest: Body = evolve(table, **{self.ROWS: {}}, data_version=DataVersion())
         return rest

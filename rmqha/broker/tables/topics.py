@@ -6,17 +6,15 @@ Source: docs/protocol/remoting.md, Tables and Sending.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import cached_property
 
 from attrs import evolve
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
-from rmqha.store.files.allocate import InThread
-from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.names import (
     BENCHMARK_TOPIC,
@@ -96,35 +94,15 @@ def perm_text(perm: int) -> str:
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
 
 
-class Topics(ConfigTable[TopicConfig, TopicTable]):
+class Topics(ConfigTable[TopicConfig, TopicTable, BrokerSettings]):
     """The table of topics, C{topics.json}."""
+
+    NAME, BODY, ROWS = TOPICS, TopicTable, "topic_config_table"
 
     _log = Logger()
 
-    def __init__(
-        self,
-        tables: CheckedTables,
-        settings: BrokerSettings,
-        clock: IReactorTime,
-        in_thread: InThread,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """@param tables: The store's.
-        @param now_ms: Milliseconds since 1970, for the table's version.
-        """
-        super().__init__(
-            name=TOPICS,
-            tables=tables,
-            body=TopicTable,
-            rows="topic_config_table",
-            presets={topic.topic_name: topic for topic in _presets(settings)},
-            clock=clock,
-            in_thread=in_thread,
-            now_ms=now_ms,
-        )
-        self._settings = settings
-        own = {settings.cluster, settings.name, reply_topic(settings.cluster)}
-        self._system = SYSTEM_TOPICS | own
+    def presets(self) -> dict[str, TopicConfig]:
+        return {topic.topic_name: topic for topic in _presets(self._settings)}
 
     def load(self) -> None:
         """Read the file; the template in it is only good where topics may be made."""
@@ -133,14 +111,15 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         if template is not None and not self._settings.auto_create_topics:
             self._table[TEMPLATE_TOPIC] = evolve(template, perm=template.perm & ~INHERIT)
 
-    @property
+    @cached_property
     def system(self) -> frozenset[str]:
         """The topics that are not a user's, whether they are there or not."""
-        return self._system
+        cluster = self._settings.cluster
+        return SYSTEM_TOPICS | {cluster, self._settings.name, reply_topic(cluster)}
 
     def is_system(self, name: str) -> bool:
         """Whether a topic is not a user's."""
-        return name in self._system or is_system_topic(name)
+        return name in self.system or is_system_topic(name)
 
     def put(self, config: TopicConfig) -> None:
         """Make a topic, or change it."""

@@ -9,19 +9,18 @@ Source: docs/protocol/remoting.md, Timer messages.
 
 from __future__ import annotations
 
-from pathlib import Path
 from struct import Struct
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.delay.delay_offsets import INTERVAL, LevelOffsets
+from rmqha.broker.state import BrokerState
 from rmqha.logfiles import json_table
 from rmqha.periodic import Periodic
-from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.later_slaves import TimerCheckpoint
 from rmqha.wire.remoting.bodies.offsets import TimerProgress
+from rmqha.wire.store_layout import TIMER_CHECKPOINT
 
 SIZE = 4096
 """Bytes of the file."""
@@ -31,20 +30,15 @@ _FLUSHED = Struct(">8xq")
 
 @define(eq=False)
 class StockCheckpoint:
-    """Follows what is durable of the progress.
+    """Follows what is durable of the progress."""
 
-    @ivar path: Where the file is.
-    """
-
-    path: Path
+    state: BrokerState
     offsets: LevelOffsets
-    clock: IReactorTime
-    in_thread: InThread
     job: Periodic = field(init=False)
     _written: TimerProgress | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.job = Periodic("keeping timercheck", self.clock, self.write)
+        self.job = Periodic("keeping timercheck", self.state.clock, self.write)
 
     def start(self) -> None:
         """Write it again and again."""
@@ -56,7 +50,7 @@ class StockCheckpoint:
         if known is None or not known.next or known == self._written:
             return succeed(None)
         self._written = known
-        return self.in_thread(self._replace, known)
+        return self.state.in_thread(self._replace, known)
 
     async def stop(self) -> None:
         """Write it for the last time."""
@@ -70,9 +64,11 @@ class StockCheckpoint:
             master_queue_offset=known.next,
             timestamp=known.time,
         )
-        found = json_table.read_file(self.path) or b""
+        found = json_table.read_file(self.state.files.path(TIMER_CHECKPOINT)) or b""
         if len(found) >= _FLUSHED.size:
             # A stock broker's timer log, if there is one, is as it was.
             told = evolve(told, log_flushed=_FLUSHED.unpack_from(found)[0])
         data = told.encode().ljust(SIZE, b"\0")
-        json_table.replace_text(self.path, data, looks_whole=lambda path: False)
+        json_table.replace_text(
+            self.state.files.path(TIMER_CHECKPOINT), data, looks_whole=lambda path: False
+        )

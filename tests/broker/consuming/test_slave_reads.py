@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+from attrs import evolve
 from twisted.internet.task import Clock
 
 from rmqha.broker.consuming.pull import UNCERTAIN
@@ -217,7 +218,8 @@ class UntoldTests(ConsumingTestCase):
         """Consumers say there how far they are, even further than the slave is, in a group that it
         may not make; and are told.
         """
-        self.broker.groups._auto_create = False
+        groups = self.broker.groups
+        groups._settings = evolve(groups._settings, auto_create_groups=False)
         for more in ({"topic": "Untold"}, {"queue_id": 6}):
             self.assert_answer(self.ask(self.peer, commit(9, **more)), ResponseCode.SUCCESS)
             answer = self.ask(self.peer, progress(**more))
