@@ -26,7 +26,7 @@ PLUGIN = ROOT / "twisted" / "plugins" / "rmqha_plugin.py"
 
 #: Each room of rmqha, from the ground up, and the rooms it may know: those that are named here
 #: and what they know.  A room is a folder with its own modules, those of the folders in it apart;
-#: or a single module, where one of a folder has to stand below the others' rooms.
+#: or a single module, where one of a folder stands below the others' rooms, or above.
 HOUSE: dict[str, set[str]] = {
     "errors": set(),
     "wire": {"errors"},
@@ -47,7 +47,8 @@ HOUSE: dict[str, set[str]] = {
     "logfiles.blocks": set(),
     "logfiles": {"logfiles.blocks", "reserve", "wire.columnar"},
     "store.files": {"config", "logfiles"},
-    "store.log": {"durations", "periodic", "store.files"},
+    "store.environment": {"store.files"},
+    "store.log": {"durations", "periodic", "store.environment"},
     "store.tables": {"logfiles", "wire.remoting.bodies"},
     "store.derived": {"store.log", "store.tables", "wire.lane"},
     "store.published": {"store.log"},
@@ -89,6 +90,9 @@ HOUSE: dict[str, set[str]] = {
     "broker.meters": {"broker.tables", "ha.master", "store.derived"},
     "broker.messages": {"broker.tables"},
     "broker.state": {"broker.clients", "broker.messages", "broker.meters", "ha.master_epoch"},
+    "broker.access.acl_requests": {"broker.state"},
+    "broker.clients.heartbeats": {"broker.state"},
+    "broker.meters.group_lag": {"broker.state"},
     "broker.consuming": {"broker.clients", "broker.state", "wire.lane"},
     "broker.sending": {"broker.state", "wire.lane"},
     "broker.delay": {"broker.sending"},
@@ -96,7 +100,14 @@ HOUSE: dict[str, set[str]] = {
     "broker.timer": {"broker.delay", "broker.pop"},
     "broker.cluster": {"broker.state", "ha.slave"},
     "broker.admin": {"broker.sending"},
-    "broker": {"broker.admin", "broker.cluster", "broker.timer"},
+    "broker": {
+        "broker.access.acl_requests",
+        "broker.admin",
+        "broker.clients.heartbeats",
+        "broker.cluster",
+        "broker.meters.group_lag",
+        "broker.timer",
+    },
     "namesrv": {"net.remoting"},
     "nodes": {"net.remoting"},
     "admin": {"durations", "event_file", "net"},

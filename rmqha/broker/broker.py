@@ -64,7 +64,7 @@ from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
-from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
+from rmqha.broker.sending.send import Sending
 from rmqha.broker.sending.timer_acceptance import TimerAcceptance
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.sending.write_lane import WriteLane, write_lane
@@ -222,19 +222,10 @@ class Broker(BrokerState):
         self.revival = Revival(self)
         self.timers = Timers(self, offsets=levels, revival=self.revival)
         self._timercheck = StockCheckpoint(self, levels)
-        self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
+        self.lags = GroupLags(self)
         self._connect = partial(RemotingClient, reactor, credentials=credentials, tls=tls)
         self._client = self._connect()
-        self.registration = Registration(
-            self._client,
-            self.current,
-            self.topics,
-            reactor,
-            told,
-            in_thread=in_thread,
-            look_up=partial(look_up, reactor),
-            epochs=self.epochs,
-        )
+        self.registration = Registration(self, self._client, told, partial(look_up, reactor))
         self._client.dialled = self.registration.names.dialled
         self._ha, self._slave_listens = ha, slave_listens
         self._accounts = accounts
@@ -294,21 +285,7 @@ class Broker(BrokerState):
         self.transactions = Transactions(
             self, HalfMessages(self.lookup, self.offsets), self._may_see
         )
-        if self.writer is not None:
-            self.lane = write_lane(
-                writer=self.writer,
-                admission=admission,
-                topics=self.topics,
-                messages=self.messages,
-                transactions=self.transactions,
-                refuse=sending.unavailable,
-                always=sending.always,
-                clients_flags=CLIENTS_FLAGS,
-                store=store,
-                half_messages=not broker.reject_transactions,
-                broker=broker.name,
-                timers=self.settings.timers,
-            )
+        self.lane = write_lane(self, admission, self.transactions, sending)
         if self.lane is not None:
             access = self.access
             self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
@@ -318,16 +295,7 @@ class Broker(BrokerState):
 
     def _clients(self) -> tuple[RequestHandler, ...]:
         """What knows who is there."""
-        self._heartbeats = Heartbeats(
-            self.producers,
-            self.consumers,
-            self.groups,
-            self.topics,
-            self.clock,
-            notify=self.settings.pull.notify,
-            filters=lambda: self.current.settings.pull.property_filter,
-        )
-        self._locks = Locks(self.clock, self.has_queue)
+        self._heartbeats, self._locks = Heartbeats(self), Locks(self)
         self.routed = RoutedQueues(self, self._client, lambda: self.registration.servers)
         assignments = Assignments(
             self,
@@ -361,13 +329,7 @@ class Broker(BrokerState):
                 retry_topics=self.pop.retry_topics,
                 slave_listens=self._slave_listens,
             ),
-            AclRequests(
-                file=self._accounts,
-                broker_name=self.name,
-                broker_address=self.registration.address,
-                cluster_name=self.cluster,
-                now_ms=store.now_ms,
-            ),
+            AclRequests(self, self._accounts, self.registration.address),
             BrokerConfiguration(self),
             Cleaning(store),
             Forwarding(self),
@@ -398,7 +360,7 @@ class Broker(BrokerState):
         store, clock = self.store, self.clock
         members = Members(self._client, self.name, self.cluster)
         self._return = Return(self, self._client, members, lambda: self.registration.servers)
-        self.siblings = DuplicateIdCheck(members, self.registration, self.settings.broker.id, clock)
+        self.siblings = DuplicateIdCheck(members, self.registration)
         self._among_masters(members)
         self._deletion = Deletion(
             store.queues, store.settings.root, store.log, clock, self.in_thread
@@ -416,14 +378,7 @@ class Broker(BrokerState):
             delays=self.schedule.adopt,
             forget=self._deletion.forget,
         )
-        self.metadata = MetadataSync(
-            copies=copies,
-            log_end=lambda: store.log.confirmed,
-            connect=self._connect,
-            clock=clock,
-            now_ms=store.now_ms,
-            ha_port=self.settings.ha.listen_port,
-        )
+        self.metadata = MetadataSync(copies, self._connect)
 
     def _among_masters(self, members: Members) -> None:
         """What a master does about other masters of its name."""
@@ -622,14 +577,9 @@ class Broker(BrokerState):
             yield from table.jobs()
         yield from self.schedule.jobs()
         yield self._timercheck.job
-        yield from self.counts.jobs()
-        yield from self.lags.jobs()
-        yield from self.transactions.jobs()
-        yield from self.metadata.jobs()
-        yield from self.siblings.jobs()
-        yield from self.twins.jobs()
-        yield from self.registration.jobs()
-        yield from self._client.connections.jobs()
+        among = (self.metadata, self.siblings, self.twins, self.registration)
+        for part in (self.counts, self.lags, self.transactions, *among, self._client.connections):
+            yield from part.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says of it."""

@@ -47,7 +47,7 @@ from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.dispatch_mark import mark_path
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
-from rmqha.store.environment import StoreEnvironment
+from rmqha.store.environment import Step, StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder
@@ -56,7 +56,7 @@ from rmqha.store.log import arrival
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
-from rmqha.store.log.truncate import Step, pending
+from rmqha.store.log.truncate import pending
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store

@@ -6,8 +6,10 @@ environment when it is made, so that none can be open without the node's callbac
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 
 from attrs import frozen
@@ -16,8 +18,32 @@ from twisted.internet.interfaces import IReactorTime
 from rmqha.errors import StoreError
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.fsync import Fsync
-from rmqha.store.log.retention import disk_use, local_hour
-from rmqha.store.log.truncate import Step
+
+Step = Callable[[str], None]
+"""Told each step's name after it is done; tests die there."""
+
+
+def disk_use(folder: Path) -> float:
+    """How full a folder's disk is, as stock brokers count: in whole percent, rounded up.
+
+    What only root may use counts for neither side.
+
+    @return: 0 to 1; -1 if it is not known.
+    """
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return -1.0
+    used, usable = found.f_blocks - found.f_bfree, found.f_bavail
+    return ceil(100 * used / (used + usable)) / 100 if used + usable > 0 else -1.0
+
+
+def local_hour(now: float) -> int:
+    """The hour of the day here, 0 to 23.
+
+    @param now: Seconds since 1970.
+    """
+    return time.localtime(now).tm_hour
 
 
 @frozen(kw_only=True)

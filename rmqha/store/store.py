@@ -149,15 +149,9 @@ class Store:
             on_failure=self._flush_failed,
         )
         self.publisher = Publisher(
-            root=settings.root,
+            settings=settings,
+            environment=environment,
             log=log,
-            interval=settings.publish_interval,
-            clock=environment.clock,
-            in_thread=environment.in_thread,
-            now_ms=environment.now_ms,
-            broker_name=environment.broker_name,
-            cluster=environment.cluster,
-            acknowledged=environment.acknowledged,
             point=parts.point,
             index=parts.splits,
         )
@@ -165,24 +159,14 @@ class Store:
         self.retention = Retention(
             log=log,
             settings=settings,
-            clock=environment.clock,
-            in_thread=environment.in_thread,
+            environment=environment,
             dispatched=lambda: self.dispatcher.position,
-            held_from=environment.held_from,
             follow=self.trimmer.follow,
             full=self._disk_nearly_full,
             arrived=parts.arrived,
-            wall=lambda: self.now_ms() / 1000,
-            local_hour=environment.local_hour,
-            disk_use=environment.disk_use,
         )
         self.scrubber = Scrubber(
-            log=log,
-            settings=settings,
-            clock=environment.clock,
-            checksums=parts.checksums,
-            in_thread=environment.in_thread,
-            now_ms=environment.now_ms,
+            log=log, settings=settings, environment=environment, checksums=parts.checksums
         )
 
     # --- start and stop -----------------------------------------------------

@@ -101,17 +101,8 @@ class Consuming:
         self.topics, self.groups = self.state.topics, self.state.groups
         self.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
         self.offsets = self.state.offsets
-        self.heartbeats = Heartbeats(
-            self.producers,
-            self.consumers,
-            self.groups,
-            self.topics,
-            clock,
-            notify=self.settings.notify,
-            filters=lambda: self.state.current.settings.pull.property_filter,
-        )
+        self.heartbeats, self.locks = Heartbeats(self.state), Locks(self.state)
         self.holds = LongPolling(clock, store.queues, store.dispatcher)
-        self.locks = Locks(clock, self._has_queue)
         self.served = ServedRecords(store.log)
         self.reader = QueueReader(self.state, self.served, self.memory)
         self.pulls = Pulls(self.state, self.reader, self.holds)
@@ -126,10 +117,6 @@ class Consuming:
         for part in parts:
             for code, (_, handler) in part.handlers().items():
                 self.registry.register(code, handler)
-
-    def _has_queue(self, topic: str, queue_id: int) -> bool:
-        config = self.topics.get(topic)
-        return config is not None and 0 <= queue_id < config.write_queue_nums
 
     def apply(self, settings: PullSettings) -> None:
         """Serve by other settings from now on."""

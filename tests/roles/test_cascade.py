@@ -137,9 +137,9 @@ class LettingInTests(CascadeCase):
     def test_retention(self) -> None:
         """What a slave behind ours still needs is kept."""
         self.copied()
-        self.assertIsNone(self.node.store.retention.held_from())
+        self.assertIsNone(self.node.store.environment.held_from())
         self.ask(SIZE + 700)
-        self.assertEqual(self.node.store.retention.held_from(), SIZE + 700)
+        self.assertEqual(self.node.store.environment.held_from(), SIZE + 700)
 
     def test_serves_while_its_master_is_away(self) -> None:
         """What it has is as good as before."""

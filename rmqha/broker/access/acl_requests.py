@@ -18,6 +18,7 @@ from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.broker.access.remote_addresses import patterns
+from rmqha.broker.state import BrokerState
 from rmqha.errors import RequestRefused
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -43,21 +44,17 @@ USERS_OF_5 = frozenset(RequestCode(code) for code in range(3001, 3011))
 _LISTS = ("topicPerms", "groupPerms")
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class AclRequests:
     """Answers them.
 
     @ivar file: The accounts; C{None} where there is no access control.
-    @ivar broker_name: This broker's name.
     @ivar broker_address: Where clients find it.
-    @ivar cluster_name: Its cluster's name.
     """
 
+    state: BrokerState
     file: AclFile | None
-    broker_name: str
     broker_address: str
-    cluster_name: str
-    now_ms: Callable[[], int]
 
     _log = Logger()
 
@@ -81,7 +78,7 @@ class AclRequests:
             if text
         } | {"admin": header.admin}
         return self._changed(
-            lambda table: table.with_account(row, self.now_ms()),
+            lambda table: table.with_account(row, self.state.now_ms()),
             ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
             connection,
             f"changed account {header.access_key}",
@@ -91,7 +88,7 @@ class AclRequests:
         """51: remove an account."""
         name = command.custom(AccessKeyRequest).access_key
         return self._changed(
-            lambda table: table.without_account(name, self.now_ms()),
+            lambda table: table.without_account(name, self.state.now_ms()),
             ResponseCode.DELETE_ACL_CONFIG_FAILED,
             connection,
             f"removed account {name}",
@@ -106,7 +103,7 @@ class AclRequests:
             raise RequestRefused(failed, f"the accounts are in {self.file.path}, not in {other}")
         white = patterns(header.global_white_addrs)
         return self._changed(
-            lambda table: table.with_white(white, self.now_ms()),
+            lambda table: table.with_white(white, self.state.now_ms()),
             failed,
             connection,
             f"set globalWhiteRemoteAddresses to {','.join(white) or 'none'}",
@@ -120,9 +117,9 @@ class AclRequests:
             header=AclVersionAnswer(
                 version=fastjson.dumps(version).decode(),
                 all_acl_file_version=fastjson.dumps({str(file.path): version}).decode(),
-                broker_name=self.broker_name,
+                broker_name=self.state.name,
                 broker_addr=self.broker_address,
-                cluster_name=self.cluster_name,
+                cluster_name=self.state.cluster,
             )
         )
 

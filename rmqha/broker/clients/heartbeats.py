@@ -5,16 +5,16 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
-from twisted.internet.interfaces import IReactorTime
+from attrs import define, field
 from twisted.logger import Logger
 
 from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of, reads
-from rmqha.broker.clients.registry import Consumers, Member, Producers
+from rmqha.broker.clients.registry import Member
 from rmqha.broker.clients.subscriptions import Subscription, require_understood, subscribe
-from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics
+from rmqha.broker.state import BrokerState
+from rmqha.broker.tables.topics import UNIT_SUBSCRIBED
 from rmqha.errors import RequestRefused
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -53,34 +53,17 @@ _CONSUMERS = of("SUB: topics and groups it consumes", _consumers)
 _CHECKED = of("SUB: topic, group", _checked)
 
 
+@define(eq=False)
 class Heartbeats:
     """Keeps the tables of clients."""
 
+    state: BrokerState
+    _quiet: RateLimitedLog = field(init=False)
+
     _log = Logger()
 
-    def __init__(
-        self,
-        producers: Producers,
-        consumers: Consumers,
-        groups: Groups,
-        topics: Topics,
-        clock: IReactorTime,
-        *,
-        notify: bool = True,
-        filters: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """@param clock: Its C{seconds} must not jump: give it a monotonic one.
-        @param notify: Whether consumers are told when their group changes.
-        @param filters: Whether they may filter by properties.
-        """
-        self._producers = producers
-        self._consumers = consumers
-        self._groups = groups
-        self._topics = topics
-        self._clock = clock
-        self._notify = notify
-        self._filters = filters
-        self._quiet = RateLimitedLog(self._log, clock)
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -92,13 +75,16 @@ class Heartbeats:
 
     def lost(self, connection: RemotingProtocol) -> None:
         """A connection has ended: its client is gone from all groups."""
-        self._producers.lost(connection)
-        for group in self._consumers.lost(connection):
+        self.state.producers.lost(connection)
+        for group in self.state.consumers.lost(connection):
             self._changed(group.name)
 
     def forget_ended(self) -> None:
         """Forget clients whose connections ended while the broker was not serving."""
-        for connection in {*self._producers.connections(), *self._consumers.connections()}:
+        for connection in {
+            *self.state.producers.connections(),
+            *self.state.consumers.connections(),
+        }:
             if not connection.opened:
                 self.lost(connection)
 
@@ -106,16 +92,18 @@ class Heartbeats:
         """Forget clients that have not been heard of for long.  Their connections are left to
         the idle limit: another group of the same client may be well.
         """
-        now = self._clock.seconds()
-        self._producers.expire(now)
-        for group in self._consumers.expire(now):
+        now = self.state.clock.seconds()
+        self.state.producers.expire(now)
+        for group in self.state.consumers.expire(now):
             self._changed(group.name)
         self._quiet.sweep()
 
     def _heartbeat(self, connection: RemotingProtocol, command: Command) -> None:
         heartbeat = read(HeartbeatData, command.body)
         for producer in heartbeat.producer_data_set:
-            self._producers.heard(producer.group_name, self._member(connection, command, heartbeat))
+            self.state.producers.heard(
+                producer.group_name, self._member(connection, command, heartbeat)
+            )
         for consumer in heartbeat.consumer_data_set:
             member = self._member(connection, command, heartbeat)
             self._consumes(consumer, member, keep=heartbeat.without_sub)
@@ -128,24 +116,24 @@ class Heartbeats:
             client_id=heartbeat.client_id,
             language=command.language,
             version=command.version,
-            seen=self._clock.seconds(),
+            seen=self.state.clock.seconds(),
             account=command.ext.get(ACCESS_KEY, ""),
         )
 
     def _consumes(self, data: ConsumerData, member: Member, *, keep: bool) -> None:
         """@param keep: Whether the subscriptions are those of the last heartbeat."""
         name = data.group_name
-        config = self._groups.find(name)
+        config = self.state.groups.find(name)
         if config is not None and config.retry_queue_nums > 0:
             flag = UNIT_SUBSCRIBED if data.unit_mode else 0
-            self._topics.ensure(RETRY_PREFIX + name, config.retry_queue_nums, sys_flag=flag)
-        before = self._consumers.group(name)
+            self.state.topics.ensure(RETRY_PREFIX + name, config.retry_queue_nums, sys_flag=flag)
+        before = self.state.consumers.group(name)
         last = None if before is None else before.members.get(member.connection)
         if keep and last is not None:
             member.subscriptions = last.subscriptions
         else:
             member.subscriptions = self._subscriptions(data, member)
-        group, changed = self._consumers.heard(name, member)
+        group, changed = self.state.consumers.heard(name, member)
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
@@ -173,23 +161,27 @@ class Heartbeats:
         return found
 
     def _changed(self, group: str) -> None:
-        config = self._groups.get(group)
-        if self._notify and config is not None and config.notify_consumer_ids_changed_enable:
-            self._consumers.notify(group)
+        config = self.state.groups.get(group)
+        if (
+            self.state.settings.pull.notify
+            and config is not None
+            and config.notify_consumer_ids_changed_enable
+        ):
+            self.state.consumers.notify(group)
 
     def _unregister(self, connection: RemotingProtocol, command: Command) -> None:
         """The connection counts, not the client id, which another client could send too."""
         request = from_ext(UnregisterClientRequest, command.ext)
         if request.producer_group:
-            self._producers.leave(request.producer_group, connection)
+            self.state.producers.leave(request.producer_group, connection)
         if request.consumer_group:
-            group = self._consumers.leave(request.consumer_group, connection)
+            group = self.state.consumers.leave(request.consumer_group, connection)
             if group is not None:
                 self._changed(group.name)
 
     def _list(self, connection: RemotingProtocol, command: Command) -> Command:
         name = from_ext(ConsumerGroupRequest, command.ext).consumer_group
-        group = self._consumers.group(name)
+        group = self.state.consumers.group(name)
         if group is None:
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name[:256]}"
@@ -198,4 +190,4 @@ class Heartbeats:
 
     def _check(self, connection: RemotingProtocol, command: Command) -> None:
         subscription = subscribe(read(CheckClientConfig, command.body).subscription_data)
-        require_understood(subscription, filters=self._filters())
+        require_understood(subscription, filters=self.state.current.settings.pull.property_filter)

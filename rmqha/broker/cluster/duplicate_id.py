@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.broker_members import Members
@@ -34,14 +33,11 @@ TIMEOUT = 3.0
 class DuplicateIdCheck:
     """Finds another broker that has our name and id.
 
-    @ivar id: Ours.
     @ivar twin: What is wrong, in words; C{""} if nothing is known to be.
     """
 
     members: Members
     registration: Registration
-    id: int
-    clock: IReactorTime
     twin: str = field(default="", init=False)
     _last: float = field(default=0.0, init=False)
     _looking: Periodic = field(init=False)
@@ -50,9 +46,9 @@ class DuplicateIdCheck:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._quiet = RateLimitedLog(self._log, self.registration.state.clock)
         self._looking = Periodic(
-            "looking for a broker with the same brokerId", self.clock, self._look
+            "looking for a broker with the same brokerId", self.registration.state.clock, self._look
         )
 
     def start(self) -> None:
@@ -80,16 +76,17 @@ class DuplicateIdCheck:
     def _seen(self, brokers: dict[int, str], server: str) -> None:
         """One name server answered; another may take its time."""
         own = self.registration.address
-        other = brokers.get(self.id, own)
+        number = self.registration.state.settings.broker.id
+        other = brokers.get(number, own)
         if other == own or not self._looking.running:
             return
-        self._last = self.clock.seconds()
+        self._last = self.registration.state.clock.seconds()
         self.twin = (
-            f"name server {server} lists {other} with brokerId={self.id} too: "
+            f"name server {server} lists {other} with brokerId={number} too: "
             f"give one of the two another brokerId"
         )
         self._quiet.warn("twin", other, "Duplicate broker id: {twin}", twin=self.twin)
 
     def _over(self, _: object) -> None:
-        if self.clock.seconds() > self._last + FORGOTTEN:
+        if self.registration.state.clock.seconds() > self._last + FORGOTTEN:
             self.twin = ""

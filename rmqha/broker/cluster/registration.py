@@ -21,21 +21,19 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.tables.current_settings import CurrentSettings
-from rmqha.broker.tables.topics import READ_WRITE, Topics
+from rmqha.broker.state import BrokerState
+from rmqha.broker.tables.topics import READ_WRITE
 from rmqha.config.values import NamedAddress
 from rmqha.errors import RequestRefused, RmqhaError
-from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.server_names import LookUp, ServerNames
 from rmqha.periodic import Job, Periodic
-from rmqha.store.files.allocate import InThread
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -76,22 +74,16 @@ class Registration:
     """Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
-    @ivar in_thread: Runs long work in a thread.
     @ivar look_up: Asks for the addresses of a name server that is given by name.
     @ivar names: Who the name servers are.
-    @ivar epochs: The master epoch that is told with it.
     @ivar suspended: Why name servers are told nothing, in words; C{""} while they are.
     @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
     """
 
+    state: BrokerState
     client: RemotingClient
-    current: CurrentSettings
-    topics: Topics
-    clock: IReactorTime
-    told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
-    in_thread: InThread = field(kw_only=True)
-    look_up: LookUp = field(kw_only=True)
-    epochs: MasterEpochs = field(kw_only=True)
+    told: Callable[[RegisterBrokerAnswer], None]
+    look_up: LookUp
     suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
     names: ServerNames = field(init=False)
@@ -126,22 +118,22 @@ class Registration:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._quiet = RateLimitedLog(self._log, self.state.clock)
         self.names = ServerNames(
             self.look_up,
-            self.clock,
-            lambda: tuple(filter(None, self.current.settings.broker.namesrv.split(";"))),
+            self.state.clock,
+            lambda: tuple(filter(None, self.state.current.settings.broker.namesrv.split(";"))),
             self._moved,
         )
         self._own = ServerNames(
             self.look_up,
-            self.clock,
+            self.state.clock,
             self._own_names,
             self._own_moved,
             "brokerIP1",
         )
         self._timed = Periodic(
-            "registration at the name servers", self.clock, self._due, vital=True
+            "registration at the name servers", self.state.clock, self._due, vital=True
         )
 
     @property
@@ -152,14 +144,14 @@ class Registration:
     @property
     def address(self) -> str:
         """Where clients find this broker."""
-        broker, names = self.current.settings.broker, self._own_names()
+        broker, names = self.state.current.settings.broker, self._own_names()
         here = f"{broker.ip1}:{broker.listen_port}"
         found = [each for each in self._own.servers if each not in names]
         return here if here in found or not found else found[0]
 
     def _own_names(self) -> list[str]:
         """C{brokerIP1} with the port, if it is a name."""
-        broker = self.current.settings.broker
+        broker = self.state.current.settings.broker
         if isinstance(broker.ip1, NamedAddress):
             return [f"{broker.ip1.name}:{broker.listen_port}"]
         return []
@@ -167,7 +159,7 @@ class Registration:
     @property
     def ha_address(self) -> str:
         """Where its slaves do."""
-        settings = self.current.settings
+        settings = self.state.current.settings
         port = settings.ha.listen_port or settings.broker.listen_port + HA_PORT_STEP
         return f"{settings.broker.ip2}:{port}"
 
@@ -176,10 +168,10 @@ class Registration:
         if not self.servers:
             return
         self._running = True
-        self._unlisted = self.clock.seconds()
-        self._permission = self.current.settings.broker.permission
-        self.topics.changed.append(self._changed)
-        self.current.changed.append(self._retime)
+        self._unlisted = self.state.clock.seconds()
+        self._permission = self.state.current.settings.broker.permission
+        self.state.topics.changed.append(self._changed)
+        self.state.current.changed.append(self._retime)
         self.names.start()
         self._own.start()
         self._begin(now=True)
@@ -196,7 +188,7 @@ class Registration:
         self.names.stop()
         self._own.stop()
         self._plan()
-        self.topics.changed.remove(self._changed)
+        self.state.topics.changed.remove(self._changed)
         self._release()
         if self.suspended:
             return succeed(None)
@@ -224,7 +216,7 @@ class Registration:
             return succeed(None)
         waiting: Deferred[None] = Deferred()
         self._waiting.append(waiting)
-        return waiting.addTimeout(PATIENCE, self.clock, lambda result, _: None)
+        return waiting.addTimeout(PATIENCE, self.state.clock, lambda result, _: None)
 
     def status(self) -> dict[str, str]:
         """Each name server, and how the last registration there went."""
@@ -238,7 +230,7 @@ class Registration:
             yield HealthReason("name-servers-disagree", self.disagreement)
         if not self._running or self.suspended or self._unlisted is None:
             return
-        seconds = self.clock.seconds() - self._unlisted
+        seconds = self.state.clock.seconds() - self._unlisted
         if seconds >= UNLISTED:
             said = "; ".join(f"{server}: {text}" for server, text in self.status().items())
             yield HealthReason(
@@ -256,17 +248,17 @@ class Registration:
     # --- when -----------------------------------------------------------------------------
 
     def _begin(self, *, now: bool) -> None:
-        period = self.current.settings.registration.period
+        period = self.state.current.settings.registration.period
         self._timed.start(min(max(period, SHORTEST), LONGEST), now=now)
 
     def _retime(self) -> None:
         if self._running:
             self._begin(now=False)
-            permission = self.current.settings.broker.permission
+            permission = self.state.current.settings.broker.permission
             if permission != self._permission:
                 self._permission = permission
                 # A name server looks at topics again when their version is another.
-                self.topics.touch()
+                self.state.topics.touch()
 
     def _moved(self) -> None:
         """Some of them have other addresses: who is none of them any more is told nothing, and is
@@ -282,7 +274,7 @@ class Registration:
 
     def _own_moved(self) -> None:
         """C{brokerIP1} has another address, or has the first one by which it is looked up."""
-        broker, address = self.current.settings.broker, self.address
+        broker, address = self.state.current.settings.broker, self.address
         if address != f"{broker.ip1}:{broker.listen_port}":
             self._log.warn(
                 "Telling name servers {address}, which brokerIP1 is now; messages and controllers "
@@ -308,7 +300,7 @@ class Registration:
             self._stale = True
             return
         self._busy = True
-        self.clock.callLater(0, self._go)
+        self.state.clock.callLater(0, self._go)
 
     def _go(self) -> None:
         self._stale = False
@@ -324,7 +316,7 @@ class Registration:
             else:
                 made.callback(None)
         if self._stale and self._running:
-            self.clock.callLater(0, self._go)
+            self.state.clock.callLater(0, self._go)
         else:
             self._busy = False
             self._settle()
@@ -350,12 +342,12 @@ class Registration:
         pause = min(2.0**self._tries, SHORTEST)
         if pause < SHORTEST:
             self._tries += 1
-        self._sooner = self.clock.callLater(pause, self._changed, None)
+        self._sooner = self.state.clock.callLater(pause, self._changed, None)
 
     def _lacks(self) -> bool:
         if self._silent.issuperset(self.servers):
             return True
-        settings = self.current.settings
+        settings = self.state.current.settings
         return not (self._has_master or settings.broker.role.is_master or settings.ha.master)
 
     def _release(self) -> None:
@@ -370,7 +362,7 @@ class Registration:
         """Tell all of them once, each on its own."""
         if not self._running or self.suspended:
             return
-        table = self.topics.table()
+        table = self.state.topics.table()
         self._news = table.data_version, await self._body(table)
         for server in self.servers:
             self._tell_one(server)
@@ -400,12 +392,12 @@ class Registration:
         """What name servers are told of the topics, made when they are others than before; in a
         thread, as there may be very many.
         """
-        settings = self.current.settings
+        settings = self.state.current.settings
         permission, compressed = settings.broker.permission, settings.registration.compressed
         key = table.data_version, len(table.topic_config_table), permission, compressed
         if self._made is not None and self._made[0] == key:
             return self._made[1]
-        body: bytes = await self.in_thread(_written, table, permission, compressed=compressed)
+        body: bytes = await self.state.in_thread(_written, table, permission, compressed=compressed)
         self._made = key, body
         return body
 
@@ -444,7 +436,7 @@ class Registration:
 
     async def _tell(self, server: str, version: DataVersion, body: bytes) -> Command | None:
         """@return: What the name server said; C{None} if nothing, or if it knew everything."""
-        settings = self.current.settings
+        settings = self.state.current.settings
         try:
             # A slave asks for more than to be known: where its master is.
             ask_first = settings.broker.role.is_master and not settings.registration.force
@@ -480,14 +472,14 @@ class Registration:
         if REGISTERED in self.status().values():
             self._unlisted = None
         elif self._unlisted is None:
-            self._unlisted = self.clock.seconds()
+            self._unlisted = self.state.clock.seconds()
 
     def _outcome(self, answer: Command) -> str:
         """What became of a registration: a master of ours is told when another is in the routes."""
-        if not self.current.settings.broker.role.is_master:
+        if not self.state.current.settings.broker.role.is_master:
             return REGISTERED
         said = from_ext(RegisterBrokerAnswer, answer.ext)
-        if said.master_epoch is None or said.master_epoch <= self.epochs.number:
+        if said.master_epoch is None or said.master_epoch <= self.state.epochs.number:
             return REGISTERED
         return f"{REFUSED}: {said.master_addr} is master with master epoch {said.master_epoch}"
 
@@ -511,18 +503,18 @@ class Registration:
             brokers = json_body.read(ClusterInfo, answer.body).broker_addr_table
         except RmqhaError:
             return None  # the registration will tell
-        found = brokers.get(self.current.settings.broker.name)
+        found = brokers.get(self.state.current.settings.broker.name)
         return True if found is not None and found.enable_acting_master else None
 
     async def _ask(self, server: str, request: Command) -> Command:
-        timeout = self.current.settings.registration.timeout
+        timeout = self.state.current.settings.registration.timeout
         answer = await self.client.request(server, request, timeout)
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark, request.code)
         return answer
 
     def _who(self) -> BrokerRequest:
-        broker = self.current.settings.broker
+        broker = self.state.current.settings.broker
         return BrokerRequest(
             broker_name=broker.name,
             broker_addr=self.address,
@@ -531,7 +523,7 @@ class Registration:
         )
 
     def _header(self, body: bytes) -> RegisterBrokerRequest:
-        settings = self.current.settings
+        settings = self.state.current.settings
         return RegisterBrokerRequest(
             broker_name=settings.broker.name,
             broker_addr=self.address,
@@ -540,15 +532,15 @@ class Registration:
             broker_id=settings.broker.id,
             compressed=settings.registration.compressed,
             body_crc32=checksum(body),
-            master_epoch=self.epochs.number,
+            master_epoch=self.state.epochs.number,
         )
 
     def _order(self, table: dict[str, str]) -> None:
         """Name servers say which topics are ordered."""
-        for name in self.topics.names():
-            topic = self.topics.get(name)
+        for name in self.state.topics.names():
+            topic = self.state.topics.get(name)
             if topic is not None and topic.order != (name in table):
-                self.topics.put(evolve(topic, order=name in table))
+                self.state.topics.put(evolve(topic, order=name in table))
 
 
 def _written(table: TopicTable, permission: int, *, compressed: bool) -> bytes:

@@ -164,23 +164,16 @@ Outcome = tuple[Command | Failure]
 """An answer, or the failure that came instead."""
 
 
-@define(eq=False, kw_only=True)
+@define(eq=False)
 class MetadataSync:
     """Keeps a slave's tables like its master's.
 
     @ivar copies: The tables.
-    @ivar log_end: Up to where the log is the master's, as far as it is here.
     @ivar connect: Makes the client that asks.
-    @ivar now_ms: Milliseconds since 1970.
-    @ivar ha_port: Ours, which the master is told: it asks there after a crash.  0 for none.
     """
 
     copies: Copies
-    log_end: Callable[[], int]
     connect: Callable[[], RemotingClient]
-    clock: IReactorTime
-    now_ms: Callable[[], int]
-    ha_port: int = 0
     _client: RemotingClient | None = field(default=None, init=False)
     _timed: Periodic = field(init=False)
     _soon: IDelayedCall | None = field(default=None, init=False)
@@ -195,9 +188,11 @@ class MetadataSync:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
-        self._timed = Periodic("copying the master's tables", self.clock, self._due, vital=True)
-        self._feed = OffsetFeed(self._changed, self.hurry, self.clock)
+        self._quiet = RateLimitedLog(self._log, self.copies.state.clock)
+        self._timed = Periodic(
+            "copying the master's tables", self.copies.state.clock, self._due, vital=True
+        )
+        self._feed = OffsetFeed(self._changed, self.hurry, self.copies.state.clock)
 
     # --- life -------------------------------------------------------------------------
 
@@ -256,8 +251,8 @@ class MetadataSync:
         if self._round is not None:
             self._again = True
         elif self._soon is None:
-            wait = max(0.0, self._began + SOONEST - self.clock.seconds())
-            self._soon = self.clock.callLater(wait, self._go)
+            wait = max(0.0, self._began + SOONEST - self.copies.state.clock.seconds())
+            self._soon = self.copies.state.clock.callLater(wait, self._go)
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
@@ -296,7 +291,7 @@ class MetadataSync:
 
     def _go(self) -> None:
         self._soon = None
-        self._began = self.clock.seconds()
+        self._began = self.copies.state.clock.seconds()
         self._again = False
         self._round = Deferred.fromCoroutine(self._ask_all())
         self._round.addErrback(lambda failure: failure.trap(CancelledError)).addBoth(self._over)
@@ -321,18 +316,18 @@ class MetadataSync:
 
     async def _ask_all(self) -> None:
         """One round.  All is asked on one connection: its answers are of one process."""
-        end, master = self.log_end(), self.copies.master
+        end, master = self.copies.state.store.log.confirmed, self.copies.master
         assert self._client is not None, "a round begins after the start"
         try:
             connection = await self._client.connect(master).addTimeout(
-                TIMEOUT, self.clock, lambda _, __: _late(master)
+                TIMEOUT, self.copies.state.clock, lambda _, __: _late(master)
             )
         except UNREACHED as error:
             self._unreachable(str(error))
             return
         followed = self._feed.live
         boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
-        ours = SlaveTablesRequest(ha_listen_port=self.ha_port)
+        ours = SlaveTablesRequest(ha_listen_port=self.copies.state.settings.ha.listen_port)
         headers: dict[str, ConsumerOffsetsRequest | SlaveTablesRequest] = {
             OFFSETS: WHOLE,
             TOPICS: ours,
@@ -468,7 +463,7 @@ class MetadataSync:
                 master=self.copies.master,
             )
         part.state, part.reason = TableState.ADOPTED, ""
-        part.adopted = self.now_ms()
+        part.adopted = self.copies.state.now_ms()
         part.changes += changed
 
 

@@ -9,12 +9,13 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from twisted.internet.interfaces import IReactorTime
+from attrs import define, field
 
 from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of
+from rmqha.broker.state import BrokerState
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.wire.remoting.bodies.clients import LockedQueues, QueueLocks
 from rmqha.wire.remoting.bodies.common import MessageQueue
@@ -39,17 +40,13 @@ def _locks(command: Command) -> Iterator[Wanted]:
 _LOCKS = of("SUB: group, each topic", _locks)
 
 
+@define(eq=False, slots=False)
 class Locks:
     """Who may consume which queue."""
 
-    def __init__(self, clock: IReactorTime, has_queue: Callable[[str, int], bool]) -> None:
-        """@param clock: Its C{seconds} must not jump: give it a monotonic one.
-        @param has_queue: Whether there is such a topic with such a queue.
-        """
-        self._clock = clock
-        self._has_queue = has_queue
-        # By group: each queue's client, and until when.
-        self._groups: dict[str, Leases] = {}
+    state: BrokerState
+    # By group: each queue's client, and until when.
+    _groups: dict[str, Leases] = field(factory=dict, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
@@ -64,14 +61,14 @@ class Locks:
 
         @return: The queues that are the client's now.
         """
-        now = self._clock.seconds()
+        now = self.state.clock.seconds()
         leases = self._groups.setdefault(group, {})
         granted = []
         for queue in queues:
             holder, until = leases.get(queue, ("", 0.0))
             if holder != client_id and until > now:
                 continue
-            if self._has_queue(queue.topic, queue.queue_id):
+            if self.state.has_queue(queue.topic, queue.queue_id):
                 leases[queue] = client_id, now + LEASE
                 granted.append(queue)
         if not leases:
@@ -89,7 +86,7 @@ class Locks:
 
     def sweep(self) -> None:
         """Forget leases that ended; without it groups that are gone would stay for ever."""
-        now = self._clock.seconds()
+        now = self.state.clock.seconds()
         for group, leases in list(self._groups.items()):
             for queue, (_, until) in list(leases.items()):
                 if until <= now:

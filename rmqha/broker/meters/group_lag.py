@@ -18,14 +18,10 @@ from collections.abc import Callable, Generator, Iterator
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 
-from rmqha.broker.meters.meters import Meters
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.topics import Topics
+from rmqha.broker.state import BrokerState
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queue import ConsumeQueue
-from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.names import DLQ_PREFIX
 from rmqha.wire.store_layout import BLANK_SIZE
 
@@ -77,11 +73,7 @@ _NOTHING = _Oldest()
 class GroupLags:
     """Looks up how far groups are."""
 
-    lookup: Lookup
-    topics: Topics
-    offsets: ConsumerOffsetTable
-    counts: Meters
-    clock: IReactorTime
+    state: BrokerState
     # By topic and group.
     _seen: dict[tuple[str, str], _Oldest] = field(factory=dict, init=False)
     # Those that somebody was told of without being looked up.
@@ -89,7 +81,7 @@ class GroupLags:
     _catching_up: Periodic = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._catching_up = Periodic("ages of consumer lag", self.clock, self._catch_up)
+        self._catching_up = Periodic("ages of consumer lag", self.state.clock, self._catch_up)
 
     def start(self) -> None:
         """Begin to look up those that were left out."""
@@ -109,7 +101,7 @@ class GroupLags:
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """Each topic and group to look up; it forgets what was known of others."""
-        found = self.offsets.pairs()
+        found = self.state.offsets.pairs()
         if len(self._seen) > len(found):
             self._seen = {pair: self._seen[pair] for pair in found if pair in self._seen}
         return found
@@ -147,13 +139,13 @@ class GroupLags:
         """How many messages wait for a group, how many of them it has pulled, and by queue id the
         queue offsets where they begin; C{None} if there is no such topic any more.
         """
-        config = self.topics.get(topic)
+        config = self.state.topics.get(topic)
         if config is None:
             return None
-        committed, pulls = self.offsets.queues(group, topic), self.counts.pulled
+        committed, pulls = self.state.offsets.queues(group, topic), self.state.counts.pulled
         behind = pulled = 0
         places: dict[int, int] = {}
-        for nth, queue in enumerate(tuple(self.lookup.queues.of(topic)), 1):
+        for nth, queue in enumerate(tuple(self.state.lookup.queues.of(topic)), 1):
             if nth % QUEUES_A_STEP == 0:
                 yield
             number, end = queue.queue_id, queue.max_offset
@@ -179,16 +171,16 @@ class GroupLags:
             if known.places.get(number) == place:
                 heads[number] = known.heads[number]
             else:
-                heads[number] = _head(self.lookup.queues.get(pair[0], number), place)
+                heads[number] = _head(self.state.lookup.queues.get(pair[0], number), place)
             if nth % QUEUES_A_STEP == 0:
                 yield
         lowest = min((head for head in heads.values() if head is not None), default=None)
-        since = None if lowest is None else self.lookup.stored_at(lowest)
+        since = None if lowest is None else self.state.lookup.stored_at(lowest)
         found = self._seen[pair] = _Oldest(places, heads, since)
         return found
 
     def _catch_up(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(in_slices(self.clock, self._owing()))
+        return Deferred.fromCoroutine(in_slices(self.state.clock, self._owing()))
 
     def _owing(self) -> Iterator[None]:
         while self._owed:

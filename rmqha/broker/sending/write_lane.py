@@ -19,17 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from rmqha.broker.messages import Messages
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.put_status import STORED
+from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
 from rmqha.broker.sending.transactions import Transactions
+from rmqha.broker.state import BrokerState
 from rmqha.broker.tables.topics import Topics, is_forbidden
-from rmqha.config.broker_settings import TimerSettings
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.store.store import Store
 from rmqha.wire.lane.answer_form import AnswerForm
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.layout import HOST_SIZE
@@ -201,55 +200,40 @@ class _Answers:
 
 
 def write_lane(
-    *,
-    writer: Putter,
-    admission: Admission,
-    topics: Topics,
-    messages: Messages,
-    transactions: Transactions,
-    refuse: Callable[[Command], Any],
-    always: dict[str, str],
-    clients_flags: int,
-    store: Store,
-    half_messages: bool,
-    broker: str,
-    timers: TimerSettings,
+    state: BrokerState, admission: Admission, transactions: Transactions, sending: Sending
 ) -> WriteLane | None:
     """Make the lane of a broker.
 
-    @param messages: Says what is added to each message.
-    @param always: Fields of every answer.
-    @param clients_flags: The bits of a client's system flag that are stored.
-    @param half_messages: Whether they are taken.
-    @param broker: Its name.
-    @return: C{None} where it is not compiled, or has addresses it does not know.
+    @return: C{None} on a slave, where it is not compiled, or has addresses it does not know.
     """
+    settings, store, messages = state.settings, state.store, state.messages
+    timers, writer = settings.timers, state.writer
     host = _packed(messages.host)
-    if not COMPILED or len(host) != HOST_SIZE:
+    if writer is None or not COMPILED or len(host) != HOST_SIZE:
         return None
     run = SendRun(
         cluster=encode({CLUSTER: messages.cluster}),
         store_host=host,
-        clients_flags=clients_flags,
+        clients_flags=CLIENTS_FLAGS,
         most_body=store.settings.max_message_size,
         most_frame=FRAME_LIMIT,
         levels=messages.levels.count,
-        broker=broker.encode(),
+        broker=state.name.encode(),
         timers=(store.now_ms, timers.precision, timers.max_delay * 1000)
         if timers.enabled
         else None,
-        stored=transactions.halves.stored if half_messages else None,
+        stored=None if settings.broker.reject_transactions else transactions.halves.stored,
         record_at=store.log.read,
         outlived=store.queues.outlived,
     )
     kinds = (SerializeType.JSON, SerializeType.ROCKETMQ)
-    forms = tuple(AnswerForm.of(kind, always) for kind in kinds)
+    forms = tuple(AnswerForm.of(kind, sending.always) for kind in kinds)
     return WriteLane(
         writer=writer,
         admission=admission,
-        topics=topics,
+        topics=state.topics,
         transactions=transactions,
-        refuse=refuse,
+        refuse=sending.unavailable,
         run=run,
         forms=forms,
     )

@@ -35,10 +35,11 @@ from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.reserve import NO_SPACE
+from rmqha.store.environment import Step
 from rmqha.store.files.mapped import write_all, zero_range
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.record_checksums import drop
-from rmqha.store.log.truncate import PIECE, Step, quarantine_bytes
+from rmqha.store.log.truncate import PIECE, quarantine_bytes
 from rmqha.wire.store_layout import BACKUP_SUFFIX, FETCHED, OWN_FOLDER, REPAIR
 
 IGNORED_SUFFIX = ".ignored"

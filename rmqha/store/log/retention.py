@@ -13,17 +13,14 @@ Source: docs/protocol/store.rst, Deleting files.
 from __future__ import annotations
 
 import mmap
-import os
-import time
 import weakref
 from collections.abc import Callable, Iterator
-from math import ceil
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -32,25 +29,10 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import OutOfDescriptors
 from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
-from rmqha.store.files.allocate import InThread
+from rmqha.store.environment import StoreEnvironment, disk_use
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import FolderReader, first_stored_at, last_record_of
-
-
-def disk_use(folder: Path) -> float:
-    """How full a folder's disk is, as stock brokers count: in whole percent, rounded up.
-
-    What only root may use counts for neither side.
-
-    @return: 0 to 1; -1 if it is not known.
-    """
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return -1.0
-    used, usable = found.f_blocks - found.f_bfree, found.f_bavail
-    return ceil(100 * used / (used + usable)) / 100 if used + usable > 0 else -1.0
 
 
 def fullest(settings: StoreSettings, disk_use: Callable[[Path], float] = disk_use) -> float:
@@ -60,14 +42,6 @@ def fullest(settings: StoreSettings, disk_use: Callable[[Path], float] = disk_us
     """
     folders = (settings.commitlog, settings.root)
     return max((disk_use(folder) for folder in folders if folder.is_dir()), default=0.0)
-
-
-def local_hour(now: float) -> int:
-    """The hour of the day here, 0 to 23.
-
-    @param now: Seconds since 1970.
-    """
-    return time.localtime(now).tm_hour
 
 
 def last_stored(file: MappedFile, now: float) -> float:
@@ -89,12 +63,10 @@ class Retention:
     """Looks after the disk of one store.
 
     @ivar dispatched: Up to where queues and index go.
-    @ivar held_from: The lowest offset a replica still needs, C{None} if none does.
     @ivar follow: Told the log's new first byte after files went; queues and index drop
         what speaks only of deleted records.
     @ivar arrived: Since when the log is here, in seconds since 1970.
     @ivar full: Told why writes have to be refused, and C{""} when they need not be.
-    @ivar wall: Seconds since 1970.
     @ivar use: How full the fuller of the disks was at the last look, 0 to 1.
     @ivar deleted_files: Log files deleted since the start.
     @ivar deleted_bytes: Their size.
@@ -104,16 +76,11 @@ class Retention:
 
     log: CommitLog
     settings: StoreSettings
-    clock: IReactorTime
-    in_thread: InThread
+    environment: StoreEnvironment
     dispatched: Callable[[], int]
-    held_from: Callable[[], int | None]
     follow: Callable[[int], None]
     full: Callable[[str], None]
     arrived: float
-    wall: Callable[[], float] = time.time
-    local_hour: Callable[[float], int] = local_hour
-    disk_use: Callable[[Path], float] = disk_use
     use: float = field(default=0.0, init=False)
     deleted_files: int = field(default=0, init=False)
     deleted_bytes: int = field(default=0, init=False)
@@ -132,7 +99,9 @@ class Retention:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._timed = Periodic("deleting old log files", self.clock, self.run, vital=True)
+        self._timed = Periodic(
+            "deleting old log files", self.environment.clock, self.run, vital=True
+        )
 
     def start(self) -> None:
         """Look at the disk now, and at everything each C{cleanResourceInterval}."""
@@ -163,7 +132,7 @@ class Retention:
     def look(self) -> None:
         """See how full the disks are, and refuse or allow writes."""
         reserve.keep(self.settings.root)
-        self.use = fullest(self.settings, self.disk_use)
+        self.use = fullest(self.settings, self.environment.disk_use)
         warning = self.settings.disk_warning
         if self.use > warning:
             self.full(f"the disk is {self.use:.0%} full; above {warning:.0%} no writes are taken")
@@ -190,7 +159,7 @@ class Retention:
     @property
     def _due(self) -> bool:
         """Whether files that are old enough may go now."""
-        hour = self.local_hour(self.wall())
+        hour = self.environment.local_hour(self.environment.now_ms() / 1000)
         return (
             self._demanded
             or hour in self.settings.delete_when
@@ -272,7 +241,9 @@ class Retention:
             if self._left > 0:
                 self._again()
 
-        self._working = self.in_thread(last_stored, file, self.wall())
+        self._working = self.environment.in_thread(
+            last_stored, file, self.environment.now_ms() / 1000
+        )
         self._working.addCallbacks(found, not_found).addCallback(over)
 
     def _delete_first(self) -> None:
@@ -302,7 +273,7 @@ class Retention:
         Not here: to free a cached file of 1 GiB takes a tenth of a second.
         """
         self._stuck = file
-        self._working = self.in_thread(file.remove)
+        self._working = self.environment.in_thread(file.remove)
         self._working.addCallbacks(
             lambda _: self._gone(), lambda failure: self._not_removed(failure, file.path)
         ).addCallback(self._removed)
@@ -318,7 +289,9 @@ class Retention:
     def _removed(self, _: object) -> None:
         self._working = None
         if self._left > 0:
-            self._pause = self.clock.callLater(self.settings.delete_files_interval, self._again)
+            self._pause = self.environment.clock.callLater(
+                self.settings.delete_files_interval, self._again
+            )
 
     def _again(self) -> None:
         """The next file, if there is not enough room by now."""
@@ -335,10 +308,12 @@ class Retention:
         """Whether the oldest file can be done without."""
         stored = self._stored(file)
         if not self._forced and (
-            stored is None or self.wall() - max(stored, self.arrived) < self.settings.file_reserved
+            stored is None
+            or self.environment.now_ms() / 1000 - max(stored, self.arrived)
+            < self.settings.file_reserved
         ):
             return False
-        held = self.held_from()
+        held = self.environment.held_from()
         if held is None or held >= file.end:
             self.held_back = None
             return True

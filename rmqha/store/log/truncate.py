@@ -16,7 +16,7 @@ neither (L{doubt}).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.scan import data_end
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.store.environment import Step
 from rmqha.store.files.mapped import LogFolder, disk_error
 from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
@@ -39,9 +40,6 @@ PIECE = 1 << 20
 
 IGNORED_SUFFIX = ".ignored"
 """Of an intent that was not believed and is not to be met again."""
-
-Step = Callable[[str], None]
-"""Told each step's name after it is done; tests die there."""
 
 
 @frozen

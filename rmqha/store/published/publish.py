@@ -23,11 +23,12 @@ from uuid import uuid4
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha import reserve
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import PointInvalid
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
@@ -35,7 +36,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
 from rmqha.logfiles.published import first_record_sum, read_point
 from rmqha.logfiles.tail_crc import tail_crc
-from rmqha.store.files.allocate import InThread
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index, topic_index
 from rmqha.store.published.split_index import SplitIndex
@@ -176,25 +177,14 @@ def opened(
 class Publisher:
     """Keeps the point and the split index of one open store up to date.
 
-    @ivar interval: Seconds between two points.
-    @ivar broker_name: C{brokerName}; C{""} leaves it as it was, for offline tools.
-    @ivar cluster: C{brokerClusterName}, the same.
-    @ivar acknowledged: Up to where enough replicas hold the log; C{None} if no write
-        waits for replicas.
     @ivar point: The last one written; at first what L{opened} gave.
     @ivar index: The split index; the same.
     @ivar trouble: Why the last try failed, C{""} if it did not.
     """
 
-    root: Path
+    settings: StoreSettings
+    environment: StoreEnvironment
     log: CommitLog
-    interval: float
-    clock: IReactorTime
-    in_thread: InThread
-    now_ms: Callable[[], int]
-    broker_name: str
-    cluster: str
-    acknowledged: Callable[[], int | None]
     point: Point
     index: SplitIndex
     trouble: str = field(default="", init=False)
@@ -237,7 +227,7 @@ class Publisher:
         tail = tail_crc(self.log, point.durable)
         point = evolve(point, closed=True, tail=tail)
         if point != self.point:
-            save(self.root, evolve(point, time=self.now_ms()), durable=True)
+            save(self.settings.root, evolve(point, time=self.environment.now_ms()), durable=True)
 
     def health(self) -> Iterator[HealthReason]:
         """A point that cannot be written."""
@@ -253,7 +243,9 @@ class Publisher:
             "confirm": point.confirm,
             "durable": point.durable,
             "behindBytes": behind,
-            "behindSeconds": self.clock.seconds() - since if behind and since is not None else 0.0,
+            "behindSeconds": self.environment.clock.seconds() - since
+            if behind and since is not None
+            else 0.0,
             "splitsTo": self.index.start,
             "cuts": len(point.cuts),
             "trouble": self.trouble,
@@ -263,14 +255,16 @@ class Publisher:
 
     def _wake(self) -> None:
         if self._timer is None and self._running is None and not self._stopped:
-            self._timer = self.clock.callLater(self.interval, self._tick)
+            self._timer = self.environment.clock.callLater(
+                self.settings.publish_interval, self._tick
+            )
 
     def _mark(self) -> None:
         """Remember how far the log is confirmed now."""
         confirmed = self.log.confirmed
         remembered = self._confirmed_at
         if not remembered or confirmed > remembered[-1][0]:
-            remembered.append((confirmed, self.clock.seconds()))
+            remembered.append((confirmed, self.environment.clock.seconds()))
         if len(remembered) > MOST_REMEMBERED:
             self._confirmed_at = deque(list(remembered)[1::2])
 
@@ -286,7 +280,7 @@ class Publisher:
         """What there is to publish now."""
         log, point = self.log, self.point
         durable = self._below(log.flushed, point.durable)
-        acked = self.acknowledged()
+        acked = self.environment.acknowledged()
         confirm = durable if acked is None else self._below(min(acked, durable), point.confirm)
         if point.first < log.min_offset < durable:
             point = evolve(point, first=log.min_offset, sum=first_record_sum(log))
@@ -295,8 +289,8 @@ class Publisher:
             confirm=max(point.confirm, confirm),
             durable=durable,
             min_offset=log.min_offset,
-            broker_name=self.broker_name or point.broker_name,
-            cluster=self.cluster or point.cluster,
+            broker_name=self.environment.broker_name or point.broker_name,
+            cluster=self.environment.cluster or point.cluster,
             closed=False,
             tail=None,
         )
@@ -307,13 +301,13 @@ class Publisher:
         point = self._next()
         changed = point if point != self.point or not self._written else None
         if changed is not None:
-            changed = evolve(changed, time=self.now_ms())
+            changed = evolve(changed, time=self.environment.now_ms())
         piece = self._to_walk(point.durable)
         if changed is None and piece is None:
             self._go_on()
             return
         self._running = Deferred()
-        self.in_thread(self._work, changed, piece).addCallbacks(
+        self.environment.in_thread(self._work, changed, piece).addCallbacks(
             self._worked, self._not_worked, callbackArgs=(changed,)
         ).addBoth(self._over)
 
@@ -326,14 +320,14 @@ class Publisher:
 
     def _work(self, point: Point | None, piece: tuple[memoryview, int] | None) -> bool:
         if point is not None:
-            save(self.root, point, durable=False)
+            save(self.settings.root, point, durable=False)
             if point.min_offset > self.point.min_offset:
-                topic_index.forget_below(self.root, point.min_offset)
+                topic_index.forget_below(self.settings.root, point.min_offset)
         try:
             return piece is None or self.index.advance(*piece)
         except OSError:
             # What was written of the last spans is not known.
-            self.index = SplitIndex.open(self.root, self.log)
+            self.index = SplitIndex.open(self.settings.root, self.log)
             raise
 
     def _worked(self, advanced: bool, point: Point | None) -> None:
@@ -374,7 +368,7 @@ class Publisher:
         if self._stopped:
             return
         if self.trouble:
-            self._timer = self.clock.callLater(RETRY, self._tick)
+            self._timer = self.environment.clock.callLater(RETRY, self._tick)
         elif self.point.confirm < self.log.confirmed or (
             not self._lost and self.log.min_offset <= self.index.position < self.point.durable
         ):

@@ -20,6 +20,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.store.derived import dispatch_mark
+from rmqha.store.environment import Step
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.range_repair import (
     RepairIntent,
@@ -29,7 +30,6 @@ from rmqha.store.log.range_repair import (
     pending_repair,
     write_repair,
 )
-from rmqha.store.log.truncate import Step
 from rmqha.store.offline.rebuild_in_place import remake
 from rmqha.store.offline.verify import LogCheck, Progress
 from rmqha.store.repair.damaged_ranges import DamagedRange, damaged_ranges, widened

@@ -11,19 +11,18 @@ Source: docs/states.rst, Cold damage; docs/architecture.rst, Cold damage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull
 from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
-from rmqha.store.files.allocate import InThread
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.mapped import not_now
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_checksums import KeptChecksums, RecordChecksums
@@ -58,7 +57,6 @@ class Scrubber:
     """Scrubs one open log.
 
     @ivar checksums: Of whole records; those that are missing are made.
-    @ivar now_ms: Milliseconds since 1970.
     @ivar faults: What is bad, by physical offset.
     @ivar uncounted: How many more bad places the pass has found than are kept.
     @ivar read: Bytes read since the start.
@@ -66,10 +64,8 @@ class Scrubber:
 
     log: CommitLog
     settings: StoreSettings
-    clock: IReactorTime
+    environment: StoreEnvironment
     checksums: RecordChecksums
-    in_thread: InThread
-    now_ms: Callable[[], int]
     faults: dict[int, ScrubFault] = field(factory=dict, init=False)
     uncounted: int = field(default=0, init=False)
     read: int = field(default=0, init=False)
@@ -88,13 +84,13 @@ class Scrubber:
     def __attrs_post_init__(self) -> None:
         self._cold = ColdLog(folder=self.log.folder.path, file_size=self.log.file_size)
         self._kept = KeptChecksums(self.settings.root, self.log.file_size)
-        self._job = Periodic("scrubbing the log", self.clock, self._run)
+        self._job = Periodic("scrubbing the log", self.environment.clock, self._run)
 
     # --- its life -------------------------------------------------------------
 
     def start(self) -> None:
         """Begin, unless it is switched off."""
-        self._saved = self.clock.seconds()
+        self._saved = self.environment.clock.seconds()
         if self.settings.scrub_rate:
             self._job.start(IDLE)
 
@@ -119,7 +115,7 @@ class Scrubber:
         if not self._bounds():
             return None
         if not self._loaded:
-            return self.in_thread(self._load).addCallback(self._known)
+            return self.environment.in_thread(self._load).addCallback(self._known)
         self._debt = max(0.0, self._debt - SLICE)
         if self._debt >= SLICE:
             return None
@@ -131,9 +127,13 @@ class Scrubber:
             return self._end(running)
         before = self._cold.taken
         if self._lost is None:
-            work = self.in_thread(check_slice, self._cold, self._mark.position, self._kept)
+            work = self.environment.in_thread(
+                check_slice, self._cold, self._mark.position, self._kept
+            )
         else:
-            work = self.in_thread(search_slice, self._cold, self._lost, self._mark.position)
+            work = self.environment.in_thread(
+                search_slice, self._cold, self._lost, self._mark.position
+            )
         return work.addCallbacks(
             lambda progress: self._checked(progress, before),
             lambda failure: self._gone() if failure.check(FileNotFoundError) else failure,
@@ -180,7 +180,7 @@ class Scrubber:
 
     def _begin(self) -> None:
         """Begin a pass, if it is time."""
-        last, now = self._mark.last, self.now_ms()
+        last, now = self._mark.last, self.environment.now_ms()
         since = now - last.began if last is not None else 0
         if last is not None and 0 <= since < self.settings.scrub_interval * 1000:
             return
@@ -194,7 +194,7 @@ class Scrubber:
         self._job.start(max(SLICE / self.settings.scrub_rate, SHORTEST))
 
     def _end(self, running: ScrubPass) -> Deferred[None]:
-        last = evolve(running, ended=self.now_ms())
+        last = evolve(running, ended=self.environment.now_ms())
         self._mark = evolve(self._mark, running=None, last=last)
         self._lost, self._dirty, self._debt = None, True, 0.0
         self._cold.close()
@@ -224,7 +224,7 @@ class Scrubber:
         new = [self._found(fault) for fault in progress.faults]
         self._lost = progress.lost
         self._mark = evolve(self._mark, position=progress.position)
-        due = self.clock.seconds() - self._saved >= SAVE_EVERY
+        due = self.environment.clock.seconds() - self._saved >= SAVE_EVERY
         return self._save() if due or any(new) else None
 
     def _gone(self) -> None:
@@ -253,7 +253,7 @@ class Scrubber:
         if len(self.faults) >= SHOWN:
             self.uncounted += self._lost is None
             return False
-        self._tell(evolve(fault, found=self.now_ms()))
+        self._tell(evolve(fault, found=self.environment.now_ms()))
         return True
 
     def _tell(self, fault: ScrubFault) -> None:
@@ -288,7 +288,7 @@ class Scrubber:
                 if fault not in bad and self.faults.get(fault.offset) is fault:
                     self._forget(fault, "it was repaired")
 
-        return self.in_thread(self._still_bad, known).addCallback(told)
+        return self.environment.in_thread(self._still_bad, known).addCallback(told)
 
     def _still_bad(self, known: list[ScrubFault]) -> list[ScrubFault]:
         # A log of its own: a slice may be under way in another thread.
@@ -318,7 +318,7 @@ class Scrubber:
 
     def _save(self) -> Deferred[None]:
         """Write the mark, if it is another.  Without room on the disk it is written later."""
-        self._saved = self.clock.seconds()
+        self._saved = self.environment.clock.seconds()
         if not self._dirty:
             self._cold.close()
             return succeed(None)
@@ -328,7 +328,7 @@ class Scrubber:
             # There is no record's start between the last one and here.
             position = self._cold.file_start(min(position, self._lost.offset))
         mark = evolve(self._mark, position=position, faults=tuple(self.faults.values()))
-        return self.in_thread(self._write, mark)
+        return self.environment.in_thread(self._write, mark)
 
     def _write(self, mark: ScrubMark) -> None:
         try:
@@ -341,7 +341,7 @@ class Scrubber:
     def status(self) -> dict[str, Any]:
         """C{scrub} of C{/status}."""
         running, last = self._mark.running, self._mark.last
-        age = None if last is None else max(0, self.now_ms() - last.ended) / 1000
+        age = None if last is None else max(0, self.environment.now_ms() - last.ended) / 1000
         return {
             "bytesPerSecond": self.settings.scrub_rate,
             "position": None if running is None else self._mark.position,

@@ -28,7 +28,6 @@ from tests.broker.support import BrokerTestCase
 from tests.support.bad_input import Complaints
 from tests.support.frames import frames
 from tests.support.health import unhealthy
-from tests.support.logs import now
 
 ONE, TWO, THREE = "10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876"
 NAME = "names.test"
@@ -76,14 +75,10 @@ class RegistrationTests(BrokerTestCase):
         }
         self.heard: list[RegisterBrokerAnswer] = []
         self.registration = Registration(
+            broker,
             self.servers,  # type: ignore[arg-type]
-            broker.current,
-            broker.topics,
-            self.clock,
             self.heard.append,
-            in_thread=now,
-            look_up=lambda name: succeed(self.addresses[name]),
-            epochs=broker.epochs,
+            lambda name: succeed(self.addresses[name]),
         )
         self.registration.start()
         self.clock.advance(0)

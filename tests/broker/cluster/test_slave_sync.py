@@ -120,7 +120,7 @@ class TablesTests(MetadataTestCase):
         """A round that fails is a failure of the job, and not the last one."""
         slave = self.slave()
         job = next(slave.metadata.jobs())
-        patched = self.patch(slave.metadata, "log_end", lambda: 1 / 0)
+        patched = self.patch(PlayedMaster, "connect", lambda *_: 1 / 0)
         for _ in range(3):
             self.round()
         self.assertIn("failed 3 times in a row: ZeroDivisionError", unhealthy(job))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from twisted.internet.task import Clock
@@ -15,9 +16,10 @@ from twisted.logger import capturedLogs
 from lab.harness.compare_stores import derived_faults
 from rmqha.errors import OutOfDescriptors
 from rmqha.logfiles.listing import file_name
+from rmqha.store.environment import disk_use, local_hour
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log import retention
-from rmqha.store.log.retention import disk_use, fullest, last_stored, local_hour
+from rmqha.store.log.retention import fullest, last_stored
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
 from tests.support.derived import settings as derived_settings
@@ -125,7 +127,7 @@ class AgeTests(RetentionTestCase):
         for readable in (True, False):
             self.now = BEGIN
             store, thread = self.made(), Held()
-            store.retention.in_thread = thread
+            store.retention.environment = evolve(store.environment, in_thread=thread)
             self.now = BEGIN + 72 * HOUR + 0.5 * HOUR
             unreadable = self.patch(retention, "last_stored", failing(OSError("no")))
             if readable:
@@ -417,7 +419,7 @@ class StopTests(RetentionTestCase):
         """A stop ends when the file under way is gone, and deletes no more."""
         thread = Held()
         store = self.made()
-        store.retention.in_thread = thread
+        store.retention.environment = evolve(store.environment, in_thread=thread)
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time()
         self.assertEqual(len(thread.calls), 1)
@@ -450,7 +452,7 @@ class StopTests(RetentionTestCase):
             return real(file, now)
 
         self.patch(retention, "last_stored", look)
-        store.retention.in_thread = thread
+        store.retention.environment = evolve(store.environment, in_thread=thread)
         self.now, self.hour = BEGIN + 71.5 * HOUR, 4
         self.pass_time()
         self.assertEqual((looked, len(thread.calls)), ([], 1))
@@ -513,12 +515,13 @@ class StopTests(RetentionTestCase):
         store.retention.follow = follow
 
         unknown = failing(ValueError("no"))
-        held, store.retention.held_from = store.retention.held_from, unknown
+        held = store.environment
+        store.retention.environment = evolve(held, held_from=unknown)
         store.put(message(4000))
         self.finish(store)
         self.pass_time(10.0)
         self.assertGreater(len(self.flushLoggedErrors(ValueError)), 0)
-        store.retention.held_from = held
+        store.retention.environment = held
         self.pass_time(20.0)
         self.assertEqual(self.starts(store), [6])
 
@@ -531,11 +534,12 @@ class StopTests(RetentionTestCase):
             store = self.made()
             self.pass_time(2.0)
             (job,) = store.retention.jobs()
-            held = store.retention.held_from
+            held = store.environment
             follow = store.retention.follow
 
             def once(offset: int, store: Store = store, error: Exception = error) -> None:
-                store.retention.held_from = failing(error)
+                environment = evolve(store.environment, held_from=failing(error))
+                store.retention.environment = environment
 
             store.retention.follow = once
             self.now, self.hour = BEGIN + 365 * DAY, 4
@@ -546,7 +550,7 @@ class StopTests(RetentionTestCase):
             told = [reason.name for reason in job.health()]
             self.assertEqual(told, ["failing-job"] * logged)
             self.assertEqual(bool(self.flushLoggedErrors(ValueError)), bool(logged))
-            store.retention.follow, store.retention.held_from = follow, held
+            store.retention.follow, store.retention.environment = follow, held
             self.pass_time(20.0)
             self.assertEqual((self.starts(store), list(job.health())), ([5], []))
             self.close_store(store)

@@ -148,7 +148,7 @@ class PointTests(PublishTestCase):
         thread = Held()
         store = self.filled_store(500)
         self.flush(store)
-        store.publisher.in_thread = thread
+        store.publisher.environment = evolve(store.environment, in_thread=thread)
         self.pass_time(5)
         self.assertEqual(len(thread.calls), 1)
         stopped = self.service_of(store).stopService()

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.store.log.truncate import Step
+from rmqha.store.environment import Step
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.from_replica import RepairReport, StoreReplica
 from rmqha.store.repair.stopped_store import StoppedStore

@@ -16,6 +16,8 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 
+from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_checksums import KeptChecksums, RecordChecksums
 from rmqha.store.scrub import scrubber as scrubbing
@@ -64,10 +66,13 @@ class ScrubTestCase(LogTestCase):
         made = Scrubber(
             log=more.pop("log", self.log_),
             settings=settings(self.root, **({"file_size": FILE_SIZE} | more)),
-            clock=self.clock,
+            environment=StoreEnvironment(
+                clock=self.clock,
+                in_thread=self.work,
+                fsync=FsyncInThread(self.work),
+                now_ms=lambda: STORED + int(self.clock.seconds() * 1000),
+            ),
             checksums=self.kept(),
-            in_thread=self.work,
-            now_ms=lambda: STORED + int(self.clock.seconds() * 1000),
         )
         made.start()
         self.addCleanup(made.stop)
