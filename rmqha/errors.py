@@ -256,6 +256,18 @@ class ControllerRefused(RmqhaError):
     remark: str
 
 
+class ElectionPaused(ControllerRefused):
+    """Nobody is elected while an operator does not want it.
+
+    @ivar remark: Since when, and by whom.
+    """
+
+    sentence = (
+        "the set is paused, {remark}: no member is elected by itself; rmqha set elect chooses one, "
+        "rmqha set resume ends that"
+    )
+
+
 @frozen
 class ControllerUnanswered(RmqhaError):
     """The controller that leads was asked and did not answer: nobody knows whether it did what was

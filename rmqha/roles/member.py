@@ -27,6 +27,7 @@ from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
 from rmqha.errors import (
     ControllerRefused,
+    ElectionPaused,
     EpochFileInvalid,
     FileUnreadable,
     IdentityInvalid,
@@ -231,6 +232,8 @@ class MemberNode(LeadingNode):
         if asked is Duty.ELECT and not lost:
             try:
                 state = await self.elected.group.elect(member.id)
+            except ElectionPaused as error:
+                return self._wait(f"there is no master in epoch {state.master_epoch}: {error}")
             except ControllerRefused as error:
                 if error.code != ControllerResponseCode.ELECT_MASTER_FAILED:
                     raise
@@ -255,9 +258,7 @@ class MemberNode(LeadingNode):
                 why += ", and brokerRole=SLAVE must not be a set's first"
             elif lost:
                 why += f", and this member must not be it (lost-log): {lost}"
-            if self.member is not MemberState.LEADING:
-                self._become(MemberState.WAITING, why)
-            return why
+            return self._wait(why)
         if asked is Duty.GO_ON:
             assert self.master is not None, "it leads"
             self.master.told(state)
@@ -269,11 +270,13 @@ class MemberNode(LeadingNode):
 
     def _nobody_to_elect(self, state: SetState) -> str:
         """Wait for those that may be elected."""
-        why = (
+        return self._wait(
             f"there is no master in epoch {state.master_epoch}: only {sorted(state.in_sync)} may "
             "be elected, and none of them is alive. Start them; if that is not possible, `rmqha "
             "controller explain --set` says what can be done"
         )
+
+    def _wait(self, why: str) -> str:
         if self.member is not MemberState.LEADING:
             self._become(MemberState.WAITING, why)
         return why

@@ -23,11 +23,17 @@ from twisted.python.failure import Failure
 
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused
-from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
+from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote, stamp
 from rmqha.controller.group import ControllerClient
 from rmqha.controller.identity import Identity, IdentityFiles
 from rmqha.controller.other_members import refuse_twin
-from rmqha.errors import IdentityInvalid, MemberLivesElsewhere, NoController, RmqhaError
+from rmqha.errors import (
+    ControllerUnanswered,
+    IdentityInvalid,
+    MemberLivesElsewhere,
+    NoController,
+    RmqhaError,
+)
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.periodic import Job, Periodic
@@ -170,6 +176,12 @@ class EtcdMembership:
             raise IdentityInvalid(
                 str(self.files.path), f"id {self.id} is that of another store in etcd"
             )
+        if known.removed:
+            raise IdentityInvalid(
+                str(self.files.path),
+                f"id {self.id} was removed from the set at {stamp(known.removed)}; rmqha controller "
+                "reset makes this store a new member",
+            )
         if there is not None:
             if there.address != self.address:
                 await refuse_twin(self.client, there.address, self.name, self.id, self.generation())
@@ -182,7 +194,7 @@ class EtcdMembership:
                 f"{ours.run}: it is an older state of that disk, or a copy of it, and may lack "
                 "what was acknowledged; rmqha controller reset makes it a new member",
             )
-        now = evolve(known, run=known.run + 1, address=self.address)
+        now = evolve(known, run=known.run + 1, address=self.address, left="")
         await self.in_thread(write_entry, self.root, now)
         sent = self.clock.seconds()
         granted = await self.set.client.ask("lease/grant", {"TTL": str(self.ttl)}, changes=True)
@@ -222,7 +234,7 @@ class EtcdMembership:
         await self._beating.stop()
         if self._registering is not None:
             self._registering.cancel()
-        await self._let_go("this node stops")
+        await self._let_go("this node stops", "clean stop")
         await looking
 
     def stop(self) -> Deferred[None]:
@@ -233,7 +245,7 @@ class EtcdMembership:
         """Give one.  It is not waited for: the next one may reach another member of etcd."""
         self.set.look()
         if self.sign() is None:
-            self._apart(self._let_go("this member must not be elected"))
+            self._apart(self._let_go("this member must not be elected", "not fit to lead"))
         elif self.set.lease is None:
             if not self._busy:
                 self._busy = True
@@ -285,12 +297,17 @@ class EtcdMembership:
             self._busy = False
         self.changed()
 
-    async def _let_go(self, why: str) -> None:
+    async def _let_go(self, why: str, left: str) -> None:
+        """@param left: The same, as others are told of it."""
         lease, self.set.lease = self.set.lease, None
         if lease is None:
             return
         self.trouble = why
         try:
+            try:
+                await self.set.leave(lease.id, left)
+            except (EtcdRefused, ControllerUnanswered) as error:
+                self._log.info("Others are not told why this member leaves: {error}", error=error)
             # A second time does no harm, and without it others wait for the lease's end.
             await self.set.client.ask("lease/revoke", {"ID": lease.id})
         except EtcdRefused as error:
@@ -338,7 +355,7 @@ class EtcdMembership:
 
     def health(self) -> Iterator[HealthReason]:
         """Without a lease this member cannot be elected, and acknowledges nothing; with an alarm
-        etcd takes no change.
+        etcd takes no change; of a set that is paused nobody follows a master that is lost.
         """
         lease = self.set.lease
         if self._beating.running and lease is None:
@@ -349,16 +366,20 @@ class EtcdMembership:
                 f"etcd has the alarm {' and '.join(self.alarms)}: until that is disarmed "
                 "no member is elected, and none gets a new lease",
             )
+        paused = self.set.paused
+        if paused is not None:
+            yield HealthReason("paused", f"the set is, {paused}: no member is elected by itself")
 
     def status(self) -> dict[str, object]:
-        """C{lease} and C{etcd} of C{/status}."""
-        lease = self.set.lease
+        """C{lease}, C{paused} and C{etcd} of C{/status}."""
+        lease, paused = self.set.lease, self.set.paused
         return {
             "lease": {
                 "secondsLeft": None if lease is None else lease.until - self.clock.seconds(),
                 "leads": lease is not None and lease.led is not None,
                 "trouble": self.trouble,
             },
+            "paused": None if paused is None else {"since": paused.since, "by": paused.by},
             "etcd": {
                 **self.set.client.status(),
                 "alarms": None if self.alarms is None else list(self.alarms),

@@ -5,6 +5,8 @@ Below C{PREFIX/CLUSTER/SET/}:
   - C{ids/N}: which store has id N, how often that was registered, and where.
   - C{live/N}: the same for as long as the lease of a member lives, and its vote.
   - C{set}: master, epochs and SyncStateSet: one key, so one comparison decides all.
+  - C{history}: the last elections, each written together with C{set}.
+  - C{paused}: since when, and by whom; while it is there no member is elected by itself.
 
 Source: docs/protocol/etcd.rst.
 """
@@ -12,6 +14,7 @@ Source: docs/protocol/etcd.rst.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -28,12 +31,19 @@ from rmqha.controller.etcd.client import (
     decoded,
     encoded,
 )
+from rmqha.errors import ElectionPaused, Refused
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo, SetMember
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 
 BALLOT = 0.5
 """Seconds that an election waits for the votes of members that live, and for the best of them to
 take the lead."""
+
+KEPT = 20
+"""Elections that are remembered."""
+
+FIRST, LEASE_OVER, CHOSEN = "first", "lease over", "chosen"
+"""Why there was an election, where the master before has not said why it left."""
 
 
 @frozen(kw_only=True)
@@ -43,12 +53,17 @@ class IdEntry:
     @ivar token: Of the store that has the id.
     @ivar run: How often it was registered: a copy of its disk, and an older one, know less.
     @ivar address: C{host:port} of its client port.
+    @ivar left: Why it let its last lease go; empty if it has not.
+    @ivar removed: When it was taken out of the set for good, in milliseconds since 1970; 0 if it was
+        not.  Its id is never given again.
     @ivar revision: That of the key.
     """
 
     token: str
     run: int = 0
     address: str = ""
+    left: str = ""
+    removed: int = 0
     revision: int = field(default=0, eq=False)
 
     def render(self) -> str:
@@ -150,11 +165,89 @@ class Decided:
 
 
 @frozen(kw_only=True)
+class Election:
+    """One of C{history}.
+
+    @ivar at: When, in milliseconds since 1970, by the clock of who made it.
+    @ivar before: The id of the master before; 0 if there was none.
+    @ivar master: That of the new one.
+    @ivar epoch: The master epoch that began.
+    @ivar why: In words.
+    @ivar by: Who chose it; empty if the members did.
+    """
+
+    at: int
+    before: int
+    master: int
+    epoch: int
+    set_epoch: int
+    why: str
+    by: str = ""
+
+    def fields(self) -> dict[str, int | str]:
+        """As C{history} has it."""
+        return {
+            "at": self.at,
+            "from": self.before,
+            "to": self.master,
+            "masterEpoch": self.epoch,
+            "setEpoch": self.set_epoch,
+            "why": self.why,
+            "by": self.by,
+        }
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Self:
+        """@raise ValueError: If it is none."""
+        return cls(
+            at=int(value["at"]),
+            before=int(value["from"]),
+            master=int(value["to"]),
+            epoch=int(value["masterEpoch"]),
+            set_epoch=int(value["setEpoch"]),
+            why=str(value["why"]),
+            by=str(value["by"]),
+        )
+
+
+@frozen(kw_only=True)
+class Paused:
+    """C{paused}.
+
+    @ivar since: In milliseconds since 1970, by the clock of who made it.
+    @ivar by: Who that was.
+    """
+
+    since: int
+    by: str
+
+    def __str__(self) -> str:
+        return f"since {stamp(self.since)} by {self.by}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Whatever it is, the set is paused."""
+        try:
+            value = json.loads(text)
+            return cls(since=int(value["since"]), by=str(value["by"]))
+        except (KeyError, TypeError, ValueError):
+            return cls(since=0, by=f"who wrote {text[:64]!r}")
+
+
+def stamp(moment: int) -> str:
+    """Milliseconds since 1970, as people read them."""
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment / 1000))
+
+
+@frozen(kw_only=True)
 class SetView:
     """A set at one revision.
 
     @ivar at: etcd's revision.
     @ivar revision: That of the last change of C{set}; 0 before the first.
+    @ivar ids: Also of members that were removed.
+    @ivar history: As it is written.
+    @ivar paused: C{None} if it is not.
     """
 
     at: int
@@ -162,6 +255,23 @@ class SetView:
     decided: Decided
     ids: Mapping[int, IdEntry]
     living: Mapping[int, Living]
+    history: str
+    paused: Paused | None
+
+    @property
+    def members(self) -> dict[int, IdEntry]:
+        """Those that were not removed, by id."""
+        return {number: each for number, each in sorted(self.ids.items()) if not each.removed}
+
+    def elections(self) -> list[Election]:
+        """Those that are remembered, oldest first.
+
+        @raise ValueError: If they cannot be read.
+        """
+        try:
+            return [Election.parse(each) for each in json.loads(self.history or "[]")]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{error!r}") from None
 
     @property
     def state(self) -> SetState:
@@ -209,13 +319,17 @@ class EtcdSet:
     @ivar lease: Its lease; C{None} while it does not live.
     @ivar vote: What it has to say in the election after a master epoch; C{None} if it must not be
         elected.
+    @ivar operator: Who speaks, where that is no member.
+    @ivar now_ms: Milliseconds since 1970.
     """
 
     client: EtcdClient
     prefix: str
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     own: int = field(default=0, init=False)
     lease: Lease | None = field(default=None, init=False)
     vote: Callable[[int], Vote | None] = field(default=lambda epoch: None, init=False)
+    operator: str = field(default="", init=False)
     _view: SetView | None = field(default=None, init=False)
     _watch: EtcdWatch | None = field(default=None, init=False)
     # For which election votes are waited for, and since when.
@@ -264,7 +378,8 @@ class EtcdSet:
         return view
 
     def _parsed(self, answer: Answer) -> SetView:
-        decided, revision = Decided(), 0
+        decided, revision, history = Decided(), 0, ""
+        paused: Paused | None = None
         ids: dict[int, IdEntry] = {}
         living: dict[int, Living] = {}
         for found in answer.get("kvs", ()):
@@ -279,29 +394,42 @@ class EtcdSet:
             elif folder == "live":
                 value = json.loads(decoded(found.get("value")))
                 living[int(number)] = Living.parse(value, str(found.get("lease", "")))
+            elif name == "history":
+                history = decoded(found.get("value"))
+            elif name == "paused":
+                paused = Paused.parse(decoded(found.get("value")))
         return SetView(
             at=int(answer["header"]["revision"]),
             revision=revision,
             decided=decided,
             ids=ids,
             living=living,
+            history=history,
+            paused=paused,
         )
+
+    @property
+    def paused(self) -> Paused | None:
+        """Whether it is, as far as is known."""
+        return None if self._view is None else self._view.paused
 
     # --- to change -------------------------------------------------------------------
 
     async def change(
-        self, compare: list[Answer], puts: Mapping[str, str], lease: str = ""
+        self, compare: list[Answer], puts: Mapping[str, str | None], lease: str = ""
     ) -> tuple[bool, SetView]:
         """Make one transaction.
 
         @param compare: What has to hold.
-        @param puts: New values by name of the key.
+        @param puts: New values by name of the key; C{None} to delete it.
         @param lease: Of those below C{live/}.
         @return: Whether it was made, and what there is after it.
         @raise EtcdUnanswered: If the outcome is not known.
         """
         made = [
-            {
+            {"request_delete_range": {"key": self.key(name)}}
+            if value is None
+            else {
                 "request_put": {
                     "key": self.key(name),
                     "value": encoded(value),
@@ -351,7 +479,7 @@ class EtcdSet:
         return Deferred.fromCoroutine(self._members())
 
     async def _members(self) -> dict[int, str]:
-        found = (await self.view()).ids
+        found = (await self.view()).members
         return {number: each.address for number, each in found.items() if each.address}
 
     async def sets(self, names: Sequence[str]) -> dict[str, ReplicasInfo]:
@@ -360,7 +488,7 @@ class EtcdSet:
         @param names: C{brokerName}s; what is not ours is left out.
         """
         name, view = self.prefix.split("/")[-2], await self.view()
-        if name not in names or not view.ids:
+        if name not in names or not view.members:
             return {}
         decided, state = view.decided, view.state
         members = {
@@ -370,7 +498,7 @@ class EtcdSet:
                 broker_address=each.address,
                 alive=number in view.living,
             )
-            for number, each in sorted(view.ids.items())
+            for number, each in view.members.items()
         }
         inside = [number for number in members if number in decided.in_sync]
         return {
@@ -397,7 +525,7 @@ class EtcdSet:
         if member not in view.candidates():
             why = f"id {member} is not alive and in sync"
             raise EtcdRefused(self.leader, Code.ELECT_MASTER_FAILED, why)
-        return await self._lead(view, member, [self.lives(member)])
+        return await self._lead(view, member, [self.lives(member)], CHOSEN)
 
     async def _elect(self, member: int) -> SetState:
         view = await self.view()
@@ -405,6 +533,8 @@ class EtcdSet:
         master = view.decided.master
         if master in view.living or lease is None or vote is None:
             return view.state
+        if view.paused is not None:
+            raise ElectionPaused(self.leader, Code.ELECT_MASTER_FAILED, str(view.paused))
         if view.decided.epoch and member not in view.decided.in_sync:
             if view.candidates():
                 return view.state
@@ -421,7 +551,10 @@ class EtcdSet:
                 return view.state
         if not self._is_our_turn(view, member):
             return view.state
-        return await self._lead(view, member, [alive, self.absent(f"live/{master}")])
+        entry = view.ids.get(master)
+        left = LEASE_OVER if entry is None or not entry.left else entry.left
+        alone = [alive, self.absent(f"live/{master}"), self.absent("paused")]
+        return await self._lead(view, member, alone, left if view.decided.epoch else FIRST)
 
     def _is_our_turn(self, view: SetView, member: int) -> bool:
         """Whether ours is the longest log of all that may lead, or time is over."""
@@ -439,10 +572,27 @@ class EtcdSet:
             return False
         return max(votes, key=lambda number: votes[number]) == member or waited >= 2 * BALLOT
 
-    async def _lead(self, view: SetView, member: int, compare: list[Answer]) -> SetState:
+    async def _lead(
+        self, view: SetView, member: int, compare: list[Answer], why: str
+    ) -> SetState:
+        decided = view.decided.elected(member)
+        made = Election(
+            at=self.now_ms(),
+            before=view.decided.master,
+            master=member,
+            epoch=decided.epoch,
+            set_epoch=decided.set_epoch,
+            why=why,
+            by=self.operator,
+        )
+        try:
+            before = view.elections()
+        except ValueError:
+            before = []  # nobody is to be without a master for that
+        history = [each.fields() for each in (*before, made)[-KEPT:]]
         _, view = await self.change(
             [self.unchanged("set", view.revision), *compare],
-            {"set": view.decided.elected(member).render()},
+            {"set": decided.render(), "history": json.dumps(history)},
         )
         return view.state
 
@@ -482,6 +632,89 @@ class EtcdSet:
         code = Code.FENCED_MASTER_EPOCH if later else Code.FENCED_SYNC_STATE_SET_EPOCH
         what = f"master epoch {decided.epoch}, set epoch {decided.set_epoch}"
         raise EtcdRefused(self.leader, code, f"it is in {what} by now")
+
+    # --- what operators do -------------------------------------------------------------
+
+    async def pause(self) -> Paused:
+        """Have no member elected by itself from now on.
+
+        @return: Since when; earlier, if it was paused before.
+        """
+        ours = Paused(since=self.now_ms(), by=self.operator)
+        _, view = await self.change([self.absent("paused")], {"paused": json.dumps(asdict(ours))})
+        return view.paused or ours
+
+    async def resume(self) -> Paused | None:
+        """Have members elected by themselves again.
+
+        @return: Since when they were not; C{None} if they were.
+        """
+        paused = (await self.view()).paused
+        if paused is not None:
+            await self.change([], {"paused": None})
+        return paused
+
+    async def leave(self, lease: str, why: str) -> None:
+        """Live no more, and say why."""
+        if self._view is not None and self.own in self._view.ids:
+            entry = evolve(self._view.ids[self.own], left=why)
+            await self.change(
+                [self.lives(self.own, lease)],
+                {f"live/{self.own}": None, f"ids/{self.own}": entry.render()},
+            )
+
+    async def remove(self, member: int, *, in_sync: bool = False) -> SetState:
+        """Take a member out of the set that never comes back.
+
+        @param in_sync: Whether it may be one that could be elected.
+        @return: What is decided then.
+        @raise Refused: If it must not be.
+        """
+        view = await self.view()
+        decided, entry, puts = view.decided, view.members.get(member), {}
+        if entry is None:
+            known = f"there are {list(view.members)}"
+            raise Refused("remove", f"the set has no member with id {member}: {known}")
+        if member in view.living:
+            raise Refused("remove", f"id {member} at {entry.address} lives: stop it first")
+        if member == decided.master:
+            why = f"id {member} is the set's master, and may have what no other member has"
+            raise Refused("remove", f"{why}: have another one elected first (rmqha set elect)")
+        compare = [
+            self.unchanged("set", view.revision),
+            self.unchanged(f"ids/{member}", entry.revision),
+            self.absent(f"live/{member}"),
+        ]
+        if member in decided.in_sync:
+            rest = decided.in_sync - {member}
+            if decided.master in view.living:
+                why = f"id {member} is in the SyncStateSet, and its master is about to leave it out"
+                raise Refused("remove", f"{why}: wait until rmqha set list says no, and try again")
+            if not in_sync:
+                raise Refused(
+                    "remove",
+                    f"id {member} is in the SyncStateSet and has all that was acknowledged. "
+                    f"Without it only {sorted(rest)} may be elected: if their disks are lost, so is "
+                    "the log. --in-sync removes it all the same",
+                )
+            compare.append(self.absent(f"live/{decided.master}"))
+            now = evolve(decided, in_sync=rest, set_epoch=decided.set_epoch + 1)
+            puts["set"] = now.render()
+        gone = evolve(entry, removed=self.now_ms())
+        made, after = await self.change(compare, {f"ids/{member}": gone.render(), **puts})
+        if not made:
+            raise Refused("remove", "something else was decided meanwhile: rmqha set list shows it")
+        return after.state
+
+    async def lease_seconds(self) -> dict[int, int]:
+        """How long the lease of each living member goes on without a sign of life, by id."""
+        found: dict[int, int] = {}
+        for number, living in sorted((await self.view()).living.items()):
+            answer = await self.client.ask("lease/timetolive", {"ID": living.lease})
+            left = int(answer.get("TTL", 0))
+            if left > 0:
+                found[number] = left
+        return found
 
     # --- to be told ------------------------------------------------------------------
 

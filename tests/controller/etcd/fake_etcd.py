@@ -154,7 +154,7 @@ class FakeEtcd(Resource):
         """Compare, then do."""
         well = all(map(self.holds, body["compare"]))
         done = body["success" if well else "failure"]
-        if any("request_put" in each for each in done):
+        if any("request_range" not in each for each in done):
             self.revision += 1
         answers: list[Answer] = []
         for each in done:
@@ -165,6 +165,9 @@ class FakeEtcd(Resource):
                 lease = put.get("lease", "")
                 self.keys[key] = Kept(decoded(put["value"]), created, self.revision, lease)
                 answers.append({"response_put": {}})
+            elif deleted := each.get("request_delete_range"):
+                self.keys.pop(decoded(deleted["key"]), None)
+                answers.append({"response_delete_range": {}})
             else:
                 answers.append({"response_range": self.kv_range(each["request_range"])})
         self.tell()
@@ -200,6 +203,11 @@ class FakeEtcd(Resource):
             return {"code": 404, "error": "etcdserver: requested lease not found"}
         self.end(body["ID"])
         return {}
+
+    def lease_timetolive(self, body: Answer) -> Answer:
+        """How long one lives on without a sign of life."""
+        until, granted = self.leases.get(body["ID"], (self.clock.seconds() - 1, 0))
+        return {"TTL": str(int(until - self.clock.seconds())), "grantedTTL": str(granted)}
 
     def maintenance_alarm(self, body: Answer) -> Answer:
         """What is wrong with it: nothing is said where nothing is."""

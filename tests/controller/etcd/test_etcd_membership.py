@@ -97,7 +97,8 @@ class EtcdMembershipTests(SynchronousTestCase):
         token = json.loads(store.read_text())["token"]
         self.assertEqual(one.id, 1)
         self.assertEqual((self.root / "brokerIdentity").read_text(), "C#a#1")
-        self.assertEqual(self.key("ids/1"), {"token": token, "run": 1, "address": HERE})
+        entry = {"token": token, "run": 1, "address": HERE, "left": "", "removed": 0}
+        self.assertEqual(self.key("ids/1"), entry)
         self.assertEqual(self.key("live/1"), {"token": token, "address": HERE, "vote": None})
         other = Path(self.mktemp())
         other.mkdir()
@@ -324,11 +325,67 @@ class EtcdMembershipTests(SynchronousTestCase):
             one.status(),
             {
                 "lease": {"secondsLeft": left, "leads": False, "trouble": ""},
+                "paused": None,
                 "etcd": {"latencySeconds": 0.0, "members": [member], "alarms": []},
             },
         )
         self.elect(one)
         self.assertTrue(one.status()["lease"]["leads"])  # type: ignore[index]
+
+    def test_left(self) -> None:
+        """Who lets its lease go says why, in the step in which it goes; who is killed does not."""
+        one = self.joined()
+        self.sign, sign = None, self.sign
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.key("ids/1")["left"], "not fit to lead")
+        self.assertEqual(self.etcd.leases, {})
+        self.sign = sign
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.key("ids/1")["left"], "")
+        self.etcd.refused = {"lease/revoke": (500, "no leader")}
+        self.successResultOf(one.stop())
+        self.assertEqual((self.key("ids/1")["left"], self.key("live/1")), ("clean stop", None))
+
+    def test_leave_full(self) -> None:
+        """etcd takes no change: the lease goes all the same."""
+        one = self.joined()
+        self.etcd.refused = {"kv/txn": (429, "etcdserver: mvcc: database space exceeded")}
+        self.successResultOf(one.stop())
+        self.assertEqual((self.key("ids/1")["left"], self.key("live/1")), ("", None))
+
+    def test_removed(self) -> None:
+        """Who was removed is none any more; whoever joins gets another id."""
+        other, third = Path(self.mktemp()), Path(self.mktemp())
+        other.mkdir()
+        third.mkdir()
+        one, two = self.leader(), self.joined(other, THERE)
+        self.successResultOf(two.stop())
+        self.successResultOf(Deferred.fromCoroutine(one.set.remove(2)))
+        asked = self.asked(self.membership(other, THERE))
+        said = str(self.failureResultOf(asked, IdentityInvalid).value)
+        self.assertIn("id 2 was removed from the set at 20", said)
+        self.assertEqual(self.joined(third, THERE).id, 3)
+
+    def test_paused(self) -> None:
+        """It is a reason; a master whose lease may be over is not sure of it then either, and one
+        that comes back in time goes on in its epoch.
+        """
+        one = self.leader()
+        one.set.operator = "kim@desk"
+        self.successResultOf(Deferred.fromCoroutine(one.set.pause()))
+        self.assertEqual([each.name for each in one.health()], ["paused"])
+        self.assertIn("by kim@desk: no member is elected by itself", next(one.health()).text)
+        self.assertEqual(one.status()["paused"]["by"], "kim@desk")  # type: ignore[index]
+        self.assertEqual(one.doubt(1), "")
+        self.etcd.gone = {ETCD}
+        self.clock.advance(TTL)
+        self.assertIn("may be over", one.doubt(1))
+        self.etcd.gone = set()
+        self.clock.pump([INTERVAL] * 3)
+        self.assertEqual(one.doubt(1), "")
+        self.assertEqual(self.key("set")["masterEpoch"], 1)
+        self.successResultOf(Deferred.fromCoroutine(one.set.resume()))
+        self.assertEqual(list(one.health()), [])
 
     def test_alarm(self) -> None:
         """One of etcd's own is a reason while it lasts; what etcd does not tell is not known."""

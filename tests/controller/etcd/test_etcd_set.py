@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -10,7 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.etcd.client import EtcdRefused, EtcdUnanswered
-from rmqha.controller.etcd.etcd_set import BALLOT, EtcdSet, Lease, Living, Vote
+from rmqha.controller.etcd.etcd_set import BALLOT, KEPT, EtcdSet, IdEntry, Lease, Living, Vote
+from rmqha.errors import ElectionPaused, Refused
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from tests.controller.etcd.fake_etcd import FakeEtcd, Kept
 
@@ -135,7 +137,7 @@ class EtcdSetTests(SynchronousTestCase):
         view = self.result(Deferred.fromCoroutine(self.two.set.view()))
         self.lives(self.one)
         compare = [self.two.set.lives(2), self.two.set.absent("live/1")]
-        state = self.result(Deferred.fromCoroutine(self.two.set._lead(view, 2, compare)))
+        state = self.result(Deferred.fromCoroutine(self.two.set._lead(view, 2, compare, "")))
         self.assertEqual((state.master_epoch, state.master.id), (1, 1))
 
     def test_lifeless(self) -> None:
@@ -218,6 +220,174 @@ class EtcdSetTests(SynchronousTestCase):
         asked = self.one.set.alter(state, frozenset({1, 2}))
         self.failureResultOf(asked, EtcdRefused)
         self.assertEqual(self.result(self.one.set.current()).in_sync, {1, 2})
+
+    # --- what operators do ------------------------------------------------------------
+
+    def done(self, asked: Coroutine[Any, Any, Any]) -> Any:
+        """What came of it."""
+        return self.result(Deferred.fromCoroutine(asked))
+
+    def refused(self, asked: Coroutine[Any, Any, Any]) -> str:
+        """Why it was."""
+        return str(self.failureResultOf(Deferred.fromCoroutine(asked), Refused).value)
+
+    def known(self, *members: Member, left: str = "") -> None:
+        """They have ids."""
+        for each in members:
+            value = IdEntry(token="t", address=f"10.0.0.{each.number}:10911", left=left).render()
+            self.etcd.revision += 1
+            at = self.etcd.revision
+            self.etcd.keys[f"/rmqha/C/a/ids/{each.number}"] = Kept(value, at, at, "")
+
+    def history(self) -> list[tuple[Any, ...]]:
+        """What is remembered."""
+        return [
+            (each.at, each.before, each.master, each.epoch, each.set_epoch, each.why, each.by)
+            for each in self.done(self.one.set.view()).elections()
+        ]
+
+    def test_history(self) -> None:
+        """Each election is remembered: who was followed by whom, when, and why."""
+        for each in (self.one, self.two, self.three):
+            each.set.now_ms = lambda: 1000
+        self.known(self.one, self.two, self.three)
+        state = self.first()
+        self.assertEqual(self.history(), [(1000, 0, 1, 1, 1, "first", "")])
+        self.one.set.operator = "kim@desk"
+        self.result(self.one.set.elect(2, designated=True))
+        self.assertEqual(self.history()[1:], [(1000, 1, 2, 2, 4, "chosen", "kim@desk")])
+        state = self.result(self.two.set.current())
+        self.result(self.two.set.alter(state, frozenset({2, 3})))
+        self.dies(self.two)
+        self.three.end = 10
+        self.elect(self.three)
+        self.assertEqual(self.history()[2:], [(1000, 2, 3, 3, 6, "lease over", "")])
+        self.known(self.three, left="clean stop")
+        state = self.result(self.three.set.current())
+        self.result(self.three.set.alter(state, frozenset({1, 3})))
+        self.dies(self.three)
+        self.elect(self.one)
+        self.assertEqual(self.history()[3][5], "clean stop")
+
+    def test_long_history(self) -> None:
+        """The last twenty are, and none where an election was not made."""
+        self.first()
+        for number in range(KEPT + 5):
+            self.elect((self.two, self.one)[number % 2], designated=True)
+            now = self.result(self.one.set.current())
+            leads = self.two if now.master.id == 2 else self.one
+            self.result(leads.set.alter(now, frozenset({1, 2})))
+        self.elect(self.three)
+        found = self.history()
+        self.assertEqual([each[3] for each in found], list(range(7, 27)))
+
+    def test_unreadable_history(self) -> None:
+        """What is no history is told, and keeps nobody from being elected."""
+        self.first()
+        self.etcd.keys["/rmqha/C/a/history"] = Kept('[{"at": 1}]', 1, 1, "")
+        self.assertRaises(ValueError, self.done(self.one.set.view()).elections)
+        self.dies(self.one)
+        self.two.end = 10
+        self.elect(self.three)
+        self.elect(self.two)
+        self.assertEqual([each[2] for each in self.history()], [2])
+
+    def test_paused(self) -> None:
+        """None is elected by itself; who is chosen is, and the old master may come back."""
+        before = self.first()
+        self.one.set.operator, self.one.set.now_ms = "kim@desk", lambda: 86_400_000
+        self.done(self.one.set.pause())
+        self.one.set.operator, self.one.set.now_ms = "another", lambda: 90_000_000
+        self.assertEqual(
+            str(self.done(self.one.set.pause())), "since 1970-01-02 00:00:00Z by kim@desk"
+        )
+        self.assertEqual(self.elect(self.two), before)
+        self.dies(self.one)
+        self.clock.advance(2 * BALLOT)
+        error = self.failureResultOf(self.two.set.elect(2), ElectionPaused).value
+        self.assertIn("paused, since 1970-01-02 00:00:00Z by kim@desk: no member is", str(error))
+        self.lives(self.one)
+        self.assertEqual(self.result(self.two.set.current()), before)
+        self.assertEqual(self.elect(self.two, designated=True).master_epoch, 2)
+        self.assertIsNotNone(self.done(self.one.set.resume()))
+        self.assertIsNone(self.done(self.one.set.resume()))
+        self.result(self.two.set.alter(self.result(self.two.set.current()), frozenset({1, 2})))
+        self.dies(self.two)
+        self.one.end = 10
+        self.assertEqual(self.elect(self.one).master_epoch, 3)
+
+    def test_paused_meanwhile(self) -> None:
+        """Nor is one elected by what was read before."""
+        self.first()
+        self.dies(self.one)
+        self.two.end = 10
+        change = EtcdSet.change
+
+        async def paused_first(one: EtcdSet, compare: Any, puts: Any, lease: str = "") -> Any:
+            if "set" in puts:
+                await self.one.set.pause()
+            return await change(one, compare, puts, lease)
+
+        self.elect(self.three)
+        self.patch(EtcdSet, "change", paused_first)
+        self.assertIsNone(self.elect(self.two).master)
+        self.assertIsNotNone(self.two.set.paused)
+        self.assertEqual(len(self.history()), 1)
+
+    def test_paused_by_hand(self) -> None:
+        """Whatever is written there, the set is paused, and nothing else happens to it."""
+        before = self.first()
+        self.etcd.keys["/rmqha/C/a/paused"] = Kept("yes", 1, 1, "")
+        self.assertEqual(self.result(self.one.set.current()), before)
+        self.assertIn("by who wrote 'yes'", str(self.one.set.paused))
+
+    def test_remove(self) -> None:
+        """Who is gone for good is no member any more, and its id is that of nobody else."""
+        self.known(self.one, self.two, self.three)
+        state = self.result(self.one.set.alter(self.first(), frozenset({1, 2})))
+        self.dies(self.three)
+        self.assertEqual(self.done(self.one.set.remove(3)), state)
+        self.assertEqual(list(self.result(self.one.set.members())), [1, 2])
+        found = self.done(self.one.set.sets(["a"]))["a"]
+        self.assertEqual(found.not_in_sync_replicas, ())
+        self.assertIn(3, self.done(self.one.set.view()).ids)
+        self.assertIn("no member with id 3: there are [1, 2]", self.refused(self.one.set.remove(3)))
+
+    def test_remove_refused(self) -> None:
+        """Not who lives, nor the master, nor who is about to leave the SyncStateSet."""
+        self.known(self.one, self.two, self.three)
+        self.first()
+        self.assertIn("id 2 at 10.0.0.2:10911 lives", self.refused(self.one.set.remove(2)))
+        self.dies(self.three)
+        self.assertIn("about to leave it out", self.refused(self.one.set.remove(3, in_sync=True)))
+        self.dies(self.one)
+        self.assertIn("id 1 is the set's master", self.refused(self.two.set.remove(1)))
+        self.dies(self.two)
+        self.assertIn("only [1, 2] may be", self.refused(self.two.set.remove(3)))
+        state = self.done(self.two.set.remove(3, in_sync=True))
+        self.assertEqual((state.in_sync, state.set_epoch, state.master_epoch), ({1, 2}, 4, 1))
+
+    def test_remove_late(self) -> None:
+        """Not one that comes back at that moment."""
+        self.known(self.one, self.two, self.three)
+        self.result(self.one.set.alter(self.first(), frozenset({1, 2})))
+        self.dies(self.three)
+        change = EtcdSet.change
+
+        async def back_first(one: EtcdSet, compare: Any, puts: Any) -> Any:
+            self.lives(self.three)
+            return await change(one, compare, puts)
+
+        self.patch(EtcdSet, "change", back_first)
+        self.assertIn("decided meanwhile", self.refused(self.one.set.remove(3)))
+        self.assertEqual(list(self.result(self.one.set.members())), [1, 2, 3])
+
+    def test_lease_seconds(self) -> None:
+        """How long the leases of those that live go on."""
+        self.lives(self.one, self.two)
+        self.etcd.leases["71"] = self.clock.seconds() + 7, 10
+        del self.etcd.leases["72"]
+        self.assertEqual(self.done(self.one.set.lease_seconds()), {1: 7})
 
     # --- what is read ---------------------------------------------------------------
 
