@@ -6,7 +6,7 @@ Source: docs/protocol/controller.rst, Requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 from attrs import frozen
@@ -94,6 +94,28 @@ async def refuse_twin(
     raise MemberLivesElsewhere(number, where, copied=found == generation)
 
 
+async def told_by(
+    client: ControllerClient, name: str, addresses: Mapping[int, str]
+) -> dict[int, MemberLabels | str]:
+    """Ask members of their logs, all at once.
+
+    @param name: The set's C{brokerName}.
+    @param addresses: C{host:port} of their client ports, by controller id.
+    @return: What each says, or why it says nothing.
+    """
+    told = await gatherResults(
+        [Deferred.fromCoroutine(_told(client, address, name)) for address in addresses.values()]
+    )
+    return dict(zip(addresses, told, strict=True))
+
+
+async def _told(client: ControllerClient, address: str, name: str) -> MemberLabels | str:
+    try:
+        return await labels_of(client, address, name)
+    except (RmqhaError, ConnectionLost, ConnectionDone) as error:
+        return str(error)
+
+
 async def ends_of(
     coordinator: SetCoordinator, client: ControllerClient, name: str, members: Iterable[int]
 ) -> dict[int, int]:
@@ -105,15 +127,6 @@ async def ends_of(
     @raise NoController: If the coordinator cannot be asked; and what else its C{members} raises.
     """
     addresses = await coordinator.members()
-    known = [number for number in members if number in addresses]
-    ends = await gatherResults(
-        [Deferred.fromCoroutine(_end_of(client, addresses[each], name)) for each in known]
-    )
-    return {number: end for number, end in zip(known, ends, strict=True) if end is not None}
-
-
-async def _end_of(client: ControllerClient, address: str, name: str) -> int | None:
-    try:
-        return (await labels_of(client, address, name)).end
-    except (RmqhaError, ConnectionLost, ConnectionDone):
-        return None
+    known = {number: addresses[number] for number in members if number in addresses}
+    told = await told_by(client, name, known)
+    return {number: each.end for number, each in told.items() if isinstance(each, MemberLabels)}

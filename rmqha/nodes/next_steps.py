@@ -57,7 +57,7 @@ NEXT_STEPS: Mapping[str, NextStep] = {
     "no-controller": NextStep(
         "rmqha controller status CONTROLLERS", f"{_STATES}, Members of a set"
     ),
-    "no-lease": NextStep("rmqha set members FILE", "guide/etcd.rst, When etcd is away"),
+    "no-lease": NextStep("rmqha set list FILE", "guide/etcd.rst, When etcd is away"),
     "etcd-alarm": NextStep("etcdctl alarm list", "guide/etcd.rst, When etcd is full"),
     "no-master": NextStep(_MASTER, f"{_RUNBOOKS}/master-dead.rst"),
     "first-copy": NextStep("rmqha status {node} --watch 1", f"{_STATES}, Replication states"),

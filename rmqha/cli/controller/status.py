@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -26,16 +26,21 @@ def tables_of(seen: Overview) -> Iterator[tuple[str, Table]]:
     yield "", table
     for name, found in seen.sets.items():
         if found is not None:
-            title = (
-                f"\nset {name}: master epoch {found.master_epoch}, "
-                f"SyncStateSet epoch {found.sync_state_set_epoch}"
-            )
-            yield title, set_table(found)
+            yield f"\n{set_title(name, found)}", set_table(found, {})
 
 
-def set_table(found: ReplicasInfo) -> Table:
-    """A set's members."""
-    table = Table("id", "address", "role", "alive", "in sync", box=None, pad_edge=False)
+def set_title(name: str, found: ReplicasInfo) -> str:
+    """The line above its members."""
+    epochs = f"master epoch {found.master_epoch}, SyncStateSet epoch {found.sync_state_set_epoch}"
+    return f"set {name}: {epochs}"
+
+
+def set_table(found: ReplicasInfo, more: Mapping[str, Mapping[int, object]]) -> Table:
+    """A set's members.
+
+    @param more: Further columns, by their name: what is known of each id.
+    """
+    table = Table("id", "address", "role", "alive", "in sync", *more, box=None, pad_edge=False)
     in_sync = {each.broker_id for each in found.in_sync_replicas}
     for each in members(found):
         table.add_row(
@@ -44,6 +49,7 @@ def set_table(found: ReplicasInfo) -> Table:
             "master" if each.broker_id == found.master_broker_id else "slave",
             YES[each.alive],
             YES[each.broker_id in in_sync],
+            *(str(column.get(each.broker_id, "-")) for column in more.values()),
         )
     return table
 
@@ -65,13 +71,14 @@ def json_of(seen: Overview) -> dict[str, Any]:
             for each in seen.controllers
         ],
         "sets": {
-            name: None if found is None else set_json(found) for name, found in seen.sets.items()
+            name: None if found is None else set_json(found, {})
+            for name, found in seen.sets.items()
         },
         "problems": list(seen.problems()),
     }
 
 
-def set_json(found: ReplicasInfo) -> dict[str, Any]:
+def set_json(found: ReplicasInfo, more: Mapping[str, Mapping[int, object]]) -> dict[str, Any]:
     """The same for programs."""
     in_sync = {each.broker_id for each in found.in_sync_replicas}
     return {
@@ -85,6 +92,7 @@ def set_json(found: ReplicasInfo) -> dict[str, Any]:
                 "address": each.broker_address,
                 "alive": each.alive,
                 "inSync": each.broker_id in in_sync,
+                **{key: column.get(each.broker_id) for key, column in more.items()},
             }
             for each in members(found)
         ],

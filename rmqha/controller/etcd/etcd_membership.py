@@ -179,8 +179,8 @@ class EtcdMembership:
         if known.removed:
             raise IdentityInvalid(
                 str(self.files.path),
-                f"id {self.id} was removed from the set at {stamp(known.removed)}; rmqha controller "
-                "reset makes this store a new member",
+                f"id {self.id} was removed from the set at {stamp(known.removed)}; rmqha "
+                "controller reset makes this store a new member",
             )
         if there is not None:
             if there.address != self.address:

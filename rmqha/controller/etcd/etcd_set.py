@@ -54,8 +54,8 @@ class IdEntry:
     @ivar run: How often it was registered: a copy of its disk, and an older one, know less.
     @ivar address: C{host:port} of its client port.
     @ivar left: Why it let its last lease go; empty if it has not.
-    @ivar removed: When it was taken out of the set for good, in milliseconds since 1970; 0 if it was
-        not.  Its id is never given again.
+    @ivar removed: When it was taken out of the set for good, in milliseconds since 1970; 0 while it
+        is a member.  Its id is never given again.
     @ivar revision: That of the key.
     """
 
@@ -572,9 +572,7 @@ class EtcdSet:
             return False
         return max(votes, key=lambda number: votes[number]) == member or waited >= 2 * BALLOT
 
-    async def _lead(
-        self, view: SetView, member: int, compare: list[Answer], why: str
-    ) -> SetState:
+    async def _lead(self, view: SetView, member: int, compare: list[Answer], why: str) -> SetState:
         decided = view.decided.elected(member)
         made = Election(
             at=self.now_ms(),
@@ -694,8 +692,8 @@ class EtcdSet:
                 raise Refused(
                     "remove",
                     f"id {member} is in the SyncStateSet and has all that was acknowledged. "
-                    f"Without it only {sorted(rest)} may be elected: if their disks are lost, so is "
-                    "the log. --in-sync removes it all the same",
+                    f"Without it only {sorted(rest)} may be elected: if their disks are lost, so "
+                    "is the log. --in-sync removes it all the same",
                 )
             compare.append(self.absent(f"live/{decided.master}"))
             now = evolve(decided, in_sync=rest, set_epoch=decided.set_epoch + 1)
@@ -705,6 +703,14 @@ class EtcdSet:
         if not made:
             raise Refused("remove", "something else was decided meanwhile: rmqha set list shows it")
         return after.state
+
+    async def try_to_write(self) -> None:
+        """See that etcd would take a change, without one.
+
+        @raise EtcdRefused: If it would not.
+        """
+        never = [self.absent("set"), self.unchanged("set", 1)]
+        await self.change(never, {"set": ""})
 
     async def lease_seconds(self) -> dict[int, int]:
         """How long the lease of each living member goes on without a sign of life, by id."""
