@@ -373,7 +373,7 @@ class OperatorTests(EtcdCase):
         for number in rounds(4):
             master = self.until_in_sync(3)
             other = self.others(master)[number % 2]
-            found = json.loads(self.command("members", other.conf, "--json").stdout)
+            found = json.loads(self.command("list", other.conf, "--json").stdout)
             ours = next(
                 each for each in found["members"] if each["address"].endswith(f":{other.port}")
             )
@@ -392,7 +392,117 @@ class OperatorTests(EtcdCase):
         self.assertIn("id 7 is not alive and in sync", done.stderr)
         self.until_in_sync(3)
         self.check()
-        self.assertEqual(self.command("members", self.nodes[0].conf).returncode, 1)
+        self.assertEqual(self.command("list", self.nodes[0].conf).returncode, 1)
+
+    def id_of(self, node: Node) -> int:
+        """As its set has it."""
+        return int(node.status()["controller"]["id"])
+
+    def done(self, *arguments: object) -> str:
+        """Run it, and it does."""
+        done = self.command(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_new(self) -> None:
+        """Before a set begins etcd is tried, and nothing is written; then there is a set of that
+        name, and each member is listed with its lease and the end of its log.
+        """
+        (one,) = self.etcd()
+        first = self.member("m0")
+        first.write_conf()
+        self.nodes.remove(first)
+        conf = first.conf
+        said = self.done("init", conf)
+        self.assertIn(f"etcdAddresses={addresses_of(self.cluster)}", said)
+        self.assertEqual(one.ask("kv/range", key="AA==", range_end="AA==").get("kvs", []), [])
+        self.assertIn("no election yet", self.done("history", conf))
+        self.set_of(2)
+        self.assertIn("there is a set", self.command("init", conf).stderr)
+        for each in json.loads(self.done("list", conf, "--json"))["members"]:
+            self.assertIn(each["leaseSeconds"], range(TTL + 1))
+            self.assertGreater(each["logEnd"], 0)
+            self.assertEqual(each["epoch"], 1)
+        self.check()
+
+    def test_pause(self) -> None:
+        """While a set is paused its master may be killed and comes back in its epoch, and is fenced
+        without etcd as ever; another one is chosen; after that ends one is elected at once.
+        """
+        (one,) = self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        epoch = master.status()["controller"]["masterEpoch"]
+        self.done("pause", master.conf)
+        for node in self.nodes:
+            node.until(lambda _, node=node: "paused" in node.reasons(), "says so")
+        master.kill9()
+        self.passes(TTL + LATE)
+        self.assertEqual([self.state(each) for each in self.others(master)], ["waiting"] * 2)
+        listed = self.command("list", master.conf)
+        self.assertEqual(listed.returncode, 1)
+        self.assertIn("paused since", listed.stdout)
+        master.start()
+        self.assertIs(self.until_led(), master)
+        self.until_in_sync(3)
+        self.load.first_after(time.monotonic(), master.name)
+        one.kill9()
+        until(lambda: self.state(master) == "fenced", "fenced", TTL + 10)
+        one.launch()
+        self.load.first_after(time.monotonic(), master.name)
+        self.assertEqual(master.status()["controller"]["masterEpoch"], epoch)
+        self.until_in_sync(3)
+        other = self.others(master)[0]
+        self.done("elect", master.conf, "--id", self.id_of(other))
+        self.load.first_after(time.monotonic(), other.name)
+        self.until_in_sync(3)
+        other.kill9()
+        self.passes(TTL + LATE)
+        rest = self.others(other)
+        begun = time.monotonic()
+        self.done("resume", master.conf)
+        again = self.load.first_after(begun, *(node.name for node in rest)) - begun
+        self.tell(f"first acknowledged write {again:.2f} s after the pause, its command included")
+        for node in rest:
+            self.assertNotIn("paused", node.reasons())
+        other.start()
+        self.until_in_sync(3)
+        found = json.loads(self.done("history", master.conf, "--json"))["elections"]
+        self.assertEqual([each["why"] for each in found], ["first", "chosen", "lease over"])
+        self.check()
+
+    def test_remove(self) -> None:
+        """A member that is gone is taken out; it is refused when it comes back, and after a reset
+        it is a new one.  A clean stop of the master is remembered as one.
+        """
+        self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        follower = self.others(master)[0]
+        gone = self.id_of(follower)
+        self.assertIn("lives", self.command("remove", master.conf, "--id", gone).stderr)
+        follower.term()
+        self.until_in_sync(2)
+        self.done("remove", master.conf, "--id", gone)
+        follower.launch()
+        follower.until(
+            lambda status: "was removed from the set" in status["controller"]["reason"], "refused"
+        )
+        follower.term()
+        program = Path(sys.executable).with_name("rmqha")
+        subprocess.run(
+            [program, "controller", "reset", follower.root], check=True, capture_output=True
+        )
+        follower.start()
+        self.until_in_sync(3)
+        self.assertEqual(self.id_of(follower), 4)
+        master.term()
+        self.until_led(master)
+        master.start()
+        self.until_in_sync(3)
+        found = json.loads(self.done("history", master.conf, "--json"))["elections"]
+        self.assertEqual(found[-1]["why"], "clean stop")
+        self.check()
 
 
 class EtcdTests(EtcdCase):
