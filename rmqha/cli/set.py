@@ -59,7 +59,8 @@ INSTEAD = {
     "resume": "RocketMQ's controllers are never paused",
     "history": "RocketMQ's controllers keep none; their own log has their elections, and each "
     "member's log those that it followed",
-    "remove": "RocketMQ's controllers let go of a member with `mqadmin cleanBrokerMetadata`",
+    "remove": "RocketMQ's controllers let go of a dead member with `mqadmin cleanBrokerMetadata`, "
+    "and with its -l of the whole set",
 }
 """What a set with controllers has in the place of a command."""
 
@@ -350,25 +351,33 @@ def resume(conf: Path) -> int:
 
 @set.command()
 @CONF
-@click.option("--id", "member", required=True, type=Whole(1), metavar="N", help="Its id.")
+@click.option("--id", "member", type=Whole(1), metavar="N", help="The member's id.")
 @click.option("--in-sync", is_flag=True, help="Also if it could be elected.")
-def remove(conf: Path, member: int, in_sync: bool) -> int:
+@click.option("--all", "everybody", is_flag=True, help="The whole set instead.")
+def remove(conf: Path, member: int | None, in_sync: bool, everybody: bool) -> int:
     """Take member N, which is gone for good, out of a set in etcd.
 
     Its id is never given again.  Refused while it lives or is master; and if it is in the
-    SyncStateSet, without --in-sync: it has all that was acknowledged.
+    SyncStateSet, without --in-sync: it has all that was acknowledged.  With --all etcd forgets a
+    set of which no member lives.
     """
+    if everybody == (member is not None) or (everybody and in_sync):
+        raise click.UsageError("one of --id and --all is needed; --in-sync is for --id alone")
 
-    async def removed(group: EtcdSet) -> SetState:
-        return await group.remove(member, in_sync=in_sync)
+    async def removed(group: EtcdSet) -> str:
+        if member is None:
+            return f"etcd knows nothing of the set any more; it had the ids {await group.forget()}"
+        state = await group.remove(member, in_sync=in_sync)
+        return f"id {member} is no member any more; {sorted(state.in_sync)} may be elected"
 
     try:
-        state = ask_etcd(conf, "remove", removed)
+        click.echo(ask_etcd(conf, "remove", removed))
     except ControllerUnanswered as error:
         raise Unreachable(f"{error}; it may be removed: look with `rmqha set list`") from error
-    in_force = sorted(state.in_sync)
-    click.echo(f"id {member} is no member any more; {in_force} may be elected")
-    note("`rmqha slots` on the master shows what it still keeps for it; --drop lets go of that")
+    if everybody:
+        note("each store needs `rmqha controller reset` before it joins a set again")
+    else:
+        note("`rmqha slots` on the master shows what it still keeps for it; --drop lets go of that")
     return 0
 
 

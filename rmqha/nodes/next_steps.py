@@ -58,6 +58,7 @@ NEXT_STEPS: Mapping[str, NextStep] = {
         "rmqha controller status CONTROLLERS", f"{_STATES}, Members of a set"
     ),
     "no-lease": NextStep("rmqha set list FILE", "guide/etcd.rst, When etcd is away"),
+    "paused": NextStep("rmqha set resume FILE", "guide/etcd.rst, A pause"),
     "etcd-alarm": NextStep("etcdctl alarm list", "guide/etcd.rst, When etcd is full"),
     "no-master": NextStep(_MASTER, f"{_RUNBOOKS}/master-dead.rst"),
     "first-copy": NextStep("rmqha status {node} --watch 1", f"{_STATES}, Replication states"),

@@ -504,6 +504,40 @@ class OperatorTests(EtcdCase):
         self.assertEqual(found[-1]["why"], "clean stop")
         self.check()
 
+    def test_forget(self) -> None:
+        """All that could be elected is lost for good: etcd forgets the set, and what is left of it
+        begins another one on its logs, which are read as before.
+        """
+        self.etcd()
+        master = self.set_of()
+        assert self.load is not None
+        rest = self.others(master)
+        self.passes(1.0)
+        self.load.stop()
+        self.until_in_sync(3)
+        for node in rest:
+            node.term()
+        self.until_in_sync(1)
+        self.assertIn("live", self.command("remove", master.conf, "--all").stderr)
+        master.kill9()
+        shutil.rmtree(master.root)
+        self.passes(TTL + LATE)
+        self.done("remove", master.conf, "--all")
+        program = Path(sys.executable).with_name("rmqha")
+        for node in rest:
+            node.launch()
+            node.until(
+                lambda status: "unknown-set" in status["controller"]["reason"], "knows no set"
+            )
+            node.term()
+            command = [program, "controller", "reset", node.root]
+            subprocess.run(command, check=True, capture_output=True)
+            node.start()
+        self.until_led()
+        self.until_in_sync(2)
+        master.start()
+        self.check()
+
 
 class EtcdTests(EtcdCase):
     """What becomes of etcd."""

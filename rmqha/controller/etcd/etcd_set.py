@@ -704,6 +704,27 @@ class EtcdSet:
             raise Refused("remove", "something else was decided meanwhile: rmqha set list shows it")
         return after.state
 
+    async def forget(self) -> list[int]:
+        """Delete all that is known of a set of which nobody lives.
+
+        @return: Which members it had.
+        @raise Refused: If there is no such set, or a member lives.
+        """
+        view = await self.view()
+        if not view.ids:
+            raise Refused("remove", f"there is nothing below {self.prefix}")
+        answer = await self.client.ask(
+            "kv/txn",
+            {
+                "compare": [{**self.absent("live/"), **below(f"{self.prefix}live/")}],
+                "success": [{"request_delete_range": below(self.prefix)}],
+            },
+            changes=True,
+        )
+        if not answer.get("succeeded"):
+            raise Refused("remove", f"{sorted((await self.view()).living)} live: stop them first")
+        return list(view.members)
+
     async def try_to_write(self) -> None:
         """See that etcd would take a change, without one.
 

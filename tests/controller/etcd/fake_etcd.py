@@ -135,7 +135,6 @@ class FakeEtcd(Resource):
 
     def kv_range(self, body: Answer) -> Answer:
         """One key, or those of a range."""
-        first, last = decoded(body["key"]), decoded(body.get("range_end"))
         return {
             "kvs": [
                 {
@@ -145,15 +144,20 @@ class FakeEtcd(Resource):
                     "mod_revision": str(kept.changed),
                     "lease": kept.lease,
                 }
-                for key, kept in sorted(self.keys.items())
-                if key == first or first <= key < last
+                for key in self.within(body)
+                for kept in (self.keys[key],)
             ]
         }
+
+    def within(self, asked: Answer) -> list[str]:
+        """The keys that a request means."""
+        first, last = decoded(asked["key"]), decoded(asked.get("range_end"))
+        return sorted(key for key in self.keys if key == first or first <= key < last)
 
     def kv_txn(self, body: Answer) -> Answer:
         """Compare, then do."""
         well = all(map(self.holds, body["compare"]))
-        done = body["success" if well else "failure"]
+        done = body.get("success" if well else "failure", [])
         if any("request_range" not in each for each in done):
             self.revision += 1
         answers: list[Answer] = []
@@ -166,7 +170,8 @@ class FakeEtcd(Resource):
                 self.keys[key] = Kept(decoded(put["value"]), created, self.revision, lease)
                 answers.append({"response_put": {}})
             elif deleted := each.get("request_delete_range"):
-                self.keys.pop(decoded(deleted["key"]), None)
+                for key in self.within(deleted):
+                    del self.keys[key]
                 answers.append({"response_delete_range": {}})
             else:
                 answers.append({"response_range": self.kv_range(each["request_range"])})
@@ -174,7 +179,10 @@ class FakeEtcd(Resource):
         return {"succeeded": well, "responses": answers}
 
     def holds(self, compare: Answer) -> bool:
-        """One comparison."""
+        """One comparison, of each key of a range."""
+        if "range_end" in compare:
+            assert (compare["target"], compare["result"]) == ("CREATE", "EQUAL")
+            return not self.within(compare)
         kept = self.keys.get(decoded(compare["key"]))
         if compare["target"] == "LEASE":
             return (kept.lease if kept else "0") == compare["lease"]

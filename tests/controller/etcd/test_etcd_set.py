@@ -382,6 +382,28 @@ class EtcdSetTests(SynchronousTestCase):
         self.assertIn("decided meanwhile", self.refused(self.one.set.remove(3)))
         self.assertEqual(list(self.result(self.one.set.members())), [1, 2, 3])
 
+    def test_forget(self) -> None:
+        """Nothing is left of a set of which nobody lives; of another one all is."""
+        self.known(self.one, self.two)
+        self.first()
+        self.etcd.keys["/rmqha/C/ab/set"] = Kept("{}", 1, 1, "")
+        self.dies(self.one)
+        self.assertIn("[2, 3] live", self.refused(self.two.set.forget()))
+        self.dies(self.two)
+        self.dies(self.three)
+        self.assertEqual(self.done(self.two.set.forget()), [1, 2])
+        self.assertEqual(list(self.etcd.keys), ["/rmqha/C/ab/set"])
+        self.assertIn("nothing below /rmqha/C/a/", self.refused(self.two.set.forget()))
+
+    def test_try_to_write(self) -> None:
+        """Whether a change would be taken is seen without one."""
+        before = self.etcd.revision
+        self.done(self.one.set.try_to_write())
+        self.assertEqual((self.etcd.keys, self.etcd.revision), ({}, before))
+        self.etcd.refused = {"kv/txn": (403, "permission denied")}
+        asked = Deferred.fromCoroutine(self.one.set.try_to_write())
+        self.assertIn("permission denied", str(self.failureResultOf(asked, EtcdRefused).value))
+
     def test_lease_seconds(self) -> None:
         """How long the leases of those that live go on."""
         self.lives(self.one, self.two)
