@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -32,7 +33,7 @@ from rmqha.cli.controller.status import set_json, set_table, set_title
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState
-from rmqha.controller.etcd.etcd_set import Election, EtcdSet, Paused, stamp
+from rmqha.controller.etcd.etcd_set import ELECTION, Election, EtcdSet, Paused
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.other_members import MemberLabels, told_by
 from rmqha.controller.overview import members
@@ -79,7 +80,11 @@ def coordinator(
     if shown is not None:
         shown.load()
     found = set_in_etcd(settings, reactor, OutgoingTls(identity=shown, names=True))
-    found.operator = f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"  # as in a container that has no name for it
+    found.operator = f"{user}@{socket.gethostname()}"
     return found
 
 
@@ -312,18 +317,15 @@ def show_history(elections: list[Election], *, as_json: bool) -> int:
     @return: The exit code.
     """
     if as_json:
-        click.echo(json.dumps({"elections": [each.fields() for each in elections]}))
-        return 0
-    if not elections:
+        click.echo(json.dumps({"elections": elections}))
+    elif not elections:
         click.echo("there was no election yet")
-        return 0
-    titles = ("when", "from", "to", "master epoch", "set epoch", "why", "by")
-    table = Table(*titles, box=None, pad_edge=False)
-    for each in elections:
-        before, by = each.before or "-", each.by or "-"
-        cells = (before, each.master, each.epoch, each.set_epoch, each.why, by)
-        table.add_row(stamp(each.at), *map(str, cells))
-    stdout().print(table, markup=False)
+    else:
+        titles = ("when", "from", "to", "master epoch", "set epoch", "why")
+        table = Table(*titles, box=None, pad_edge=False)
+        for each in elections:
+            table.add_row(*(str(each[name] or "-") for name in ELECTION))
+        stdout().print(table, markup=False)
     return 0
 
 
@@ -353,15 +355,15 @@ def resume(conf: Path) -> int:
 @CONF
 @click.option("--id", "member", type=Whole(1), metavar="N", help="The member's id.")
 @click.option("--in-sync", is_flag=True, help="Also if it could be elected.")
-@click.option("--all", "everybody", is_flag=True, help="The whole set instead.")
-def remove(conf: Path, member: int | None, in_sync: bool, everybody: bool) -> int:
+@click.option("--all", "whole", is_flag=True, help="The whole set instead.")
+def remove(conf: Path, member: int | None, in_sync: bool, whole: bool) -> int:
     """Take member N, which is gone for good, out of a set in etcd.
 
     Its id is never given again.  Refused while it lives or is master; and if it is in the
     SyncStateSet, without --in-sync: it has all that was acknowledged.  With --all etcd forgets a
     set of which no member lives.
     """
-    if everybody == (member is not None) or (everybody and in_sync):
+    if whole == (member is not None) or (whole and in_sync):
         raise click.UsageError("one of --id and --all is needed; --in-sync is for --id alone")
 
     async def removed(group: EtcdSet) -> str:
@@ -374,7 +376,7 @@ def remove(conf: Path, member: int | None, in_sync: bool, everybody: bool) -> in
         click.echo(ask_etcd(conf, "remove", removed))
     except ControllerUnanswered as error:
         raise Unreachable(f"{error}; it may be removed: look with `rmqha set list`") from error
-    if everybody:
+    if whole:
         note("each store needs `rmqha controller reset` before it joins a set again")
     else:
         note("`rmqha slots` on the master shows what it still keeps for it; --drop lets go of that")

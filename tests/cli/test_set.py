@@ -83,11 +83,11 @@ class ListTests(ShownTestCase):
         super().setUp()
         etcd = FakeEtcd(Clock())
         self.set = EtcdSet.named(etcd.client("10.1.0.1:2379"), "/rmqha", "C", "a")
-        self.set.operator, self.set.now_ms = "kim@desk", lambda: 86_400_000
+        self.set.operator, self.set.now = "kim@desk", lambda: "2026-11-27T12:00:00Z"
         keys: dict[str, str] = {}
         for number in (1, 2, 3, 4):
             address = f"10.0.0.{number}:10911"
-            entry = IdEntry(token="t", address=address, removed=number // 4)
+            entry = IdEntry(token="t", address=address, removed="noon" * (number // 4))
             keys[f"ids/{number}"] = entry.render()
             if number < 3:
                 keys[f"live/{number}"] = Living(token="t", address=address).render()
@@ -124,7 +124,7 @@ class ListTests(ShownTestCase):
             [" ".join(line.split()) for line in out.splitlines()],
             [
                 "set a: master epoch 2, SyncStateSet epoch 6",
-                "paused since 1970-01-02 00:00:00Z by kim@desk: no member is elected by itself",
+                "paused since 2026-11-27T12:00:00Z by kim@desk: no member is elected by itself",
                 "id address role alive in sync lease epoch log end behind",
                 "1 10.0.0.1:10911 slave yes no 7 2 344000 675",
                 "2 10.0.0.2:10911 master yes yes 7 2 344675 0",
@@ -136,7 +136,7 @@ class ListTests(ShownTestCase):
         """The same for programs."""
         self.result(self.set.pause())
         found = json.loads(self.shown(self.set, as_json=True)[1])
-        self.assertEqual(found["paused"], {"since": 86_400_000, "by": "kim@desk"})
+        self.assertEqual(found["paused"], {"since": "2026-11-27T12:00:00Z", "by": "kim@desk"})
         self.assertEqual((found["set"], found["masterId"], found["masterEpoch"]), ("a", 2, 2))
         self.assertEqual(
             found["members"][0],
@@ -194,8 +194,8 @@ class ListTests(ShownTestCase):
         self.assertEqual(
             [" ".join(line.split()) for line in self.history().splitlines()],
             [
-                "when from to master epoch set epoch why by",
-                "1970-01-02 00:00:00Z 1 2 2 6 chosen kim@desk",
+                "when from to master epoch set epoch why",
+                "2026-11-27T12:00:00Z 1 2 2 6 chosen by kim@desk",
             ],
         )
         self.assertEqual(
@@ -203,13 +203,12 @@ class ListTests(ShownTestCase):
             {
                 "elections": [
                     {
-                        "at": 86_400_000,
+                        "at": "2026-11-27T12:00:00Z",
                         "from": 1,
                         "to": 2,
                         "masterEpoch": 2,
                         "setEpoch": 6,
-                        "why": "chosen",
-                        "by": "kim@desk",
+                        "why": "chosen by kim@desk",
                     }
                 ]
             },

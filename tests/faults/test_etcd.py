@@ -468,7 +468,9 @@ class OperatorTests(EtcdCase):
         other.start()
         self.until_in_sync(3)
         found = json.loads(self.done("history", master.conf, "--json"))["elections"]
-        self.assertEqual([each["why"] for each in found], ["first", "chosen", "lease over"])
+        first, chosen, last = (each["why"] for each in found)
+        self.assertEqual((first, last), ("first", "lease over"))
+        self.assertRegex(chosen, "^chosen by .+@.+$")
         self.check()
 
     def test_remove(self) -> None:

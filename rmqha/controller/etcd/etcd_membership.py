@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused
-from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote, stamp
+from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
 from rmqha.controller.group import ControllerClient
 from rmqha.controller.identity import Identity, IdentityFiles
 from rmqha.controller.other_members import refuse_twin
@@ -179,7 +179,7 @@ class EtcdMembership:
         if known.removed:
             raise IdentityInvalid(
                 str(self.files.path),
-                f"id {self.id} was removed from the set at {stamp(known.removed)}; rmqha "
+                f"id {self.id} was removed from the set at {known.removed}; rmqha "
                 "controller reset makes this store a new member",
             )
         if there is not None:

@@ -42,8 +42,13 @@ take the lead."""
 KEPT = 20
 """Elections that are remembered."""
 
-FIRST, LEASE_OVER, CHOSEN = "first", "lease over", "chosen"
-"""Why there was an election, where the master before has not said why it left."""
+ELECTION = ("at", "from", "to", "masterEpoch", "setEpoch", "why")
+"""What is remembered of one: when, as text; the ids of the masters before, 0 if there was none, and
+after it; the epochs that began; and why there was one, in words.
+"""
+
+Election = dict[str, int | str]
+"""One, by these."""
 
 
 @frozen(kw_only=True)
@@ -54,8 +59,8 @@ class IdEntry:
     @ivar run: How often it was registered: a copy of its disk, and an older one, know less.
     @ivar address: C{host:port} of its client port.
     @ivar left: Why it let its last lease go; empty if it has not.
-    @ivar removed: When it was taken out of the set for good, in milliseconds since 1970; 0 while it
-        is a member.  Its id is never given again.
+    @ivar removed: When it was taken out of the set for good; empty while it is a member.  Its id is
+        never given again.
     @ivar revision: That of the key.
     """
 
@@ -63,7 +68,7 @@ class IdEntry:
     run: int = 0
     address: str = ""
     left: str = ""
-    removed: int = 0
+    removed: str = ""
     revision: int = field(default=0, eq=False)
 
     def render(self) -> str:
@@ -165,78 +170,32 @@ class Decided:
 
 
 @frozen(kw_only=True)
-class Election:
-    """One of C{history}.
-
-    @ivar at: When, in milliseconds since 1970, by the clock of who made it.
-    @ivar before: The id of the master before; 0 if there was none.
-    @ivar master: That of the new one.
-    @ivar epoch: The master epoch that began.
-    @ivar why: In words.
-    @ivar by: Who chose it; empty if the members did.
-    """
-
-    at: int
-    before: int
-    master: int
-    epoch: int
-    set_epoch: int
-    why: str
-    by: str = ""
-
-    def fields(self) -> dict[str, int | str]:
-        """As C{history} has it."""
-        return {
-            "at": self.at,
-            "from": self.before,
-            "to": self.master,
-            "masterEpoch": self.epoch,
-            "setEpoch": self.set_epoch,
-            "why": self.why,
-            "by": self.by,
-        }
-
-    @classmethod
-    def parse(cls, value: Mapping[str, Any]) -> Self:
-        """@raise ValueError: If it is none."""
-        return cls(
-            at=int(value["at"]),
-            before=int(value["from"]),
-            master=int(value["to"]),
-            epoch=int(value["masterEpoch"]),
-            set_epoch=int(value["setEpoch"]),
-            why=str(value["why"]),
-            by=str(value["by"]),
-        )
-
-
-@frozen(kw_only=True)
 class Paused:
     """C{paused}.
 
-    @ivar since: In milliseconds since 1970, by the clock of who made it.
+    @ivar since: By the clock of who made it.
     @ivar by: Who that was.
     """
 
-    since: int
+    since: str
     by: str
 
     def __str__(self) -> str:
-        return f"since {stamp(self.since)} by {self.by}"
+        return f"since {self.since} by {self.by}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Whatever it is, the set is paused."""
         try:
             value = json.loads(text)
-            return cls(since=int(value["since"]), by=str(value["by"]))
+            return cls(since=str(value["since"]), by=str(value["by"]))
         except (KeyError, TypeError, ValueError):
-            return cls(since=0, by=f"who wrote {text[:64]!r}")
+            return cls(since="a moment that is not known", by=f"who wrote {text[:64]!r}")
 
 
-def stamp(moment: int) -> str:
-    """Milliseconds since 1970, as people read them."""
-    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(moment / 1000))
+def moment() -> str:
+    """Now, for people and programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @frozen(kw_only=True)
@@ -269,7 +228,8 @@ class SetView:
         @raise ValueError: If they cannot be read.
         """
         try:
-            return [Election.parse(each) for each in json.loads(self.history or "[]")]
+            found = json.loads(self.history or "[]")
+            return [{name: each[name] for name in ELECTION} for each in found]
         except (KeyError, TypeError) as error:
             raise ValueError(f"{error!r}") from None
 
@@ -320,12 +280,12 @@ class EtcdSet:
     @ivar vote: What it has to say in the election after a master epoch; C{None} if it must not be
         elected.
     @ivar operator: Who speaks, where that is no member.
-    @ivar now_ms: Milliseconds since 1970.
+    @ivar now: Says what time it is.
     """
 
     client: EtcdClient
     prefix: str
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    now: Callable[[], str] = moment
     own: int = field(default=0, init=False)
     lease: Lease | None = field(default=None, init=False)
     vote: Callable[[int], Vote | None] = field(default=lambda epoch: None, init=False)
@@ -525,7 +485,7 @@ class EtcdSet:
         if member not in view.candidates():
             why = f"id {member} is not alive and in sync"
             raise EtcdRefused(self.leader, Code.ELECT_MASTER_FAILED, why)
-        return await self._lead(view, member, [self.lives(member)], CHOSEN)
+        return await self._lead(view, member, [self.lives(member)], f"chosen by {self.operator}")
 
     async def _elect(self, member: int) -> SetState:
         view = await self.view()
@@ -552,9 +512,9 @@ class EtcdSet:
         if not self._is_our_turn(view, member):
             return view.state
         entry = view.ids.get(master)
-        left = LEASE_OVER if entry is None or not entry.left else entry.left
+        left = "lease over" if entry is None or not entry.left else entry.left
         alone = [alive, self.absent(f"live/{master}"), self.absent("paused")]
-        return await self._lead(view, member, alone, left if view.decided.epoch else FIRST)
+        return await self._lead(view, member, alone, left if view.decided.epoch else "first")
 
     def _is_our_turn(self, view: SetView, member: int) -> bool:
         """Whether ours is the longest log of all that may lead, or time is over."""
@@ -574,20 +534,12 @@ class EtcdSet:
 
     async def _lead(self, view: SetView, member: int, compare: list[Answer], why: str) -> SetState:
         decided = view.decided.elected(member)
-        made = Election(
-            at=self.now_ms(),
-            before=view.decided.master,
-            master=member,
-            epoch=decided.epoch,
-            set_epoch=decided.set_epoch,
-            why=why,
-            by=self.operator,
-        )
+        fields = self.now(), view.decided.master, member, decided.epoch, decided.set_epoch, why
         try:
             before = view.elections()
         except ValueError:
             before = []  # nobody is to be without a master for that
-        history = [each.fields() for each in (*before, made)[-KEPT:]]
+        history = [*before, dict(zip(ELECTION, fields, strict=True))][-KEPT:]
         _, view = await self.change(
             [self.unchanged("set", view.revision), *compare],
             {"set": decided.render(), "history": json.dumps(history)},
@@ -638,7 +590,7 @@ class EtcdSet:
 
         @return: Since when; earlier, if it was paused before.
         """
-        ours = Paused(since=self.now_ms(), by=self.operator)
+        ours = Paused(since=self.now(), by=self.operator)
         _, view = await self.change([self.absent("paused")], {"paused": json.dumps(asdict(ours))})
         return view.paused or ours
 
@@ -698,7 +650,7 @@ class EtcdSet:
             compare.append(self.absent(f"live/{decided.master}"))
             now = evolve(decided, in_sync=rest, set_epoch=decided.set_epoch + 1)
             puts["set"] = now.render()
-        gone = evolve(entry, removed=self.now_ms())
+        gone = evolve(entry, removed=self.now())
         made, after = await self.change(compare, {f"ids/{member}": gone.render(), **puts})
         if not made:
             raise Refused("remove", "something else was decided meanwhile: rmqha set list shows it")

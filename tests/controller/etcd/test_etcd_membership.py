@@ -97,7 +97,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         token = json.loads(store.read_text())["token"]
         self.assertEqual(one.id, 1)
         self.assertEqual((self.root / "brokerIdentity").read_text(), "C#a#1")
-        entry = {"token": token, "run": 1, "address": HERE, "left": "", "removed": 0}
+        entry = {"token": token, "run": 1, "address": HERE, "left": "", "removed": ""}
         self.assertEqual(self.key("ids/1"), entry)
         self.assertEqual(self.key("live/1"), {"token": token, "address": HERE, "vote": None})
         other = Path(self.mktemp())
