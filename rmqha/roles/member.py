@@ -272,8 +272,9 @@ class MemberNode(LeadingNode):
         """Wait for those that may be elected."""
         return self._wait(
             f"there is no master in epoch {state.master_epoch}: only {sorted(state.in_sync)} may "
-            "be elected, and none of them is alive. Start them; what can be done if that is not "
-            "possible is in docs/states.rst, The last member in sync is lost"
+            "be elected, and none of them is alive. Start them; if that is not possible, `rmqha "
+            "controller explain --set` says what can be done, and for a set with etcd "
+            "docs/guide/etcd.rst, All that could be elected is lost"
         )
 
     def _wait(self, why: str) -> str:
