@@ -249,6 +249,22 @@ class EtcdCase(FaultTestCase):
             self.load.ledger.keep(self.folder, self._processes, seed=self.seed)
             raise
 
+    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run C{rmqha set}."""
+        program = Path(sys.executable).with_name("rmqha")
+        told = [str(program), "set", *map(str, arguments)]
+        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+
+    def id_of(self, node: Node) -> int:
+        """As its set has it."""
+        return int(node.status()["controller"]["id"])
+
+    def done(self, *arguments: object) -> str:
+        """Run it, and it does."""
+        done = self.command(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
     def settings_of(self, node: Node) -> Any:
         """A stopped node's."""
         return load(node.conf, role="member").store
@@ -356,12 +372,6 @@ class FullTests(EtcdCase):
 class OperatorTests(EtcdCase):
     """What C{rmqha set} does."""
 
-    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run it."""
-        program = Path(sys.executable).with_name("rmqha")
-        told = [str(program), "set", *map(str, arguments)]
-        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
-
     def test_elect(self) -> None:
         """The master is chosen, again and again, under load: nothing is lost, and writes go on at
         once; who may not be it is refused by name.
@@ -393,16 +403,6 @@ class OperatorTests(EtcdCase):
         self.until_in_sync(3)
         self.check()
         self.assertEqual(self.command("list", self.nodes[0].conf).returncode, 1)
-
-    def id_of(self, node: Node) -> int:
-        """As its set has it."""
-        return int(node.status()["controller"]["id"])
-
-    def done(self, *arguments: object) -> str:
-        """Run it, and it does."""
-        done = self.command(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
 
     def test_new(self) -> None:
         """Before a set begins etcd is tried, and nothing is written; then there is a set of that
@@ -705,6 +705,10 @@ class LockedTests(EtcdCase):
         other.kill9()
         other.launch()
         self.until_in_sync(2)
+        for each in json.loads(self.done("list", master.conf, "--json"))["members"]:
+            self.assertIn(each["leaseSeconds"], range(TTL + 1))
+        self.done("pause", master.conf)
+        self.done("resume", master.conf)
         self.load.first_after(time.monotonic(), master.name)
 
     def refused(self, name: str, why: str, **keys: object) -> None:

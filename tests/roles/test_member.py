@@ -12,9 +12,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from lab.harness.ports import client_port
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.controller_settings import ControllerSettings
+from rmqha.controller.group import ControllerGroup
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
-from rmqha.errors import NotWritable, RemotingUnreachable
+from rmqha.errors import ElectionPaused, NotWritable, RemotingUnreachable
 from rmqha.ha.master.master import GATHERING
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
@@ -469,6 +470,15 @@ class SafetyTests(MemberCase):
         self.pass_time(2.0)
         self.assert_state(MemberState.WAITING, "only [2] may be elected, and none of them is alive")
         self.assert_state(MemberState.WAITING, "rmqha controller explain")
+
+    def test_paused(self) -> None:
+        """While a set is paused it waits, and says since when and by whom."""
+        self.set.elect("")
+        paused = ElectionPaused("etcd", 0, "since noon by kim@desk")
+        self.patch(ControllerGroup, "elect", lambda _, member: fail(paused))
+        self.member()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.WAITING, "paused, since noon by kim@desk: no member is")
 
     def test_a_lost_log(self) -> None:
         """A member that was counted on and comes back with less gives no sign of life, until it has
