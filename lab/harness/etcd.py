@@ -23,6 +23,7 @@ class Etcd(Process):
 
     @ivar port: Where clients connect.
     @ivar peer_port: Where other members do.
+    @ivar known_port: Where they believe that: a proxy's, where one is between them.
     @ivar quota: Bytes that it may keep.
     @ivar root: With it clients connect over TLS, and show a certificate of this root.
     @ivar shown: The key and the certificate that it shows then, and L{ask} too.
@@ -36,6 +37,7 @@ class Etcd(Process):
         super().__init__(f"etcd{number}", folder / f"etcd{number}.log")
         self.data = folder / f"etcd{number}"
         self.port, self.peer_port = free_ports(2)
+        self.known_port = self.peer_port
         self.cluster: tuple[Etcd, ...] = (self,)
 
     @property
@@ -49,7 +51,7 @@ class Etcd(Process):
         scheme = "http" if self.root is None else "https"
         client, peer = f"{scheme}://{self.address}", f"http://127.0.0.1:{self.peer_port}"
         members = ",".join(
-            f"{each.name}=http://127.0.0.1:{each.peer_port}" for each in self.cluster
+            f"{each.name}=http://127.0.0.1:{each.known_port}" for each in self.cluster
         )
         options = {
             "name": self.name,
@@ -57,7 +59,7 @@ class Etcd(Process):
             "listen-client-urls": client,
             "advertise-client-urls": client,
             "listen-peer-urls": peer,
-            "initial-advertise-peer-urls": peer,
+            "initial-advertise-peer-urls": f"http://127.0.0.1:{self.known_port}",
             "initial-cluster": members,
             "quota-backend-bytes": self.quota,
             "log-level": "error",
@@ -99,11 +101,18 @@ def etcd(folder: Path, count: int, quota: int = 0) -> list[Etcd]:
     """
     cluster = [Etcd(folder, number) for number in range(count)]
     for each in cluster:
-        each.cluster, each.quota = tuple(cluster), quota
+        each.quota = quota
+    begin(cluster)
+    return cluster
+
+
+def begin(cluster: list[Etcd]) -> None:
+    """Start members that are one cluster, and wait until each answers."""
+    for each in cluster:
+        each.cluster = tuple(cluster)
         each.launch()
     for each in cluster:
         until(each.answers, "etcd answers", tell=each.tail, pause=0.1)
-    return cluster
 
 
 def addresses_of(cluster: list[Etcd]) -> str:

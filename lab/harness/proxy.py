@@ -12,7 +12,7 @@ sends.  They are changed at any time, for connections that are there and for new
     flip     [offset, bit]: turn one bit of a connection over, once
 
 Beside faults, text is swapped for other text of the same length, so that who tells an address tells
-one behind another proxy.
+one behind another proxy; and clients are barred by what they say first.
 
 Run by L{Proxy}; the child is C{python -m lab.harness.proxy PORT HOST PORT SEED}.
 """
@@ -64,6 +64,11 @@ class Flow:
             spoiled[flip[0] - self.seen] ^= 1 << flip[1]
             data = bytes(spoiled)
             del self.faults["flip"]
+        if not self.seen and self is self.bridge.up:
+            self.bridge.began = data
+            if self.bridge.barred:
+                self.bridge.cut()
+                return
         self.seen += len(data)
         for old, new in self.bridge.network.swaps[self.direction].items():
             data = data.replace(old, new)
@@ -191,7 +196,10 @@ class End(Protocol):
 
 
 class Bridge:
-    """One connection through the proxy."""
+    """One connection through the proxy.
+
+    @ivar began: What its client said first.
+    """
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -203,6 +211,12 @@ class Bridge:
         self.client = End(self.up, self.down)
         self.server = End(self.down, self.up)
         self.silent = False
+        self.began = b""
+
+    @property
+    def barred(self) -> bool:
+        """Whether its client is one that gets nothing through."""
+        return any(text in self.began for text in self.network.bars)
 
     def lost(self, end: End, *, well: bool) -> None:
         """One side's connection ended: end the other."""
@@ -263,6 +277,7 @@ class Network(ServerFactory):
         self.swaps: dict[str, dict[bytes, bytes]] = {name: {} for name in DIRECTIONS}
         self.bridges: set[Bridge] = set()
         self.refusing = self.parted = False
+        self.bars: list[bytes] = []
         self.connections = 0
         self.commands = Commands(
             reactor,
@@ -272,6 +287,7 @@ class Network(ServerFactory):
                 "half-open": self.half_open,
                 "refuse": self.refuse,
                 "part": self.part,
+                "bar": self.bar,
                 "swap": self.swap,
                 "stats": self.stats,
             },
@@ -323,6 +339,14 @@ class Network(ServerFactory):
                 if bridge.client.lost or bridge.server.lost:
                     bridge.cut()
         return on
+
+    def bar(self, number: int, texts: list[str]) -> int:
+        """End each connection whose client begins with one of some texts in it, from now on."""
+        self.bars = [text.encode() for text in texts]
+        ended = [bridge for bridge in self.bridges if bridge.barred]
+        for bridge in ended:
+            bridge.cut()
+        return len(ended)
 
     def swap(self, number: int, direction: str, old: str, new: str) -> str:
         """Pass other text on, of the same length; it has to come in one piece."""
@@ -390,6 +414,10 @@ class Proxy(Piped):
     def part(self, on: bool) -> None:
         """Part the two sides, none of which learns what becomes of the other; or heal it."""
         self.do("part", on=on)
+
+    def bar(self, *texts: str) -> None:
+        """Let nobody through whose first piece has one of some texts in it; none lets all."""
+        self.do("bar", texts=texts)
 
     def swap(self, direction: str, old: str, new: str) -> None:
         """Pass C{new} on for C{old} from now on.

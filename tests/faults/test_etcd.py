@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_right
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from urllib.error import HTTPError
 
 from attrs import define, field
 
+from lab.harness import compare_stores
 from lab.harness.certificates import Authority
 from lab.harness.etcd import MISSING, PROGRAM, Etcd, addresses_of, etcd
 from lab.harness.nodes import Node, Process, until
@@ -33,6 +35,9 @@ TTL = 3
 
 LATE = 1.5
 """Seconds that an election may take on a busy machine, after the lease is over."""
+
+STANDSTILLS = (1.0, 5.0, 20.0)
+"""Seconds for which a master stands still every day: less than its lease, more, and much more."""
 
 FAULTS = (
     "kill master",
@@ -57,11 +62,13 @@ TOPIC, QUEUES = "Orders", 4
 class Load:
     """Clients that send to each member whenever it is there, and keep what they are told.
 
+    @ivar producers: How many send to each.
     @ivar ledger: All that was acknowledged.
     @ivar times: When, by whom.
     """
 
     nodes: list[Node]
+    producers: int = 1
     ledger: Ledger = field(factory=Ledger)
     times: list[tuple[float, str]] = field(factory=list)
     enough: threading.Event = field(factory=threading.Event)
@@ -69,7 +76,7 @@ class Load:
 
     def start(self) -> None:
         """Begin."""
-        for node in self.nodes:
+        for node in self.nodes * self.producers:
             thread = threading.Thread(target=self._run, args=(node,), daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -113,7 +120,10 @@ class Load:
         """
 
         def found() -> float | None:
-            return next((at for at, by in self.times if at > moment and by in names), None)
+            # Clients note them at once, and so not quite in their order.
+            near = max(0, bisect_right(self.times, (moment, "")) - 100)
+            later = itertools.islice(self.times, near, None)
+            return next((at for at, by in later if at > moment and by in names), None)
 
         at: float = until(found, "a write is acknowledged again", pause=0.01)
         return at
@@ -161,7 +171,7 @@ class EtcdCase(FaultTestCase):
         self.nodes.append(node)
         return node
 
-    def set_of(self, count: int = 3, **keys: Any) -> Node:
+    def set_of(self, count: int = 3, producers: int = 1, **keys: Any) -> Node:
         """Start a set, wait until all are in sync, and send to it.
 
         @return: Its master.
@@ -172,7 +182,7 @@ class EtcdCase(FaultTestCase):
         self.until_in_sync(count)
         with Remote(master.port) as broker:
             self.assertEqual(broker.ask(make_topic(TOPIC, QUEUES)).code, ResponseCode.SUCCESS)
-        self.load = Load(self.nodes)
+        self.load = Load(self.nodes, producers)
         self.addCleanup(self.load.stop)
         self.load.start()
         self.load.first_after(0.0, master.name)
@@ -229,9 +239,30 @@ class EtcdCase(FaultTestCase):
         """All but one."""
         return [each for each in self.nodes if each is not node]
 
+    def leader_of_etcd(self) -> Etcd:
+        """Which one leads them."""
+
+        def found() -> Etcd | None:
+            for each in self.cluster:
+                with contextlib.suppress(OSError):
+                    told = each.ask("maintenance/status")
+                    if told["leader"] == told["header"]["member_id"]:
+                        return each
+            return None
+
+        leader: Etcd = until(found, "one of etcd leads", pause=0.1)
+        return leader
+
+    def silence(self, since: float) -> float:
+        """The longest pause between acknowledgements since a moment, in seconds."""
+        assert self.load is not None
+        times = sorted(at for at, _ in self.load.times if at > since)
+        times = [since, *times, time.monotonic()]
+        return max(after - before for before, after in itertools.pairwise(times))
+
     def check(self) -> None:
-        """Stop all: whatever was acknowledged is on every member, at its byte, and no member has
-        complained of itself.
+        """Stop all: whatever was acknowledged is on every member, at its byte, all logs are the
+        same bytes, and no member has complained of itself.
         """
         assert self.load is not None
         self.load.stop()
@@ -245,6 +276,10 @@ class EtcdCase(FaultTestCase):
                 node.term()
                 self.assertEqual(node.complaints(), [], node.tail())
                 self.load.ledger.check_bytes(self.settings_of(node))
+            first, *others = map(self.settings_of, self.nodes)
+            for other in others:
+                for pair in compare_stores.pairs(first, other, end):
+                    self.assertTrue(pair.same, f"{pair.name} differs: {first.root}, {other.root}")
         except BaseException:
             self.load.ledger.keep(self.folder, self._processes, seed=self.seed)
             raise
@@ -313,8 +348,9 @@ class MasterTests(EtcdCase):
         self.etcd()
         self.set_of()
         assert self.load is not None
-        for number in rounds(4):
-            length = self.random.uniform(1.0, 5.0 * TTL) if number else TTL + 1.5
+        for number in rounds(len(STANDSTILLS)):
+            once_more = number >= len(STANDSTILLS)
+            length = self.random.uniform(1.0, 60.0) if once_more else STANDSTILLS[number]
             master = self.until_led()
             self.until_in_sync(3)
             frozen = time.monotonic()
@@ -377,7 +413,7 @@ class OperatorTests(EtcdCase):
         once; who may not be it is refused by name.
         """
         self.etcd()
-        self.set_of()
+        self.set_of(producers=4)
         assert self.load is not None
         longest = 0.0
         for number in rounds(4):
@@ -570,27 +606,6 @@ class EtcdTests(EtcdCase):
 
 class ClusterTests(EtcdCase):
     """What becomes of three of etcd."""
-
-    def leader_of_etcd(self) -> Etcd:
-        """Which one leads them."""
-
-        def found() -> Etcd | None:
-            for each in self.cluster:
-                with contextlib.suppress(OSError):
-                    told = each.ask("maintenance/status")
-                    if told["leader"] == told["header"]["member_id"]:
-                        return each
-            return None
-
-        leader: Etcd = until(found, "one of etcd leads", pause=0.1)
-        return leader
-
-    def silence(self, since: float) -> float:
-        """The longest pause between acknowledgements since a moment, in seconds."""
-        assert self.load is not None
-        times = sorted(at for at, _ in self.load.times if at > since)
-        times = [since, *times, time.monotonic()]
-        return max(after - before for before, after in itertools.pairwise(times))
 
     def test_one_away(self) -> None:
         """Their leader is killed, then the one that is asked stands still: no member of the set
