@@ -12,7 +12,7 @@ sends.  They are changed at any time, for connections that are there and for new
     flip     [offset, bit]: turn one bit of a connection over, once
 
 Beside faults, text is swapped for other text of the same length, so that who tells an address tells
-one behind another proxy; and clients are barred by what they say first.
+one behind another proxy; and clients are barred by what they say.
 
 Run by L{Proxy}; the child is C{python -m lab.harness.proxy PORT HOST PORT SEED}.
 """
@@ -64,11 +64,9 @@ class Flow:
             spoiled[flip[0] - self.seen] ^= 1 << flip[1]
             data = bytes(spoiled)
             del self.faults["flip"]
-        if not self.seen and self is self.bridge.up:
-            self.bridge.began = data
-            if self.bridge.barred:
-                self.bridge.cut()
-                return
+        if self is self.bridge.up and self.bridge.is_barred(data):
+            self.bridge.cut()
+            return
         self.seen += len(data)
         for old, new in self.bridge.network.swaps[self.direction].items():
             data = data.replace(old, new)
@@ -198,7 +196,7 @@ class End(Protocol):
 class Bridge:
     """One connection through the proxy.
 
-    @ivar began: What its client said first.
+    @ivar first: What its client said first.
     """
 
     def __init__(self, network: Network) -> None:
@@ -211,12 +209,12 @@ class Bridge:
         self.client = End(self.up, self.down)
         self.server = End(self.down, self.up)
         self.silent = False
-        self.began = b""
+        self.first = b""
 
-    @property
-    def barred(self) -> bool:
-        """Whether its client is one that gets nothing through."""
-        return any(text in self.began for text in self.network.bars)
+    def is_barred(self, piece: bytes = b"") -> bool:
+        """Whether its client is one that gets nothing through, by what it says or said first."""
+        self.first = self.first or piece
+        return any(text in said for said in (self.first, piece) for text in self.network.bars)
 
     def lost(self, end: End, *, well: bool) -> None:
         """One side's connection ended: end the other."""
@@ -341,9 +339,9 @@ class Network(ServerFactory):
         return on
 
     def bar(self, number: int, texts: list[str]) -> int:
-        """End each connection whose client begins with one of some texts in it, from now on."""
+        """End each connection whose client says one of some texts, from now on."""
         self.bars = [text.encode() for text in texts]
-        ended = [bridge for bridge in self.bridges if bridge.barred]
+        ended = [bridge for bridge in self.bridges if bridge.is_barred()]
         for bridge in ended:
             bridge.cut()
         return len(ended)
@@ -416,7 +414,7 @@ class Proxy(Piped):
         self.do("part", on=on)
 
     def bar(self, *texts: str) -> None:
-        """Let nobody through whose first piece has one of some texts in it; none lets all."""
+        """Let nobody through who says one of some texts, in one piece; without any, all."""
         self.do("bar", texts=texts)
 
     def swap(self, direction: str, old: str, new: str) -> None:

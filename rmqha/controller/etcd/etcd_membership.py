@@ -126,7 +126,8 @@ class EtcdMembership:
     alarms: tuple[str, ...] | None = field(default=None, init=False)
     _beating: Periodic = field(init=False)
     _looking: Periodic = field(init=False)
-    _under_way: int = field(default=0, init=False)
+    # Whom signs of life were sent to that are not answered.
+    _under_way: list[str] = field(factory=list, init=False)
     _busy: bool = field(default=False, init=False)
     _registering: Deferred[None] | None = field(default=None, init=False)
 
@@ -242,7 +243,7 @@ class EtcdMembership:
         return Deferred.fromCoroutine(self._stop())
 
     def beat(self) -> None:
-        """Give one.  It is not waited for: the next one may reach another member of etcd."""
+        """Give one.  It is not waited for: the next one goes to another member of etcd."""
         self.set.look()
         if self.sign() is None:
             self._apart(self._let_go("this member must not be elected", "not fit to lead"))
@@ -250,9 +251,12 @@ class EtcdMembership:
             if not self._busy:
                 self._busy = True
                 self._registering = self._apart(self._again())
-        elif self._under_way < MOST_UNDER_WAY:
-            self._under_way += 1
-            self._apart(self._keep_alive(self.set.lease)).addBoth(self._kept)
+        elif len(self._under_way) < MOST_UNDER_WAY:
+            for address in tuple(self._under_way):
+                self.set.client.leave(address)
+            asked = self.set.client.address
+            self._under_way.append(asked)
+            self._apart(self._keep_alive(self.set.lease)).addBoth(self._kept, asked)
 
     def _apart(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         def failed(failure: Failure) -> None:
@@ -261,8 +265,8 @@ class EtcdMembership:
 
         return Deferred.fromCoroutine(work).addErrback(failed)
 
-    def _kept(self, _: None) -> None:
-        self._under_way -= 1
+    def _kept(self, _: None, asked: str) -> None:
+        self._under_way.remove(asked)
 
     async def _keep_alive(self, lease: Lease) -> None:
         sent = self.clock.seconds()

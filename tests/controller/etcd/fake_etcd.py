@@ -38,6 +38,7 @@ class FakeEtcd(Resource):
     @ivar late: Paths that are worked at and not answered.
     @ivar gone: Addresses that refuse connections.
     @ivar dark: Addresses to which no connection comes to be.
+    @ivar mute: Addresses that take what comes and answer nothing.
     @ivar alarms: Those it has.
     @ivar account: User and password; C{None} while its authentication is off.
     @ivar asked: What came: address and path.
@@ -50,6 +51,7 @@ class FakeEtcd(Resource):
     compacted: int = 0
     gone: set[str] = field(factory=set)
     dark: set[str] = field(factory=set)
+    mute: set[str] = field(factory=set)
     refused: dict[str, tuple[int, str]] = field(factory=dict)
     late: set[str] = field(factory=set)
     alarms: list[str] = field(factory=list)
@@ -78,6 +80,8 @@ class FakeEtcd(Resource):
             return fail(ConnectionRefusedError("refused"))
         if address in self.dark:
             return Deferred(lambda asked: asked.errback(ConnectingCancelledError(None)))
+        if address in self.mute:
+            return Deferred()
         stub = StubTreq(self)
         self.flush = stub.flush
         answered: Deferred[Any] = stub.post(url, **how)

@@ -25,7 +25,7 @@ from tests.controller.etcd.fake_etcd import FakeEtcd
 from tests.controller.fake_controllers import FakeControllers
 from tests.support.logs import now
 
-ETCD = "10.1.0.1:2379"
+ETCD, OTHER = "10.1.0.1:2379", "10.1.0.2:2379"
 HERE, THERE = "10.0.0.1:10911", "10.0.0.9:10911"
 TTL = 10
 
@@ -37,6 +37,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         """An etcd that knows nobody."""
         self.clock = Clock()
         self.etcd = FakeEtcd(self.clock)
+        self.addresses: tuple[str, ...] = (ETCD,)
         self.sign: SignOfLife | None = SignOfLife(epoch=None, end=0, confirm=0)
         self.changed = 0
         self.members = FakeControllers((), "")
@@ -52,7 +53,7 @@ class EtcdMembershipTests(SynchronousTestCase):
             self.changed += 1
 
         return EtcdMembership(
-            set=EtcdSet.named(self.etcd.client(ETCD), "/rmqha", "C", "a"),
+            set=EtcdSet.named(self.etcd.client(*self.addresses), "/rmqha", "C", "a"),
             root=root,
             files=IdentityFiles.of(root, "C", "a"),
             address=address,
@@ -259,6 +260,20 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.etcd.late = {"lease/keepalive"}
         self.clock.pump([0.5] * 25)
         self.assertIn("may be over", one.doubt(1))
+
+    def test_mute(self) -> None:
+        """A sign of life that is not answered when the next one is due has that go to another
+        member of etcd: a short lease does not wait for the end of anybody's patience.
+        """
+        self.addresses = ETCD, OTHER
+        one = self.leader()
+        self.etcd.mute = {ETCD}
+        self.etcd.asked.clear()
+        self.clock.pump([INTERVAL, INTERVAL])
+        path = "lease/keepalive"
+        self.assertEqual(self.etcd.asked, [(ETCD, path), (OTHER, path)])
+        self.clock.advance(INTERVAL)
+        self.assertEqual(one.set.client.address, OTHER)
 
     def test_over(self) -> None:
         """Frozen for longer than that, it knows at once when it wakes; it registers again, and is
