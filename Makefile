@@ -141,7 +141,7 @@ docs: $(READY) ## build docs/_build/html: the guide and the API reference
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m lab.demo $(ARGS)
 
-demo-failover: $(READY) ### a set of a Java broker and two members, its master killed again and again (needs Maven and a JDK)
+demo-failover: $(READY) ### a set whose master is killed again and again: with etcd, where that is installed, or a Java broker beside two members (Maven, JDK)
 	@$(PY) -m lab.demo_failover $(ARGS)
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C

@@ -1,18 +1,23 @@
-"""Tests for what C{make demo-failover} checks at its end: it has to see what is wrong."""
+"""Tests for C{make demo-failover}: what it checks at its end, where it has to see what is wrong,
+and what it takes for coordinator.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 from twisted.trial.unittest import SynchronousTestCase
 
+import lab.demo_failover.__main__ as demo
 from lab.bench.corpus import write_log
 from lab.demo_failover.pauses import AckTimes
 from lab.demo_failover.report import Kill, Report
-from lab.harness import compare_stores
+from lab.harness import compare_stores, etcd
+from lab.stock import jars
 from lab.stock.brokers import Sent
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
@@ -137,3 +142,32 @@ class AckTimesTests(SynchronousTestCase):
         """Without an acknowledgement there is no end of a pause."""
         self.told(1.0, "REMOTING_ERROR")
         self.assertEqual(self.acks.longest(0.0), 0.0)
+
+
+class CoordinatorTests(SynchronousTestCase):
+    """Which one is taken, and what is said of it."""
+
+    def said(self, program: str | None, *arguments: str) -> str:
+        """What the demo says where nothing is fetched and no story is told."""
+        said = Console(width=200, record=True, file=StringIO())
+        self.patch(etcd, "PROGRAM", program)
+        self.patch(demo, "demo_console", lambda width: said)
+        self.patch(demo, "told", lambda console, story, good: type(story).__name__)
+
+        def resolve(version: str) -> None:
+            raise jars.Missing("no mvn")
+
+        self.patch(jars, "resolve", resolve)
+        ended = demo.main(list(arguments))
+        return f"{ended}: {said.export_text()}"
+
+    def test_etcd(self) -> None:
+        """etcd, where it is installed."""
+        self.assertIn("EtcdStory: Coordinated by etcd (/bin/etcd)", self.said("/bin/etcd"))
+
+    def test_no_etcd(self) -> None:
+        """The controllers where it is not, or where that is asked for; without Maven, neither."""
+        said = self.said(None)
+        self.assertIn("1: Coordinated by RocketMQ's own controllers: no etcd here", said)
+        self.assertIn("no mvn", said)
+        self.assertIn("controllers: as asked for", self.said("/bin/etcd", "java"))

@@ -65,7 +65,7 @@ class Report:
         self.tables = [self._messages(stores, sent), self._logs(stores), self._kills(kills)]
 
     def _messages(self, stores: Mapping[str, StoreSettings], sent: Sequence[Sent]) -> Table:
-        table = Table(title="What became of the Java client's messages", show_header=False)
+        table = Table(title="What became of the client's messages", show_header=False)
         acked = [one for one in sent if one.status == "SEND_OK"]
         table.add_row("sent", str(len(sent)))
         table.add_row("acknowledged (SEND_OK)", str(len(acked)))

@@ -1,23 +1,22 @@
-"""What happens in the demo, told as it happens."""
+"""What happens in the demo, told as it happens: with whatever coordinates the set."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
+from attrs import frozen
 from rich.console import Console
 
 from lab.demo_failover.pauses import AckTimes
 from lab.demo_failover.report import Kill, Report
 from lab.harness import compare_stores
 from lab.harness.nodes import Folder, Node, Process, until
-from lab.stock.brokers import BOOT, SMALL, Broker, Sends, Sent, Tool
-from lab.stock.controllers import VERSION, answered, asking, controllers, java_member, our_member
-from rmqha.controller.overview import look, members
+from lab.stock.brokers import BOOT, Broker, Sent
 from rmqha.store.offline.client_ledger import Acknowledged
-from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
-NAME = str(SMALL["brokerName"])
 TOPIC = "Failover"
 KILLS = 3
 BETWEEN = 200
@@ -25,19 +24,52 @@ BETWEEN = 200
 SIZE = 300
 """Bytes of a body: all that is written while nobody else is in sync has to be caught up with."""
 
-STYLES = {"controllers": "yellow", "set": "cyan", "client": "green", "demo": "bold"}
+STYLES = {
+    "controllers": "yellow",
+    "etcd": "yellow",
+    "set": "cyan",
+    "client": "green",
+    "demo": "bold",
+}
 
 Member = Node | Broker
 
 
-class Story:
+@frozen(kw_only=True)
+class Seen:
+    """A set, as its coordinator tells it.
+
+    @ivar master: The port of a master that lives; 0 for none.
+    @ivar in_sync: How many are.
+    @ivar alive: How many of those live.
+    """
+
+    master: int
+    epoch: int
+    in_sync: int
+    alive: int
+
+
+class Load(Protocol):
+    """A client that sends.
+
+    @ivar sent: What it was told so far.
+    """
+
+    sent: list[Sent]
+
+
+class Story(ABC):
     """The story, and what it says.
 
+    @ivar coordinator: Who elects.
     @ivar wrong: What is not as it should be.
     @ivar kills: So far.
     @ivar members: By name.
     @ivar sent: What the client was told so far.
     """
+
+    coordinator: str
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -69,36 +101,43 @@ class Story:
         @return: Whether all was well.
         """
         self.start()
-        load = self.tool.put(10_000_000, TOPIC, size=SIZE, threads=1)
-        self.sent = load.sent
-        acks = AckTimes(load.sent, time.monotonic)
-        self.say("client", f"a Java {VERSION} producer sends, one message after the other")
-        for _ in range(KILLS):
-            self.kill(acks)
-        self.tool.enough()
-        load.wait()
-        self.say("client", f"{len(load.sent)} messages sent, {len(load.acked)} acknowledged")
-        self.end()
-        self.report(load)
-        return not self.wrong
-
-    # --- the parts ----------------------------------------------------------------------
-
-    def start(self) -> None:
-        self.tool = Tool(self.folder.path, VERSION).start()
-        group = controllers(self.folder.path, 3)
-        for each in group:
-            each.launch()
-        self.asking = asking(group)
-        until(self.leader, "a controller leads", BOOT, tell=group[0].tail, pause=0.2)
-        self.say("controllers", f"three of RocketMQ {VERSION}; {self.leader()} leads")
-        java = java_member(self.folder.path, self.tool, "java", group)
-        ours = [our_member(self.folder.path, self.tool, f"ours-{n}", group) for n in (1, 2)]
-        self.members = {each.name: each for each in (java, *ours)}
-        for member in self.members.values():
-            member.launch()
         self.until_whole()
         self.say("set", f"{', '.join(self.members)} are in sync, {self.master()} is master")
+        load = self.sends()
+        self.sent = load.sent
+        acks = AckTimes(load.sent, time.monotonic)
+        for _ in range(KILLS):
+            self.kill(acks)
+        self.enough()
+        acks.look()
+        self.say("client", f"{len(self.sent)} messages sent, {acks.count} acknowledged")
+        self.end()
+        self.report()
+        return not self.wrong
+
+    # --- what is different with each coordinator --------------------------------------------
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start the coordinator, and the members."""
+
+    @abstractmethod
+    def sends(self) -> Load:
+        """Have a client send, one message after the other."""
+
+    @abstractmethod
+    def enough(self) -> None:
+        """End that, and wait until it has ended."""
+
+    @abstractmethod
+    def seen(self) -> Seen | None:
+        """Ask the coordinator; C{None} if it does not answer."""
+
+    @abstractmethod
+    def tail(self) -> str:
+        """What tells why it does not go on."""
+
+    # --- the parts ----------------------------------------------------------------------
 
     def kill(self, acks: AckTimes) -> None:
         """Kill whoever is master while it is written to, and start it again."""
@@ -112,9 +151,9 @@ class Story:
             acks.look()
             return self.master() not in ("", killed)
 
-        until(replaced, "another master", BOOT, tell=self.tool.tail)
+        until(replaced, "another master", BOOT, tell=self.tail)
         successor = self.master()
-        self.say("controllers", f"{successor} is elected, in master epoch {self.epoch()}")
+        self.say(self.coordinator, f"{successor} is elected, in master epoch {self.epoch()}")
         self.until_acked(acks, BETWEEN)
         kill = Kill(name=killed, successor=successor, pause=acks.longest(at))
         self.kills.append(kill)
@@ -125,7 +164,7 @@ class Story:
 
     def end(self) -> None:
         """Wait until all have the same, and stop them, the master last."""
-        until(self.same, "the same log", BOOT, tell=self.tool.tail, pause=0.2)
+        until(self.same, "the same log", BOOT, tell=self.tail, pause=0.2)
         last = self.master()
         for name, member in sorted(self.members.items(), key=lambda one: one[0] == last):
             if isinstance(member, Broker):
@@ -136,14 +175,14 @@ class Story:
                 self.wrong += [f"{name} logged {line}" for line in member.complaints()]
         self.say("demo", "all members are stopped")
 
-    def report(self, load: Sends) -> None:
+    def report(self) -> None:
         stores = {
             name: member.settings()
             if isinstance(member, Broker)
             else compare_stores.settings_of(member.root)
             for name, member in self.members.items()
         }
-        report = Report(stores, load.sent, self.kills)
+        report = Report(stores, self.sent, self.kills)
         self.wrong += report.wrong
         self.console.print()
         for table in report.tables:
@@ -151,28 +190,18 @@ class Story:
         for what in self.wrong:
             self.console.print(f"[bold red]wrong: {what}[/]", highlight=False)
 
-    # --- what the controllers say ---------------------------------------------------------
-
-    def leader(self) -> str:
-        """Which controller leads; empty for none."""
-        return answered(self.asking.find_leader()) or ""
-
-    def seen(self) -> ReplicasInfo | None:
-        overview = answered(look(self.asking, [NAME]))
-        return None if overview is None else overview.sets.get(NAME)
+    # --- what the coordinator says --------------------------------------------------------
 
     def master(self) -> str:
         """The name of the master; empty for none that lives."""
         seen = self.seen()
-        if seen is None or not seen.master_address:
-            return ""
-        port = int(seen.master_address.rpartition(":")[2])
+        port = 0 if seen is None else seen.master
         found = [name for name, one in self.members.items() if one.port == port and one.running]
         return found[0] if found else ""
 
     def epoch(self) -> int:
         seen = self.seen()
-        return 0 if seen is None else seen.master_epoch
+        return 0 if seen is None else seen.epoch
 
     def until_whole(self, acks: AckTimes | None = None) -> None:
         """Wait until all are alive and in sync."""
@@ -181,13 +210,9 @@ class Story:
             if acks is not None:
                 acks.look()
             seen = self.seen()
-            return (
-                seen is not None
-                and len(seen.in_sync_replicas) == len(self.members)
-                and all(each.alive for each in members(seen))
-            )
+            return seen is not None and seen.in_sync == seen.alive == len(self.members)
 
-        until(whole, "all members in sync", BOOT, tell=self.tool.tail, pause=0.05)
+        until(whole, "all members in sync", BOOT, tell=self.tail, pause=0.05)
 
     def until_acked(self, acks: AckTimes, count: int) -> None:
         """Wait until so many more are acknowledged."""
@@ -198,7 +223,7 @@ class Story:
             acks.look()
             return acks.count >= wanted
 
-        until(enough, f"{count} more acknowledged", BOOT, tell=self.tool.tail)
+        until(enough, f"{count} more acknowledged", BOOT, tell=self.tail)
 
     def same(self) -> bool:
         """Whether all logs end at one place, and all of it is confirmed."""

@@ -256,7 +256,8 @@ class EtcdMembership:
                 self.set.client.leave(address)
             asked = self.set.client.address
             self._under_way.append(asked)
-            self._apart(self._keep_alive(self.set.lease)).addBoth(self._kept, asked)
+            kept = self._apart(self._keep_alive(self.set.lease))
+            kept.addBoth(lambda _: self._under_way.remove(asked))
 
     def _apart(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         def failed(failure: Failure) -> None:
@@ -264,9 +265,6 @@ class EtcdMembership:
                 self._log.failure("Looking after the lease failed", failure)
 
         return Deferred.fromCoroutine(work).addErrback(failed)
-
-    def _kept(self, _: None, asked: str) -> None:
-        self._under_way.remove(asked)
 
     async def _keep_alive(self, lease: Lease) -> None:
         sent = self.clock.seconds()
