@@ -85,6 +85,12 @@ class Etcd(Process):
             found: dict[str, Any] = json.load(answer)
         return found
 
+    def counted(self, name: str) -> float:
+        """One of its own metrics, the sum over all labels."""
+        with urllib.request.urlopen(f"http://{self.address}/metrics", timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
     def answers(self) -> bool:
         """Whether it does, with a quorum."""
         try:

@@ -27,7 +27,7 @@ from lab.harness.remote import Remote, make_topic, send
 from rmqha.config.load import load
 from rmqha.controller.etcd.client import encoded
 from rmqha.wire.remoting.codes import ResponseCode
-from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds
+from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds, seconds
 from tests.faults.ledger import Entry, Ledger
 
 TTL = 3
@@ -52,6 +52,7 @@ FAULTS = (
     "freeze two",
     "freeze etcd",
     "freeze quorum",
+    "elect follower",
 )
 """What is done, and to whom; each comes as often as the others."""
 
@@ -260,6 +261,12 @@ class EtcdCase(FaultTestCase):
         times = [since, *times, time.monotonic()]
         return max(after - before for before, after in itertools.pairwise(times))
 
+    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run C{rmqha set}."""
+        program = Path(sys.executable).with_name("rmqha")
+        told = [str(program), "set", *map(str, arguments)]
+        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
+
     def check(self) -> None:
         """Stop all: whatever was acknowledged is on every member, at its byte, all logs are the
         same bytes, and no member has complained of itself.
@@ -368,6 +375,30 @@ class MasterTests(EtcdCase):
             if length > TTL + LATE:
                 self.assertNotIn(master.name, told)
         self.until_in_sync(3)
+        self.check()
+
+
+class IdleTests(EtcdCase):
+    """A set with nothing to do."""
+
+    def test_requests(self) -> None:
+        """Three members ask etcd for less than four things a second, and one of ten is a write."""
+        (one,) = self.etcd()
+        self.set_of()
+        assert self.load is not None
+        self.load.stop()
+        self.until_in_sync(3)
+        names = ("grpc_server_started_total", "etcd_server_proposals_committed_total")
+        begun, before = time.monotonic(), [one.counted(name) for name in names]
+        self.passes(seconds(10, 60))
+        length = time.monotonic() - begun
+        asked, written = (
+            (one.counted(name) - count) / length for name, count in zip(names, before, strict=True)
+        )
+        self.tell(f"{asked:.2f} requests a second, {written:.2f} of them writes")
+        # In a short while the alarms' turn may come, and one more of each.
+        self.assertLess(asked, 4.0 + 3 / length)
+        self.assertLess(written, 1.0)
         self.check()
 
 
@@ -818,7 +849,9 @@ class SwitchTests(EtcdCase):
     """One thing after the other."""
 
     def test_rounds(self) -> None:
-        """Members and etcd are killed, stopped and frozen in a random order, with a ledger."""
+        """Members and etcd are killed, stopped and frozen, and members elected, in a random order,
+        with a ledger.
+        """
         self.etcd(3)
         self.set_of()
         assert self.load is not None
@@ -836,6 +869,12 @@ class SwitchTests(EtcdCase):
     def hurt(self, fault: str, master: Node, length: float) -> None:
         """Do it, and undo it after a while."""
         how, who = fault.split()
+        if how == "elect":
+            chosen_one = self.random.choice(self.others(master))
+            number = chosen_one.status()["controller"]["id"]
+            done = self.command("elect", master.conf, "--id", number)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return
         chosen: list[Process] = {
             "master": [master],
             "follower": self.random.sample(self.others(master), 1),
