@@ -14,6 +14,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class Seen:
 
     @ivar latencies: Of those that were answered, in seconds.
     @ivar skipped: How many were not sent, as the one before was not answered.
-    @ivar failures: Answers that are none.
+    @ivar failures: Answers that are none, by what was said.
     """
 
     latencies: list[float] = field(factory=list)
     skipped: int = 0
-    failures: int = 0
+    failures: Counter[str] = field(factory=Counter)
 
 
 class Asking(Protocol):
@@ -107,13 +108,13 @@ class Asking(Protocol):
                 self.buffer = head + b"\r\n\r\n" + rest
                 return False
         if not lines[0].endswith(b"200 ok"):
-            self.seen.failures += 1
+            self.seen.failures[lines[0].decode()] += 1
         self.seen.latencies.append(self.reactor.seconds() - self.sent.pop(0))
         return True
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """That is a failure, unless it is the end."""
-        self.seen.failures += 1
+        self.seen.failures["connection ended"] += 1
         for call in self.calls:
             if call.running:
                 call.stop()
@@ -183,36 +184,37 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
 
             kept += [Made(asking), Made(watching)]
     found: dict[str, float] = {}
-    before: list[tuple[float, int, float]] = []
+    before: list[tuple[float, int, float, float]] = []
 
-    def now() -> tuple[float, int, float]:
-        return (
-            time.monotonic(),
-            one.processor_time(),
-            one.counted("etcd_server_proposals_committed_total"),
-        )
+    def now() -> tuple[float, int, float, float]:
+        written = one.counted("etcd_server_proposals_committed_total")
+        return time.monotonic(), one.processor_time(), written, time.process_time()
 
     def begin() -> None:
         seen.latencies.clear()
-        seen.skipped = seen.failures = 0
+        seen.failures.clear()
+        seen.skipped = 0
         before.append(now())
 
     def end() -> None:
-        begun, ticks, written = before[0]
-        ended, more, then = now()
-        span, times = ended - begun, sorted(seen.latencies)
+        ended = now()
+        span, ticks, written, own = (
+            after - first for after, first in zip(ended, before[0], strict=True)
+        )
+        times = sorted(seen.latencies)
         found.update(
             {
                 "sets": sets,
                 "requests a second": len(times) / span,
-                "writes a second": (then - written) / span,
-                "etcd, % of a core": 100 * (more - ticks) / os.sysconf("SC_CLK_TCK") / span,
+                "writes a second": written / span,
+                "etcd, % of a core": 100 * ticks / os.sysconf("SC_CLK_TCK") / span,
                 "etcd, MB of memory": one.memory() / 1e6,
                 "median, ms": 1000 * times[len(times) // 2],
                 "p99, ms": 1000 * times[len(times) * 99 // 100],
                 "longest, ms": 1000 * times[-1],
-                "failures": seen.failures,
-                "skipped": seen.skipped,
+                "this program, % of a core": 100 * own / span,
+                "not sent": seen.skipped,
+                **seen.failures,
             }
         )
         reactor.stop()
@@ -220,7 +222,9 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
     # Not all in one moment: that would be a queue of its own.
     for place, factory in enumerate(kept):
         port = one.port
-        reactor.callLater(place / len(kept), reactor.connectTCP, "127.0.0.1", port, factory)
+        reactor.callLater(
+            SETTLE / 2 * place / len(kept), reactor.connectTCP, "127.0.0.1", port, factory
+        )
     reactor.callLater(SETTLE, begin)
     reactor.callLater(SETTLE + seconds, end)
     reactor.run()
@@ -246,7 +250,7 @@ def main(arguments: list[str]) -> int:
         finally:
             one.kill9()
     for name, value in found.items():
-        sys.stdout.write(f"{name:20}{value:10.1f}\n")
+        sys.stdout.write(f"{name:28}{value:10.1f}\n")
     return 0
 
 
