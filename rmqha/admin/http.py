@@ -1,11 +1,13 @@
 """The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz}, C{/status} and C{/events}, all
 JSON, and of C{/metrics} for Prometheus.
 
-One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  The admin port has
-no passwords, so that is for who has a login on the node's machine: the peer must be a loopback
-address, and the C{Host} that was asked for too, so that no web page can have a browser do it.
+Two things can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot, and C{PUT
+/promotion} makes a slave the master.  The admin port has no passwords, so they are for who has a
+login on the node's machine: the peer must be a loopback address, and the C{Host} that was asked for
+too, so that no web page can have a browser do it; nor does a browser send these methods unasked.
 
-Source of names: docs/status.rst, Status and Health; docs/states.rst, Retention slots.
+Source of names: docs/status.rst, Status and Health; docs/states.rst, Retention slots;
+docs/operations.rst, Lost master.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
 from rmqha.admin.hosts import OwnNames, is_local
+from rmqha.errors import RmqhaError
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.door import CROWDED_OUT, host_of
@@ -43,8 +46,33 @@ DEADLINE = 20.0
 Prometheus asks on the same connection every 15."""
 
 
+class Promotable(Protocol):
+    """A slave that can become the master."""
+
+    def check(self, *, epoch: int | None, verify: bool, dry_run: bool) -> dict[str, Any]:
+        """Begin to look whether it may.
+
+        @raise RmqhaError: If it cannot.
+        """
+
+    def begin(self) -> None:
+        """Its configuration is a master's now: become it.
+
+        @raise RmqhaError: If it cannot.
+        """
+
+    def status(self) -> dict[str, Any] | None:
+        """How far that is; C{None} if nobody has asked."""
+
+
 class Described(Protocol):
-    """A node that can say how it is."""
+    """A node that can say how it is.
+
+    @ivar promotion: Makes it the master; C{None} where that cannot be.
+    """
+
+    @property
+    def promotion(self) -> Promotable | None: ...
 
     def status(self) -> dict[str, Any]:
         """Everything, as values that JSON has."""
@@ -103,6 +131,18 @@ def only_reading(request: Request) -> bytes | None:
         return None
     request.setHeader(b"allow", b"GET, HEAD")
     return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
+
+
+def only_here(request: Request) -> bytes | None:
+    """Refuse what does not come from the node's machine.
+
+    @return: The answer; C{None} if it does.
+    """
+    asked = request.getRequestHostname().decode("ascii", "replace")
+    if is_local(getattr(request.getClientAddress(), "host", "")) and is_local(asked):
+        return None
+    error = "only from the node's own machine, by a loopback address"
+    return say(request, http.FORBIDDEN, {"error": error})
 
 
 def later(request: Request, body: Deferred[bytes]) -> int:
@@ -244,10 +284,8 @@ class SlotResource(Resource):
         if request.method != b"DELETE":
             request.setHeader(b"allow", b"DELETE")
             return say(request, http.NOT_ALLOWED, {"error": "only DELETE is allowed here"})
-        asked = request.getRequestHostname().decode("ascii", "replace")
-        if not (is_local(getattr(request.getClientAddress(), "host", "")) and is_local(asked)):
-            error = "only from the node's own machine, by a loopback address"
-            return say(request, http.FORBIDDEN, {"error": error})
+        if (refused := only_here(request)) is not None:
+            return refused
         client = getattr(request.getClientAddress(), "host", "")
         dropped = self.node.drop_slot(self.address)
         AUDIT.info(
@@ -265,6 +303,55 @@ class SlotResource(Resource):
         return say(request, http.OK, {"dropped": self.address})
 
 
+class PromotionResource(Resource):
+    """A slave's way to become the master: it is asked whether it may, and then to do it."""
+
+    isLeaf = True
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def render(self, request: Request) -> bytes:
+        """Answer C{PUT}: C{?begin=true} for the second."""
+        if request.method != b"PUT":
+            request.setHeader(b"allow", b"PUT")
+            return say(request, http.NOT_ALLOWED, {"error": "only PUT is allowed here"})
+        if (refused := only_here(request)) is not None:
+            return refused
+        asked = {
+            name.decode("ascii", "replace"): values[-1].decode("ascii", "replace")[:100]
+            for name, values in request.args.items()
+        }
+        code, content = self._asked(asked)
+        AUDIT.info(
+            "Audit: {who}: PUT /promotion {asked}: {outcome}",
+            who=getattr(request.getClientAddress(), "host", ""),
+            asked=asked,
+            outcome=content.get("error", "done"),
+        )
+        return say(request, code, content)
+
+    def _asked(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        promotion = self.node.promotion
+        if promotion is None:
+            return http.CONFLICT, {"error": "only a slave that was started as one is promoted"}
+        try:
+            if asked.get("begin") == "true":
+                promotion.begin()
+                return http.ACCEPTED, {}
+            found = promotion.check(
+                epoch=int(asked["epoch"]) if "epoch" in asked else None,
+                verify=asked.get("verify") != "false",
+                dry_run=asked.get("dryRun") == "true",
+            )
+        except RmqhaError as error:
+            return http.CONFLICT, {"error": str(error)}
+        except ValueError as error:
+            return http.BAD_REQUEST, {"error": str(error)}
+        return http.ACCEPTED, found
+
+
 class AdminSite(Resource):
     """The root of the admin port."""
 
@@ -276,6 +363,7 @@ class AdminSite(Resource):
         self.putChild(b"events", EventsResource(node))
         self.putChild(b"metrics", MetricsResource(node))
         self.putChild(b"slots", SlotsResource(node))
+        self.putChild(b"promotion", PromotionResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """Whatever else is asked for is not there."""
@@ -311,6 +399,7 @@ class Channel(http.HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: Request) -> None:
+        self.persistent = self.persistent and not self.site.ended
         self.site.waiting[self] = None
         super().requestDone(request)
 
@@ -324,6 +413,7 @@ class AdminPort(Site):
     """The HTTP server around it.
 
     @ivar connections: How many there are.
+    @ivar ended: Whether the node has ended, so that each answer is the last one of its connection.
     @ivar waiting: Those that have asked nothing, or whose answer is written; of the address that
         has most of them the one that has been so longest makes room, as at a L{Door
         <rmqha.net.door.Door>}.
@@ -333,6 +423,7 @@ class AdminPort(Site):
     displayTracebacks = False
     protocol: Any = Channel
     connections = 0
+    ended = False
 
     _log = Logger()
 
@@ -388,6 +479,14 @@ class AdminPort(Site):
             return None
         self.connections += 1
         return super().buildProtocol(addr)
+
+    def end(self) -> None:
+        """The node ends; another one of the same process may listen next: connections would go on
+        asking this one.
+        """
+        self.ended = True
+        for each in list(self.waiting):
+            each.loseConnection()
 
     def _make_room(self) -> bool:
         hosts = {each: host_of(each.transport.getPeer()) for each in self.waiting}

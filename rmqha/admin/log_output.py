@@ -35,9 +35,13 @@ LEGACY = "log_legacy"
 
 
 class LogThreshold:
-    """C{logLevel} as it is now: below it nothing is logged."""
+    """C{logLevel} as it is now: below it nothing is logged.
+
+    @ivar node: Who logs, if it is another one than at the start.
+    """
 
     _log = Logger()
+    node = ""
 
     def __init__(self, level: LogLevelName) -> None:
         self._level = level
@@ -72,8 +76,8 @@ def written_to(
 ) -> ILogObserver:
     """Write what is logged somewhere."""
     form: Callable[[LogEvent, str], str] = _json if settings.format is LogFormat.JSON else _text
-    plain = FileLogObserver(out, lambda event: form(event, node))
-    threshold = threshold or LogThreshold(settings.level)
+    known = threshold = threshold or LogThreshold(settings.level)
+    plain = FileLogObserver(out, lambda event: form(event, known.node or node))
     filtered: ILogObserver = FilteringLogObserver(plain, [threshold.predicate])
     return filtered
 

@@ -106,7 +106,7 @@ def clone(
     finally:
         for each in begun:
             each.end_all()
-    click.echo(f"start the slave: rmqha run slave --conf {file}")
+    click.echo(f"start the slave: rmqha run --conf {file}")
 
 
 def _aside(root: Path) -> Path:

@@ -5,34 +5,43 @@ Each step looks first whether it was done, so whatever ends the command, it is r
 
 from __future__ import annotations
 
-import json
 import subprocess
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import click
 import treq
 from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, Number, in_reactor, note
+from rmqha.cli.live_promotion import (
+    BEFORE,
+    CUT_OFF,
+    LOST,
+    admin_at,
+    admin_of,
+    is_slaves,
+    lags,
+    masters_file,
+    promote_live,
+    role_at,
+    serves,
+    take,
+    wait,
+)
 from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.promote import promote
 from rmqha.cli.reach import CREDENTIALS
-from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
-from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import broker_at
-from rmqha.nodes.poll import TIMEOUT, Look
-from rmqha.nodes.summary import duration
+from rmqha.nodes.poll import Look
 from rmqha.store.files.lock import is_locked
 from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import LOCK
@@ -40,18 +49,14 @@ from rmqha.wire.store_layout import LOCK
 LOOKS = 3
 """How often the master is looked for, a second apart: one connection may fail by chance."""
 
-OF_A_SLAVE = ("brokerRole", "brokerId", "haMasterAddress", "haMasterClientAddress")
-"""Keys that are others in a master's file."""
-
-BEFORE = ".before-failover"
-"""What the name of the slave's file ends with that is kept."""
-
 
 @click.command()
-@click.argument(
-    "conf", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+@click.argument("slave", metavar="FILE|HOST[:PORT]")
+@click.option(
+    "--stop",
+    metavar="COMMAND",
+    help="Stops the slave's node, if it runs; without it the node becomes the master as it runs.",
 )
-@click.option("--stop", metavar="COMMAND", help="Stops the slave's node, if it runs.")
 @click.option("--start", metavar="COMMAND", help="Starts the node of FILE, and returns.")
 @click.option(
     "--master",
@@ -86,7 +91,7 @@ BEFORE = ".before-failover"
 @click.pass_context
 def failover(
     context: click.Context,
-    conf: Path,
+    slave: str,
     stop: str | None,
     start: str | None,
     master: str | None,
@@ -98,13 +103,24 @@ def failover(
     credentials: Credentials | None,
     tls: ToolTls,
 ) -> None:
-    """Make the slave whose configuration is FILE the master, because its master is dead.
+    """Make a slave the master, because its master is dead.
 
-    It is refused while the master answers: then `rmqha switchover` changes the roles without a
-    loss.  The node is stopped, its store promoted as by `rmqha promote`, FILE made a master's (what
-    it was stays beside it), and the node started.  Whatever ends the command, run it again.  The
-    old master, when it is back, is started as a slave of this one.
+    It is named by its configuration FILE, or by any port of its node.  It is refused while the
+    master answers: then `rmqha switchover` changes the roles without a loss.  A node that runs
+    becomes the master in its process: run it on the node's machine, as who may write FILE.  With
+    --stop, or if it does not run, its store is promoted as by `rmqha promote`, and the node
+    started.  FILE is made a master's (what it was stays beside it).  Whatever ends the command, run
+    it again.  The old master, when it is back, is started as a slave of this one.
     """
+    conf = Path(slave)
+    live = partial(promote_live, role=role, unverified=unverified, dry_run=dry_run, timeout=timeout)
+    if not conf.is_file():
+        if stop or start or master or tables:
+            raise click.UsageError(
+                f"{slave} is no file: --stop, --start, --master, --tables need one"
+            )
+        live(admin_at(slave))
+        return
     settings = load(conf)
     if settings.controller.enabled:
         raise Refused(
@@ -112,7 +128,16 @@ def failover(
             f"{conf} is that of a set's member, whose controllers elect the master: look with "
             "`rmqha controller explain`",
         )
-    slaves = _is_slaves(settings)
+    root = settings.store.root
+    running = is_locked(root / LOCK)
+    admin = admin_of(settings)
+    if running and not (stop or tables) and role_at(admin) == "slave":
+        if master:
+            named = split_address(checked(master))
+            in_reactor(lambda reactor: _look(reactor, settings, named, credentials, tls))
+        live(admin)
+        return
+    slaves = is_slaves(settings)
     if slaves:
         gone = split_address(checked(master)) if master else settings.ha.master_client
         if gone is None:
@@ -122,8 +147,6 @@ def failover(
         click.echo(f"{conf} is a master's already: going on")
     else:
         raise Refused("failover", f"{conf} is a master's: it takes the file of a slave")
-    root = settings.store.root
-    running = is_locked(root / LOCK)
     if dry_run:
         if running:
             click.echo(f"a node runs on {root}: it would be stopped, and promoted then")
@@ -135,23 +158,17 @@ def failover(
         if stop is None:
             raise Refused("failover", f"a node runs on {root}: stop it, or give --stop COMMAND")
         _run("--stop", stop)
-        _wait(timeout, lambda: not is_locked(root / LOCK), f"the node on {root} still runs")
+        wait(timeout, lambda: not is_locked(root / LOCK), f"the node on {root} still runs")
     if not ready:
-        made = _masters_file(conf, role)
+        made = masters_file(conf, role)
         _promote(context, settings, made, tables, unverified=unverified, dry_run=False)
         if made != conf:
-            _write(conf, made.read_bytes())
-            made.unlink()
-            click.echo(f"{conf} is a master's now; what it was is {conf}{BEFORE}")
+            take(conf, made)
         if start is None:
             click.echo(f"now you: start the node of {conf}, and name it to its clients")
             return
         _run("--start", start)
-    _wait(timeout, lambda: _serves(load(conf)), f"the node of {conf} does not serve as a master")
-
-
-def _is_slaves(settings: Settings) -> bool:
-    return settings.broker.role is BrokerRole.SLAVE or settings.ha.master is not None
+    wait(timeout, lambda: serves(admin), f"the node of {conf} does not serve as a master")
 
 
 async def _look(
@@ -182,22 +199,11 @@ async def _look(
     finally:
         await client.close()
     click.echo(f"the master at {address} gives no answer in {LOOKS} looks")
-    note(
-        "whether it is dead or only cut off cannot be told from here: see that nothing starts it "
-        "as a master again. The new one has a higher master epoch, by which our nodes refuse it"
-    )
-    seen = await Look(treq, _admin(settings), reactor).once()
-    upstream = (seen.status or {}).get("upstream") or {}
+    note(CUT_OFF)
+    seen = await Look(treq, admin_of(settings), reactor).once()
     if seen.status is not None:
-        silent, age = (upstream.get(key) for key in ("secondsSilent", "lagSeconds"))
-        click.echo(
-            f"this log ends at byte {seen.status.get('maxOffset')}, its last message is "
-            f"{duration(age)} old; the master was last heard {duration(silent)} ago"
-        )
-    click.echo(
-        "lost is what the master acknowledged without a replica: as ASYNC_MASTER, or with "
-        "SLAVE_NOT_AVAILABLE or a time-out to a sender"
-    )
+        click.echo(lags(seen.status))
+    click.echo(LOST)
 
 
 def _promote(
@@ -222,53 +228,9 @@ def _promote(
     )
 
 
-def _masters_file(conf: Path, role: str) -> Path:
-    """What the file of a slave becomes, beside it; a master's file stays as it is."""
-    before = conf.read_bytes()
-    if not _is_slaves(load(conf)):
-        return conf
-    text = properties.commented(properties.decode(before), OF_A_SLAVE)
-    made = conf.with_name(f"{conf.name}.failover")
-    _write(conf.with_name(conf.name + BEFORE), before)
-    _write(made, f"{text}brokerRole={role}\nbrokerId=0\n".encode())
-    return made
-
-
-def _write(path: Path, data: bytes) -> None:
-    json_table.replace_text(path, data, looks_whole=lambda path: False)
-
-
 def _run(option: str, command: str) -> None:
     """@raise Refused: If it fails."""
     click.echo(f"running {command}")
     done = subprocess.run(["sh", "-c", command], check=False)
     if done.returncode:
         raise Refused("failover", f"the command of {option} ended with {done.returncode}")
-
-
-def _wait(timeout: float, over: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + timeout
-    while not over():
-        if time.monotonic() > end:
-            raise Refused("failover", f"{what} after {timeout:g} s")
-        time.sleep(0.2)
-
-
-def _serves(settings: Settings) -> bool:
-    """Whether the node serves as a master; says from where on."""
-    try:
-        with urlopen(f"http://{_admin(settings)}/status", timeout=TIMEOUT) as answer:
-            status = json.load(answer)
-    except (OSError, ValueError):
-        return False
-    serves = bool(status.get("role") == "master" and status.get("state") == "serving")
-    if serves:
-        click.echo(f"serving as a master, from byte {status.get('maxOffset')} on")
-    return serves
-
-
-def _admin(settings: Settings) -> str:
-    """Where this machine reaches the node's admin port."""
-    host = str(settings.admin.listen_address)
-    local = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-    return Endpoint().show((local, settings.admin.listen_port))

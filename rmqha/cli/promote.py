@@ -11,13 +11,14 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import JSON, STORE, Whole, bar, note, store_settings
+from rmqha.cli.common import JSON, Whole, bar, note, store_settings
+from rmqha.cli.live_promotion import admin_at, promote_live
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.controller.reset import identity_in
 from rmqha.errors import NotAStore, NotSound, Refused
 from rmqha.ha.master_epoch import LARGEST
-from rmqha.ha.promotion import Promotion, plan
+from rmqha.ha.promotion import Promotion, plan, told
 from rmqha.ha.promotion import promote as make_master
 from rmqha.ha.promotion_check import check_whole
 from rmqha.logfiles.raw_log import RawLog
@@ -31,7 +32,7 @@ SHOWN = 10
 
 
 @click.command()
-@click.argument("store", type=STORE)
+@click.argument("store", metavar="STORE|HOST:PORT")
 @click.option(
     "--conf",
     type=click.Path(exists=True, path_type=Path),
@@ -63,7 +64,7 @@ SHOWN = 10
 )
 @JSON
 def promote(
-    store: Path,
+    store: str | Path,
     conf: Path | None,
     dry_run: bool,
     repair: bool,
@@ -72,14 +73,22 @@ def promote(
     tables: Path | None,
     as_json: bool,
 ) -> None:
-    """Turn a slave's store into a master's store.
+    """Turn a slave's store into a master's store, or a running slave into the master.
 
-    The whole log is verified first.  Refused while a node is running on it, for an unfinished
-    first copy, and for a damaged log.  Run it as root or as the user that the node runs as: what
-    is made belongs to that user.  The old master must not run as a master any more: see
-    docs/operations.rst, Changing roles.
+    The whole log is verified first.  Refused for a store while a node is running on it, for an
+    unfinished first copy, and for a damaged log.  Run it as root or as the user that the node runs
+    as: what is made belongs to that user.  A node that runs is named by any of its ports: that is
+    `rmqha failover HOST:PORT`, with an epoch.  The old master must not run as a master any more:
+    see docs/operations.rst, Changing roles.
     """
-    raw = RawLog.open(store)
+    if not Path(store).exists():
+        if conf or repair or tables or as_json:
+            raise click.UsageError(
+                f"{store} does not exist: --conf, --repair, --tables and --json are for a store"
+            )
+        promote_live(admin_at(str(store)), epoch=epoch, unverified=unverified, dry_run=dry_run)
+        return
+    raw = RawLog.open(Path(store))
     if raw.root is None:
         raise NotAStore(str(store), "promote needs a store's root, not a part of a store")
     settings = _settings(raw, raw.root, conf)
@@ -114,14 +123,15 @@ def promote(
     if not dry_run and (text := expiry.of_store(settings, time.time())):
         note(text)
     if as_json:
-        told = _as_json(done, dry_run) | {"verifiedRecords": verified}
-        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+        content = _as_json(done, dry_run) | {"verifiedRecords": verified}
+        click.echo(json.dumps(content, indent=2, ensure_ascii=False))
         return
     if verified is None:
         note("the log was not verified as a whole: run `rmqha verify`")
     else:
         click.echo(f"verified the whole log: {verified} records")
-    for line in _lines(done, dry_run):
+    merged = () if done.merged is None else _merged(done.merged, "would be " * dry_run)
+    for line in told(done, planned=dry_run, merged=merged):
         click.echo(line)
     if done.unlisted:
         names = _some(done.unlisted)
@@ -154,31 +164,6 @@ def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
     if conf is None and not (root / INDEX).exists():
         return evolve(settings, index_enable=False)
     return settings
-
-
-def _lines(done: Promotion, dry_run: bool) -> list[str]:
-    """What was done, for people."""
-    would = "would be " if dry_run else ""
-    bounds = f"bytes {done.min_offset} to {done.end} ({done.ended_by})"
-    lines = [f"{done.root}: {bounds}, {done.records} records checked from byte {done.checked_from}"]
-    if done.cut:
-        where = f", kept in {done.quarantine}" if done.quarantine else " and kept"
-        lines.append(f"{done.cut} bytes after the last whole record {would}cut{where}")
-    lines.append(f"{done.queues} queues continue from the log, {done.levels} of delay levels")
-    if done.merged is not None:
-        lines += _merged(done.merged, would)
-    lines += [str(moved) for moved in done.moved]
-    if not done.moved:
-        lines.append("no consumer offset or delay level's offset says more than the log")
-    if done.was_master:
-        lines.append("the store was a master's already: its epoch continues")
-    else:
-        lines.append(f"a new epoch {would or 'is '}begun at byte {done.end}")
-    if done.epoch != done.epoch_before:
-        lines.append(
-            f"master epoch {would or 'is '}raised from {done.epoch_before} to {done.epoch}"
-        )
-    return lines
 
 
 def _merged(merged: MergedTables, would: str) -> Iterator[str]:

@@ -292,6 +292,9 @@ ROLES: dict[str, tuple[BrokerRole, ...]] = {
 }
 """What C{--role} allows C{brokerRole} to be; the first one is its default."""
 
+OF_A_SLAVE = ("brokerRole", "brokerId", "haMasterAddress", "haMasterClientAddress")
+"""Keys that are others in a master's file."""
+
 MEMBER = "member"
 """The role whose broker is a master or a slave as controllers decide."""
 

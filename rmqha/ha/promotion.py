@@ -14,12 +14,16 @@ Each step can be repeated, and the epoch is the last: what dies before it is pro
 another run, which may raise the number again.  A master's store stays as it is, unless its
 master was fenced by another: then the number alone is raised, above the other's.
 
+A running slave that is to become the master notes that first (L{intend}), then its configuration
+is changed, and whoever starts as a master next, in the same process or after a kill, promotes the
+store before anything else (L{finish}).  Who starts as a slave again forgets the note.
+
 Source: docs/operations.rst, Changing roles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +37,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked, TableUnreadable
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal
-from rmqha.ha.slave.followed import end_following
+from rmqha.ha.slave.followed import FollowedMaster, end_following
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
@@ -74,6 +78,7 @@ from rmqha.wire.store_layout import (
     LOCK,
     METADATA,
     OWN_FOLDER,
+    PROMOTION,
     TOPICS,
 )
 
@@ -139,6 +144,7 @@ def promote(
     repair: bool = False,
     epoch: int | None = None,
     tables: Path | None = None,
+    resumed: bool = False,
     step: Step = lambda name: None,
 ) -> Promotion:
     """Make a store a master's.  Blocking.  All that is made belongs to the store's owner.
@@ -146,6 +152,7 @@ def promote(
     @param repair: Whether a damaged log may be cut at the damage.
     @param epoch: Its master epoch, by default one above the highest that the store knows.
     @param tables: The old master's store, or a folder with its tables, to merge with this one's.
+    @param resumed: Whether a run before this one has raised the number already.
     @param step: Told each step's name after it is done; tests die there.
     @raise StoreLocked: If a node is running on it.
     @raise NotTheOwner: If it is another user's.
@@ -162,10 +169,53 @@ def promote(
     @raise BodyInvalid: If one of them is no such table.
     """
     with as_owner(settings.root, settings.commitlog):
-        done = _promote_store(settings, repair=repair, epoch=epoch, tables=tables, step=step)
+        done = _promote_store(
+            settings, repair=repair, epoch=epoch, tables=tables, resumed=resumed, step=step
+        )
         if not done.was_master or done.cut or done.epoch != done.epoch_before:
             event_file.note(settings.root, "promotion", _event(done))
         return done
+
+
+def intend(root: Path, epoch: int | None) -> None:
+    """Note that this slave's store is promoted when it is next opened as a master's.  Durable on
+    return; blocking.
+
+    @param epoch: As for L{promote}.
+    @raise Refused: If C{epoch} is too low.
+    @raise DiskFull: If there is no room.
+    """
+    number = EpochJournal.read(root).raised(0, epoch).number
+    json_table.replace(root / OWN_FOLDER / PROMOTION, {"epoch": number})
+
+
+def forget_intent(root: Path) -> None:
+    """The store is a slave's still, or is promoted.  Durable on return; blocking."""
+    folder = root / OWN_FOLDER
+    # The generation before it first: alone it would be taken for the note.
+    for name in (PROMOTION + BACKUP_SUFFIX, PROMOTION):
+        if (folder / name).exists():
+            (folder / name).unlink()
+            fsync_folder(folder)
+
+
+def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion | None:
+    """Promote a store for which that was noted.  Blocking.
+
+    @return: C{None} if nothing was noted.
+    @raise StoreError: As L{promote} does; the note stays.
+    """
+    root = settings.root
+    noted = json_table.read(root / OWN_FOLDER / PROMOTION)
+    if noted is None:
+        return None
+    epoch, row = noted.get("epoch"), FollowedMaster.read(root)
+    # Raised by a run that did not come to its end; before that it forgets the master it followed.
+    following = row is not None and row.following
+    resumed = epoch is not None and epoch == EpochJournal.read(root).number and not following
+    done = promote(settings, epoch=epoch, resumed=resumed, step=step)
+    forget_intent(root)
+    return done
 
 
 def _event(done: Promotion) -> str:
@@ -176,12 +226,37 @@ def _event(done: Promotion) -> str:
     )
 
 
+def told(done: Promotion, *, planned: bool = False, merged: Iterable[str] = ()) -> Iterator[str]:
+    """What was done, or would be, for people.
+
+    @param merged: What is said of tables that were merged.
+    """
+    would = "would be " if planned else ""
+    bounds = f"bytes {done.min_offset} to {done.end} ({done.ended_by})"
+    yield f"{done.root}: {bounds}, {done.records} records checked from byte {done.checked_from}"
+    if done.cut:
+        where = f", kept in {done.quarantine}" if done.quarantine else " and kept"
+        yield f"{done.cut} bytes after the last whole record {would}cut{where}"
+    yield f"{done.queues} queues continue from the log, {done.levels} of delay levels"
+    yield from merged
+    yield from map(str, done.moved)
+    if not done.moved:
+        yield "no consumer offset or delay level's offset says more than the log"
+    if done.was_master:
+        yield "the store was a master's already: its epoch continues"
+    else:
+        yield f"a new epoch {would or 'is '}begun at byte {done.end}"
+    if done.epoch != done.epoch_before:
+        yield f"master epoch {would or 'is '}raised from {done.epoch_before} to {done.epoch}"
+
+
 def _promote_store(
     settings: StoreSettings,
     *,
     repair: bool,
     epoch: int | None,
     tables: Path | None,
+    resumed: bool,
     step: Step,
 ) -> Promotion:
     # The log as its last writer left it, a slave as a rule; who opens it does not count.
@@ -201,7 +276,7 @@ def _promote_store(
     store = _now(service.ready)
     step("opened")
     try:
-        promoted = _promote(store, epoch, tables, step)
+        promoted = _promote(store, epoch, tables, step, resumed=resumed)
     finally:
         # What failed of it is in the log, and C{abort} tells.
         _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
@@ -212,13 +287,15 @@ def _promote_store(
     return promoted
 
 
-def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -> Promotion:
+def _promote(
+    store: Store, epoch: int | None, tables: Path | None, step: Step, *, resumed: bool
+) -> Promotion:
     root, log, found = store.settings.root, store.log, store.recovery
     if store.dispatcher.behind:
         raise DiskFull(str(root), store.dispatcher.behind)
     _refuse_empty(log.min_offset, log.confirmed)
     was_master = Epoch.goes_on(root, log)
-    journal, raised = _raised(root, log.confirmed, epoch, was_master=was_master)
+    journal, raised = _raised(root, log.confirmed, epoch, was_master=was_master or resumed)
     merged = None if tables is None else merge_tables(root, tables, log)
     if merged is not None:
         deletion = Deletion(store.queues, root, log, Clock(), maybeDeferred)

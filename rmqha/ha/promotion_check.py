@@ -27,12 +27,14 @@ def check_whole(
     progress: Progress | None = None,
     *,
     repair: bool = False,
+    runs: bool = False,
 ) -> int:
     """Verify a log that is to be a master's, and change nothing.  Blocking.
 
     @param raw: Its files.
     @param progress: Told how far it is.
     @param repair: Whether a damaged log may be cut at the damage.
+    @param runs: Whether a node may run on it, which it is to be promoted in.
     @return: How many records it has.
     @raise StoreLocked: If a node is running on it.
     @raise UnfinishedCopy: If it is an unfinished copy.
@@ -41,7 +43,7 @@ def check_whole(
     @raise NotSound: If anything is wrong with it that the promotion would not cut off.
     """
     lock = settings.root / LOCK
-    if is_locked(lock):
+    if not runs and is_locked(lock):
         raise StoreLocked(str(lock))
     refuse_unfinished(settings)
     check = LogCheck(raw, progress)

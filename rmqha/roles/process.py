@@ -27,7 +27,7 @@ from twisted.web.client import Agent
 from rmqha.admin.events import Events, Facts
 from rmqha.admin.health_log import HealthLog
 from rmqha.admin.hosts import OwnNames
-from rmqha.admin.http import AdminPort
+from rmqha.admin.http import AdminPort, Promotable
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import NAMESRV
 from rmqha.config.settings import LogLevelName, Settings
@@ -124,6 +124,7 @@ class Process(Service):
     @ivar tls: Its certificates, and which connections speak TLS.
     @ivar log_from: Told the C{logLevel}, where it is ours to say.
     @ivar set_aside: Called before clients are let in: what there is now is there to stay.
+    @ivar promotion: Makes a slave the master; C{None} where it cannot.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -134,6 +135,8 @@ class Process(Service):
     without_traceback = staticmethod(without_traceback)
     notify = staticmethod(notify)
     set_aside: Callable[..., None] = staticmethod(lambda **_: None)
+    promotion: Promotable | None = None
+    _admin: AdminPort | None = None
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings
@@ -348,6 +351,8 @@ class Process(Service):
 
     async def _stop(self) -> None:
         shutdown = Shutdown("the process")
+        if self._admin is not None:
+            self._admin.end()
         closing = [shutdown.step("a port", port.stopListening) for port in self._ports]
         await shutdown.step("reading certificates", self.tls.identities.stop)
         await shutdown.step(f"the {self.role}", self.end)
@@ -360,7 +365,7 @@ class Process(Service):
         admin = self.settings.admin
         if not admin.listen_port:
             return []
-        site = AdminPort(
+        self._admin = site = AdminPort(
             self._page_site(),
             allowed=self._admin_peers,
             names=OwnNames.of(admin.hosts),

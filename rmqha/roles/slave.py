@@ -24,6 +24,7 @@ from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
+from rmqha.ha import promotion
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
@@ -123,6 +124,7 @@ class TellingSlave(TellingNode):
         comparison = self.comparison
         status["comparison"] = None if comparison is None else comparison.status()
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()
+        status["promotion"] = None if self.promotion is None else self.promotion.status()
         return status
 
     def lost_tail(self) -> LostTail | None:
@@ -308,6 +310,10 @@ class SlaveNode(TellingSlave):
     def listen(self) -> list[IListeningPort]:
         """Listen for slaves behind this one."""
         return self.serving.listen()
+
+    def prepared(self, store: Store) -> Deferred[None]:
+        """It is a slave's store, whatever it was to become."""
+        return self._in_thread(promotion.forget_intent, store.settings.root)
 
     def serve(self, store: Store) -> Deferred[None]:
         """Begin to follow, or go on after a repair."""

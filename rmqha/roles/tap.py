@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,9 @@ from twisted.python.reflect import namedAny
 
 from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.load import MEMBER, NAMESRV, load
+from rmqha.config.load import MEMBER, NAMESRV, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.config.values import Folder
 from rmqha.errors import BadValue, ConfigError, RmqhaError, StoreError
 from rmqha.net import lean_reactor
@@ -100,6 +102,7 @@ class Options(usage.Options):
         super().__init__()
         self["set"] = []
         self._conf: Path | None = None
+        self._named: str | None = None
 
     def opt_set(self, assignment: str) -> None:
         """KEY=VALUE: set a configuration key; it wins over the file and may be repeated."""
@@ -122,6 +125,24 @@ class Options(usage.Options):
             # A daemon may be somewhere else when it reads again.
             self._conf = self._conf.absolute()
         return settings
+
+    @property
+    def conf(self) -> Path | None:
+        """The file that it reads."""
+        return self._conf
+
+    def keeps_a_slave(self) -> str:
+        """What of the command line makes a slave of this node whatever the file says; C{""} for
+        nothing.
+        """
+        if self["slave-of"] is not None:
+            return f"its command line says --slave-of {self['slave-of']}"
+        if self._named == SLAVE:
+            return "its command line names the role slave"
+        for given in self["set"]:
+            if given.partition("=")[0].strip() in OF_A_SLAVE:
+                return f"its command line says --set {given}"
+        return ""
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
         """Read the command line, and the configuration that it names.
@@ -147,7 +168,7 @@ class Options(usage.Options):
             raise usage.UsageError(f"unknown role {self['role']}; roles are {', '.join(ROLES)}")
         unnamed = self["role"] is None and self._conf is None
         self._take_place()
-        name = self["role"]
+        self._named = name = self["role"]
         try:
             self.settings = self.read()
             read_credentials(self.settings.access.credentials)
@@ -214,11 +235,15 @@ class Options(usage.Options):
             return
         path = twistd.get("logfile") or ("" if twistd.get("nodaemon") else "twistd.log")
         settings, server = self.settings, self.role == NAMESRV
-        who = "namesrv" if server else f"{settings.broker.name}/{settings.broker.id}"
+        who = "namesrv" if server else _who(settings)
         self.threshold = LogThreshold(settings.log.level)
         LogChoice.made = staticmethod(lambda: observer(settings.log, who, path, self.threshold))
         # It takes names only.
         twistd["logger"] = f"{__name__}.{LogChoice.__name__}.made"
+
+
+def _who(settings: Settings) -> str:
+    return f"{settings.broker.name}/{settings.broker.id}"
 
 
 def _folder(text: str) -> Path:
@@ -246,23 +271,72 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
     # Twisted's timers follow the wall clock, which jumps; a node's must not.
     reactor.seconds = time.monotonic
-    node = namedAny(ROLES[options.role])
+    try:
+        if options.role == MASTER:
+            _finish_promotion(options.settings.store)
+        made = _node(options, reactor)
+    except StoreError as error:
+        # twistd has not begun to log, so there is no other place for it.
+        sys.stderr.write(f"Cannot start: {error}\n")
+        raise SystemExit(exit_code(error)) from error
+    if own:
+        made.set_aside = SetAside(reactor)
+        # What would end the process by default.
+        signal(SIGHUP, lambda *_: reactor.callFromThread(lambda: present(made).reload()))
+    return cast(IService, made)
+
+
+def _finish_promotion(settings: StoreSettings) -> None:
+    """A running slave was to become the master, and its process ended before it had."""
+    from rmqha.ha import promotion  # a name server needs it never
+
+    done = promotion.finish(settings)
+    for line in () if done is None else promotion.told(done):
+        sys.stderr.write(f"{line}\n")
+
+
+def _node(options: Options, reactor: Any) -> Any:
+    """The service tree of the options' role."""
     how = {}
     if options.role != NAMESRV:  # it has no log to repair
         how["repair"] = bool(options["repair"])
     if options.role == MASTER:
         how["force"] = bool(options["force"])
-    try:
-        made = node(options.settings, reactor, **how)
-    except StoreError as error:
-        # twistd has not begun to log, so there is no other place for it.
-        sys.stderr.write(f"Cannot start: {error}\n")
-        raise SystemExit(exit_code(error)) from error
+    made = namedAny(ROLES[options.role])(options.settings, reactor, **how)
     made.reread = options.read
     if options.threshold is not None:
         made.log_from = options.threshold.set
-    if own:
-        made.set_aside = SetAside(reactor)
-        # What would end the process by default.
-        signal(SIGHUP, lambda *_: reactor.callFromThread(made.reload))
-    return cast(IService, made)
+    if options.role == SLAVE:
+        _make_promotable(made, options, reactor)
+    return made
+
+
+def _make_promotable(slave: Any, options: Options, reactor: Any) -> None:
+    from rmqha.roles.live_promotion import LivePromotion  # the others need it never
+
+    def successor(settings: Settings) -> Any:
+        options.settings, options.role = settings, MASTER
+        # A log that is a master's is not cut without being told to.
+        options["repair"] = 0
+        if options.threshold is not None:
+            options.threshold.node = _who(settings)
+        master = _node(options, reactor)
+        master.set_aside = slave.set_aside
+        # What is left of the slave is in nobody's way now, and would be set aside for ever.
+        gc.unfreeze()
+        gc.collect()
+        return master
+
+    slave.promotion = LivePromotion(
+        node=slave,
+        conf=options.conf,
+        keeps=options.keeps_a_slave(),
+        reread=options.read,
+        successor=successor,
+    )
+
+
+def present(made: Any) -> Any:
+    """The node of a process: that which was made, or what it has become."""
+    promotion = made.promotion
+    return made if promotion is None else promotion.node

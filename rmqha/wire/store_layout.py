@@ -112,6 +112,9 @@ BEFORE_RESET = "before-reset-"
 """How folders are named, with a number behind, in which C{rmqha controller reset} keeps what the
 store knew of its set."""
 
+PROMOTION = "promotion.json"
+"""On a slave that a configuration makes a master next, what its promotion is to be."""
+
 FOLLOWED = "followed.json"
 """On a slave, the master that its log is a copy of."""
 

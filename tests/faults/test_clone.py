@@ -33,7 +33,7 @@ class CloneTests(FaultTestCase):
         root, conf = self.folder / "clone", self.folder / "clone.conf"
         for more in ((), (), ("--anew",)):
             said = self.clone(clients, root, *more)
-            self.assertIn(f"start the slave: rmqha run slave --conf {conf}", said)
+            self.assertIn(f"start the slave: rmqha run --conf {conf}", said)
             self.assertIn(f"bytes 0 to {master.status()['maxOffset']} ", said)
         self.assertTrue((self.folder / "clone.before-clone-1" / "commitlog").is_dir())
         other = self.clone(clients, root / "x", "--conf", conf, code=1)

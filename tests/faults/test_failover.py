@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-from lab.harness.nodes import Node
+from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, pull, records, send
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import load
@@ -17,20 +19,29 @@ from tests.faults.harness import BRISK, FaultTestCase
 RMQHA = Path(sys.executable).parent / "rmqha"
 
 
-class FailoverTests(FaultTestCase):
+class Unnamed(Node):
+    """A node whose file alone says its role, and which others may change."""
+
+    def write_conf(self) -> list[str]:
+        """Write it, the first time."""
+        if not self.conf.exists():
+            super().write_conf()
+        return ["--conf", str(self.conf), *self.arguments]
+
+
+class FailoverTestCase(FaultTestCase):
     """A pair whose master dies."""
 
-    def test_failover(self) -> None:
-        """It is refused while the master answers, says what it would do, does it, and goes on
-        wherever it was left; nothing that was acknowledged is missing.
-        """
-        keys = {**BRISK, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+    keys: dict[str, object] = {**BRISK, "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+
+    def pair(self, kind: type[Node] = Unnamed, **keys: object) -> tuple[Node, Node]:
+        """A master and its slave, in sync, with messages."""
+        keys = {**self.keys, **keys}
         master = Node(self.folder, "master", "master", brokerRole="SYNC_MASTER", **keys).start()
-        slave = Node(
+        slave = kind(
             self.folder,
             "slave",
             "slave",
-            brokerRole="SLAVE",
             haMasterAddress="{}:{}".format(*master.address),
             haMasterClientAddress=f"127.0.0.1:{master.port}",
             **keys,
@@ -40,12 +51,48 @@ class FailoverTests(FaultTestCase):
         with Remote(master.port) as client:
             answers = client.ask_all([send("Orders", b"%d" % n) for n in range(50)])
         self.assertEqual({0}, {answer.code for answer in answers})
-        refused = self.failover(slave, code=1)
+        return master, slave
+
+    def bodies(self, node: Node, topic: str = "Orders") -> list[bytes]:
+        """What consumers read there, in order."""
+        found: list[bytes] = []
+        with Remote(node.port) as client:
+            while not (answer := client.ask(pull(topic, "readers", len(found)))).code:
+                found += [record.body for record in records(answer)]
+        return found
+
+    def rmqha(self, *arguments: object, code: int = 0) -> str:
+        """Run a command.
+
+        @return: What it printed, and complained of.
+        """
+        done = subprocess.run(
+            [sys.executable, RMQHA, *map(str, arguments)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        self.tell(done.stdout + done.stderr)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+
+class FailoverTests(FailoverTestCase):
+    """The node is stopped and started again."""
+
+    def test_failover(self) -> None:
+        """It is refused while the master answers, says what it would do, does it, and goes on
+        wherever it was left; nothing that was acknowledged is missing.
+        """
+        master, slave = self.pair(Node)
+        refused = self.failover(slave, "--stop", "false", code=1)
         self.assertIn("answers: `rmqha switchover` changes the roles", refused)
         master.kill9()
-        planned = self.failover(slave, "--dry-run")
+        planned = self.failover(slave, "--dry-run", "--stop", "false")
         self.assertIn("it would be stopped, and promoted", planned)
-        self.assertIn("stop it, or give --stop COMMAND", self.failover(slave, code=1))
+        running = self.failover(slave, code=1)
+        self.assertIn(f"names the role slave. Start it with rmqha run --conf {slave.conf}", running)
         end = slave.status()["maxOffset"]
         said = self.failover(slave, "--stop", f"kill {slave.pid}")
         self.assertIn(f"this log ends at byte {end}", said)
@@ -63,24 +110,139 @@ class FailoverTests(FaultTestCase):
         self.assertIn("is a master's already: going on", again)
         self.assertIn(f"serving as a master, from byte {end} on", again)
         self.assertIn("serving as a master", self.failover(slave))
-        found = set()
-        with Remote(slave.port) as client:
-            while not (answer := client.ask(pull("Orders", "readers", len(found)))).code:
-                found |= {record.body for record in records(answer)}
-        self.assertEqual({b"%d" % n for n in range(50)}, found)
+        self.assertEqual({b"%d" % n for n in range(50)}, set(self.bodies(slave)))
 
     def failover(self, slave: Node, *arguments: str, code: int = 0) -> str:
-        """Run the command.
+        """Run the command."""
+        return self.rmqha("failover", slave.conf, *arguments, code=code)
 
-        @return: What it printed, and complained of.
+
+class LiveTests(FailoverTestCase):
+    """A slave that runs becomes the master in its process."""
+
+    def test_live(self) -> None:
+        """It is refused while the master answers, and changes nothing in a dry run; then the same
+        process is the master, also after a start, and consumers go on where they were.
         """
+        names = NameServer(self.folder)
+        self._processes.append(names)
+        names.start()
+        master, slave = self.pair(namesrvAddr=names.client_address)
+        with Remote(master.port) as client:
+            client.ask(send("Orders", b"late", delay=4))
+        slave.until_synced(master.status()["maxOffset"])
+        before, pid = slave.conf.read_bytes(), slave.pid
+        at = f"127.0.0.1:{slave.port}"
+        for answers in ("is connected", "answers: `rmqha switchover`"):
+            self.assertIn("`rmqha switchover`", self.rmqha("failover", slave.conf, code=1), answers)
+        master.kill9()
+        slave.until_upstream("connecting")
+        self.assertIn("it would become the master", self.rmqha("failover", at, "--dry-run"))
+        self.assertEqual(before, slave.conf.read_bytes())
+        self.assertEqual("slave", slave.status()["role"])
+        held = Remote(slave.port)
+        with held:
+            self.assertEqual(0, held.ask(pull("Orders", "readers", 0)).code)
+            said = self.rmqha("failover", at)
+        self.assertIn("gives no answer in 3 looks", said)
+        self.assertIn("verified the whole log: ", said)
+        self.assertIn("serving as a master, from byte", said)
+        self.assertEqual(pid, slave.pid)
+        status = slave.status()
+        self.assertEqual(("master", 1), (status["role"], status["masterEpoch"]))
+        self.assertNotIn("upstream", status)
+        self.assertEqual(before, slave.conf.with_name("slave.conf.before-failover").read_bytes())
+        with Remote(slave.port) as client:
+            codes = {answer.code for answer in client.ask_all([send("Orders", b"new")])}
+        self.assertEqual({11}, codes)  # it is stored, and has no slave
+        until(lambda: b"late" in self.bodies(slave), "what was delayed comes", 30)
+        wanted = [b"%d" % n for n in range(50)]
+        self.assertEqual({*wanted, b"new", b"late"}, set(self.bodies(slave)))
+        self.assertEqual(52, len(self.bodies(slave)))
+        self.assertIn("the master already", self.rmqha("failover", at, code=1))
+        self.assertNobodyCalls(master.ha_port, master.port)
+        told = self.rmqha("status", "--name-server", names.client_address, "--json", code=1)
+        self.assertIn('"role": "master"', told)
+        self.assertNotIn('"role": "slave"', told)
+        slave.term()
+        slave.start()
+        self.assertEqual("master", slave.status()["role"])
+        self.assertEqual(52, len(self.bodies(slave)))
+
+    def test_switchover(self) -> None:
+        """Planned, it needs no stop of the slave either; its epoch is the one of the change."""
+        names = NameServer(self.folder)
+        self._processes.append(names)
+        names.start()
+        master, slave = self.pair(namesrvAddr=names.client_address)
+        back = self.folder / "back.conf"
+        lines = {**master.keys, "brokerRole": "SLAVE", "brokerId": 2}
+        back.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        pid = self.folder / "back.pid"
+        program = " ".join(map(str, (sys.executable, *master.program)))
+        start = f"setsid {program} -n --pidfile {pid} rmqha --conf {back}"
+        self.addCleanup(lambda: os.kill(int(pid.read_text(encoding="ascii")), signal.SIGTERM))
         done = subprocess.run(
-            [sys.executable, RMQHA, "failover", slave.conf, *arguments],
+            [
+                *(sys.executable, RMQHA, "switchover"),
+                *(f"127.0.0.1:{each.port}" for each in (master, slave)),
+                *("--stop", f"kill {master.pid}"),
+                *("--promote", f"{RMQHA} promote 127.0.0.1:{slave.port} --epoch $RMQHA_EPOCH"),
+                *("--follow", f"{start} >{self.folder}/back.log 2>&1 &"),
+            ],
             check=False,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=120,
+            cwd=self.folder,
         )
         self.tell(done.stdout + done.stderr)
-        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
-        return done.stdout + done.stderr
+        self.assertEqual(0, done.returncode, done.stderr)
+        status = slave.status()
+        self.assertEqual(("master", 1), (status["role"], status["masterEpoch"]))
+        self.assertEqual([b"%d" % n for n in range(50)], self.bodies(slave))
+
+    def assertNobodyCalls(self, *ports: int) -> None:
+        """Nobody connects to where the old master was; it would in a fifth of a second."""
+        for port in ports:
+            with socket.create_server(("127.0.0.1", port)) as server:
+                server.settimeout(1.5)
+                self.assertRaises(TimeoutError, server.accept)
+
+    def test_kills(self) -> None:
+        """Whenever it is killed, what starts is a slave that can be promoted, or the master; and
+        nothing is missing.
+        """
+        waits = [0.0, 0.1, 0.2, 0.3, 0.5, 0.8]
+        ended = set()
+        for wait in waits:
+            folder, self.folder = self.folder, self.folder / f"after-{wait}"
+            master, slave = self.pair()
+            master.kill9()
+            slave.until_upstream("connecting")
+            running = subprocess.Popen(
+                [sys.executable, RMQHA, "failover", slave.conf, "--timeout", "5"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            assert running.stdout is not None
+            for line in running.stdout:
+                if "is a master's now" in line:
+                    break
+            time.sleep(wait)
+            slave.kill9()
+            running.wait(60)
+            slave.start()
+            role = slave.status()["role"]
+            ended.add(role)
+            if role == "slave":
+                self.rmqha("failover", slave.conf)
+            slave.until(lambda status: status["role"] == "master", "it is the master")
+            slave.until(lambda status: status["state"] == "serving", "it serves")
+            self.assertEqual(1, slave.status()["masterEpoch"])
+            self.assertEqual([b"%d" % n for n in range(50)], self.bodies(slave))
+            self.assertFalse((slave.root / "rmqha" / "promotion.json").exists())
+            slave.kill9()
+            self.folder = folder
+        self.tell(f"roles after the kills: {ended}")

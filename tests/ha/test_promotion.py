@@ -13,7 +13,7 @@ from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked
 from rmqha.event_file import event_path, read
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
-from rmqha.ha.promotion import Promotion, plan, promote
+from rmqha.ha.promotion import Promotion, finish, forget_intent, intend, plan, promote
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_writer import EPOCH_FILE
@@ -453,6 +453,58 @@ class PlanTests(PromotionTestCase):
         error = self.assertRaises(Refused, plan, self.settings)
         self.assertIn(str(self.end), str(error))
         self.assertEqual(promote(self.settings).end, self.end)
+
+
+class IntentTests(PromotionTestCase):
+    """What a running slave notes before it becomes the master."""
+
+    def test_nothing_noted(self) -> None:
+        """A store for which nothing was noted, or no more, stays as it is."""
+        before = everything(self.root)
+        self.assertIsNone(finish(self.settings))
+        intend(self.root, None)
+        forget_intent(self.root)
+        self.assertIsNone(finish(self.settings))
+        self.assertEqual(before, everything(self.root))
+
+    def test_steps(self) -> None:
+        """Whatever step it dies after, the next start finishes it, once."""
+        steps: list[str] = []
+        locks, take = [], StoreLock.take
+        self.patch(StoreLock, "take", lambda lock: (locks.append(lock), take(lock)))
+        for number in range(50):
+
+            def step(name: str, number: int = number) -> None:
+                steps.append(name)
+                if len(steps) > number:
+                    raise Killed
+
+            steps.clear()
+            root = self.folder() / "store"
+            shutil.copytree(self.root, root)
+            intend(root, 7)
+            try:
+                done = finish(settings(root, **SIZES), step)
+            except Killed:
+                for lock in locks:
+                    lock.release()  # as the end of a process does
+                done = finish(settings(root, **SIZES))
+            assert done is not None
+            self.assertEqual(self.end, done.end)
+            self.assertEqual((EpochStart(7, self.end),), EpochJournal.read(root).starts)
+            self.assertIsNone(finish(settings(root, **SIZES)))
+            if len(steps) <= number:
+                break
+        else:
+            self.fail("it has no end")
+        self.assertIn("epoch", steps)
+
+    def test_low_epoch(self) -> None:
+        """An epoch that is too low is refused before anything is noted."""
+        EpochJournal(number=7).write(self.root)
+        before = everything(self.root)
+        self.assertRaises(Refused, intend, self.root, 7)
+        self.assertEqual(before, everything(self.root))
 
 
 @slow

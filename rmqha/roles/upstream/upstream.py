@@ -86,7 +86,7 @@ class Upstream:
             number=lambda: self.epochs.number,
             trusted=self.followed.trusted,
             patience=ha.housekeeping,
-            ask=self._who,
+            ask=self.who,
             follow=self._follow,
             refuse=self._refuse,
             clock=self.reactor,
@@ -110,7 +110,7 @@ class Upstream:
         if port is None:
             return None
         address = Endpoint().show(port)
-        return lambda: self._who(address)
+        return lambda: self.who(address)
 
     async def epoch(self) -> int | None:
         """The master epoch of a master that nobody elects."""
@@ -142,7 +142,7 @@ class Upstream:
             self._clients_at(named.client)
         if self.follower is None:
             return
-        ask = (lambda: self._who(named.client)) if named.client else None
+        ask = (lambda: self.who(named.client)) if named.client else None
         endpoint = self.dialled(*split_address(named.address))
         self.follower.dial(endpoint, named.address, ask, named.client)
 
@@ -160,7 +160,7 @@ class Upstream:
     def _present(self) -> PresentMaster:
         return PresentMaster() if self.follower is None else self.follower.sync.present()
 
-    def _who(self, address: str) -> Deferred[MasterBounds]:
+    def who(self, address: str) -> Deferred[MasterBounds]:
         """Ask who is at a client port, and tell of the master that we know."""
         return master_bounds.ask(self._client, address, self.followed.claim())
 
