@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from lab.harness.nodes import ROOT
+from lab.harness.nodes import ROOT, until
 from lab.stock.clients import Client, CppClient
 
 TOPIC = "Demo"
@@ -121,11 +121,16 @@ class Burst:
     def wait(self, timeout: float = 60.0) -> list[Sent]:
         """Wait until all were sent.
 
-        @raise AssertionError: If that takes too long.
+        @param timeout: Seconds in which there is one more, as long as it is on a busy host.
+        @raise AssertionError: If there is none, or the senders ended before.
         """
-        deadline = time.monotonic() + timeout
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        until(
+            lambda: self.done,
+            f"{len(self._keys)} messages are sent",
+            timeout,
+            tell=lambda: f"{len(self.sent)} are\n{self._client.process.tail()}",
+            progress=lambda: len(self.sent),
+        )
         if len(self.sent) != len(self._keys):
             what = f"{len(self.sent)} of {len(self._keys)} messages sent"
             raise AssertionError(f"{what}\n{self._client.process.tail()}")

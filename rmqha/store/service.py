@@ -10,6 +10,8 @@ Source: docs/protocol/store.rst, The store's folder.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
@@ -89,8 +91,7 @@ class StoreService(Service):
             raise owner.named(error, root, commitlog) from error
         except OSError as error:
             if not (self.opening.patient and none_left(error)):
-                told = f"storePathRootDir={root}: {error.strerror}"
-                raise OSError(error.errno, told, error.filename) from error
+                raise self._named(error) from error
         super().startService()
         self._opener = Opener(
             self.settings, self.opening, self.environment, lambda: bool(self.running)
@@ -134,9 +135,19 @@ class StoreService(Service):
             error = owner.named(failure.value, self.settings.root, self.settings.commitlog)
             error.__cause__ = failure.value
             failure = Failure(error)
+        elif isinstance(failure.value, OSError) and failure.value.filename is not None:
+            failure = Failure(self._named(failure.value))
         if self._state[0] != "stopped":
             self._become("failed", failure.getErrorMessage())
         self.ready.errback(failure)
+
+    def _named(self, error: OSError) -> OSError:
+        """The same with the key that says where the file is."""
+        root, commitlog = self.settings.root, self.settings.commitlog
+        key, folder = "storePathRootDir", root
+        if root not in commitlog.parents and Path(error.filename).is_relative_to(commitlog):
+            key, folder = "storePathCommitLog", commitlog
+        return OSError(error.errno, f"{key}={folder}: {error.strerror}", error.filename)
 
     def _wait(self, reason: str) -> None:
         """There was no file descriptor: try again soon."""
