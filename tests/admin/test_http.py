@@ -21,8 +21,28 @@ from twisted.web.test.requesthelper import DummyChannel
 from rmqha.admin.hosts import OwnNames
 from rmqha.admin.http import DEADLINE, MOST_CONNECTIONS, AdminPort, AdminSite
 from rmqha.config.values import Networks
+from rmqha.errors import Refused
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.allowed_peers import Allowed
+
+NO_SLAVE = "only a slave that was started as one is promoted"
+
+
+@define
+class Slave:
+    """What makes it the master."""
+
+    asked: list[dict[str, Any]] = field(factory=list)
+
+    def check(self, **wishes: Any) -> dict[str, Any]:
+        self.asked.append(wishes)
+        return {"conf": "/etc/rmqha/broker.conf"}
+
+    def begin(self) -> None:
+        raise Refused("promotion", "not now")
+
+    def status(self) -> None:
+        """Nothing is told."""
 
 
 @define
@@ -34,6 +54,7 @@ class Node:
     looking: Deferred[None] = field(factory=lambda: succeed(None))
     scraping: list[Deferred[bytes]] = field(factory=list)
     kept: set[str] = field(factory=lambda: {"10.0.0.5", "fe80::1"})
+    promotion: Slave | None = None
 
     def status(self) -> dict[str, Any]:
         return self.described
@@ -222,6 +243,38 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE")[0], 403)
         self.patch(Request, "getClientAddress", lambda request: IPv6Address("TCP", "::1", 40000))
         self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
+
+    def test_promotion(self) -> None:
+        """A slave is asked whether it may become the master, and told to; by PUT, which no web page
+        sends unasked, and from its machine alone.
+        """
+        self.assertEqual(self.ask("/promotion", "PUT")[:2], (409, {"error": NO_SLAVE}))
+        slave = self.node.promotion = Slave()
+        for method in ("GET", "POST", "DELETE"):
+            self.assertEqual(self.ask("/promotion", method)[0], 405)
+        self.assertEqual(self.ask("/promotion?begin=true", "PUT", "evil.example")[0], 403)
+        self.assertEqual(slave.asked, [])
+        code, content, _ = self.ask("/promotion?epoch=7&verify=false&dryRun=true", "PUT")
+        self.assertEqual((code, content), (202, {"conf": "/etc/rmqha/broker.conf"}))
+        self.assertEqual(slave.asked, [{"epoch": 7, "verify": False, "dry_run": True}])
+        self.ask("/promotion", "PUT")
+        self.assertEqual(slave.asked[1:], [{"epoch": None, "verify": True, "dry_run": False}])
+        self.assertEqual(self.ask("/promotion?epoch=seven", "PUT")[0], 400)
+        code, content, _ = self.ask("/promotion?begin=true", "PUT")
+        self.assertEqual((code, content), (409, {"error": "promotion refused: not now"}))
+
+    def test_end(self) -> None:
+        """Where another node of the process listens next, no connection stays with this one."""
+        port = AdminPort(self.site, clock=Clock())
+        idle, asking = self.connected(port), self.connected(port)
+        asking[0].dataReceived(b"GET /status HTTP/1.1\r\nHost: localh")
+        port.waiting.pop(asking[0])
+        port.end()
+        self.assertTrue(idle[1].disconnecting)
+        self.assertFalse(asking[1].disconnecting)
+        asking[0].dataReceived(b"ost\r\n\r\n")
+        self.assertIn(b"200 OK", asking[1].value())
+        self.assertTrue(asking[1].disconnecting)
 
     def connected(self, port: AdminPort) -> tuple[Any, StringTransport]:
         channel, transport = port.buildProtocol(None), StringTransport()

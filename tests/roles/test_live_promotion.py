@@ -144,6 +144,22 @@ class LivePromotionTests(SlaveCase):
         self.assertEqual(([], True), (self.made, self.noted))
         self.assertFalse(self.node.running)
 
+    def test_cannot_start(self) -> None:
+        """What keeps the master from starting ends the process, with the exit code of a start."""
+        promotion = self.alone()
+        self.check()
+        self.as_master()
+        process = MultiService()
+        self.node.setServiceParent(process)
+        process.running = 1
+        log = self.root / "commitlog"
+        log.rename(log.with_name("elsewhere"))
+        promotion.begin()
+        self.turn()
+        self.assertEqual(([], True), (self.made, self.noted))
+        self.assertEqual(([78], 1), (self.node.codes, self.reactor.stops))
+        self.assertEqual([], list(process))
+
     def test_dry_run(self) -> None:
         """A dry run notes nothing, and cannot be gone on with."""
         promotion = self.alone()

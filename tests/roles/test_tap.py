@@ -10,6 +10,7 @@ import time
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
@@ -182,6 +183,53 @@ class MakeServiceTests(OptionsTests):
             self.assertIsInstance(node, kind)
             self.assertTrue(node.repair)  # type: ignore[attr-defined]
             self.assertFalse((self.folder / "store").exists())
+
+    def test_promotable(self) -> None:
+        """A slave can become the master where its next start would be as what its file says."""
+        said = {
+            ("--conf",): "",
+            ("--set", "haListenPort=7", "--conf"): "",
+            ("--role", "slave", "--conf"): "names the role slave",
+            ("--set", "brokerId=3", "--conf"): "says --set brokerId=3",
+            ("--slave-of", "10.0.0.1:10912", "--conf"): "says --slave-of 10.0.0.1:10912",
+        }
+        for options, words in said.items():
+            found = self.parsed(*options, self.conf("brokerRole=SLAVE"))
+            node: Any = tap.makeService(found, NodeReactor())
+            self.assertIsInstance(node, SlaveNode)
+            self.assertEqual(self.folder / "broker.conf", node.promotion.conf)
+            self.assertIn(words, node.promotion.keeps)
+            self.assertEqual(bool(words), bool(node.promotion.keeps))
+
+    def test_becomes_a_master(self) -> None:
+        """What a slave becomes is the master of its file, which the next reload reads too; no
+        --repair is left.
+        """
+        options = self.parsed("--repair", "--conf", self.conf("brokerRole=SLAVE"))
+        slave: Any = tap.makeService(options, NodeReactor())
+        self.conf("brokerRole=SYNC_MASTER", "brokerName=promoted")
+        master = slave.promotion.successor(slave.promotion.reread())
+        self.assertIsInstance(master, MasterNode)
+        self.assertFalse(master.repair)
+        self.assertEqual("promoted", master.settings.broker.name)
+        self.assertEqual("promoted", master.reread().broker.name)
+        self.assertIs(slave, tap.present(slave))
+        slave.promotion.node = master
+        self.assertIs(master, tap.present(slave))
+
+    def test_finishes_a_promotion(self) -> None:
+        """A master whose process ended while it became one is promoted before it starts; what
+        keeps that from being done keeps it from starting.
+        """
+        path = self.folder / "store" / "rmqha" / "promotion.json"
+        path.parent.mkdir(parents=True)
+        path.write_text('{"epoch": 3}')
+        said = StringIO()
+        self.patch(sys, "stderr", said)
+        options = self.parsed("--conf", self.conf("brokerRole=SYNC_MASTER"))
+        ended = self.assertRaises(SystemExit, tap.makeService, options, NodeReactor())
+        self.assertEqual(78, ended.code)
+        self.assertIn("the log holds no record", said.getvalue())
 
     def test_name_server(self) -> None:
         """A name server has a file of its own keys, and no store."""
