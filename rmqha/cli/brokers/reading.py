@@ -21,9 +21,13 @@ from rmqha.wire.log.inflate import inflate
 from rmqha.wire.log.record import Record
 from rmqha.wire.log.sys_flag import COMPRESSED
 from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
+from rmqha.wire.remoting.bodies.tables import TopicConfig
 
 MOST = 64
 """Messages that are found where nothing is said, as with mqadmin."""
+
+SHRUNK = 16
+"""Queues behind those of a topic that are looked at: it may have had them."""
 
 LARGEST_BODY = 64 << 20
 """Bytes that a compressed body may become."""
@@ -122,7 +126,7 @@ def find(
                 records = await broker.with_key(topic, key, most=most, begin=span[0], end=span[1])
                 found += [(broker, record) for record in records if has_key(record, key)]
                 continue
-            for queue in range(max(entry.read_queue_nums, entry.write_queue_nums)):
+            for queue in await read_queues(broker, topic, entry):
                 records = await stored_in(broker, topic, queue, span, most + 1)
                 found += [(broker, record) for record in records]
         if not found:
@@ -146,6 +150,22 @@ def has_key(record: Record, key: str) -> bool:
     """Whether a key is among a message's, or is its id."""
     keys = record.properties.get(KEYS, "").split(" ")
     return key in keys or record.properties.get(UNIQUE_KEY) == key
+
+
+async def read_queues(broker: BrokerAdmin, topic: str, entry: TopicConfig) -> range:
+    """The queues of a topic that are read.  What lies in others, since the topic has shrunk or more
+    of them are written to, is counted and said: nobody can read it.
+    """
+    count, unread, last = entry.read_queue_nums, 0, 0
+    for queue in range(count, max(entry.write_queue_nums, count + SHRUNK)):
+        if end := await broker.end(topic, queue):
+            unread, last = unread + end - await broker.first(topic, queue), queue
+    if unread:
+        note(
+            f"{unread} messages of topic {topic} at {broker.address} are in queues that are not "
+            f"read: rmqha topic change {topic} --read {last + 1}"
+        )
+    return range(count)
 
 
 async def stored_in(
@@ -235,7 +255,7 @@ def tail(way: Way, topic: str, last: int, follow: bool, count: int | None, as_js
         ends: dict[tuple[BrokerAdmin, int], int] = {}
         records: list[Record] = []
         for broker, entry in there.items():
-            for queue in range(max(entry.read_queue_nums, entry.write_queue_nums)):
+            for queue in await read_queues(broker, topic, entry):
                 end = ends[broker, queue] = await broker.end(topic, queue)
                 at = max(await broker.first(topic, queue), end - last)
                 while at < end:

@@ -75,6 +75,29 @@ class MessageTests(SiteTestCase):
         rows = [json.loads(line) for line in self.succeed(*all_of).splitlines()]
         self.assertEqual(["m0", "m1"], [row["text"] for row in rows])
 
+    def test_shrunk(self) -> None:
+        """What lies in queues that are not read any more is counted and said, with the command
+        that brings it back; what is in the others is shown.
+        """
+        self.succeed("topic", "change", "Orders", "--read", "3", "--write", "3", *AT)
+        for n in range(6):
+            self.send("--body", f"m{n}", "--queue", str(n % 3))
+        found = "find", "Orders", "--from", "2001-01-01T00:00:00Z"
+        for lowered in (("--read", "1"), ("--write", "1")):
+            self.succeed("topic", "change", "Orders", *lowered, *AT)
+            for command in (("tail", "Orders"), found):
+                said = self.run_command("message", *command, *AT)
+                self.assertIn("m3", said.stdout)
+                self.assertNotIn("m4", said.stdout)
+                self.assertIn(
+                    f"4 messages of topic Orders at {MASTER} are in queues that are not read: "
+                    "rmqha topic change Orders --read 3",
+                    said.stderr,
+                )
+        self.succeed("topic", "change", "Orders", "--read", "3", *AT)
+        said = self.run_command("message", "tail", "Orders", *AT)
+        self.assertEqual((6, ""), (len(said.stdout.splitlines()), said.stderr))
+
     def test_compressed(self) -> None:
         """A body that its producer compressed or wrote in lines is shown as it was, and one that
         is no text as bytes.
