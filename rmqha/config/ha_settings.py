@@ -184,10 +184,6 @@ class HASettings:
     """Most bytes of the log, from where such a replica goes on to the end, for which files are kept
     for it."""
 
-    max_unproven: int = key("haMaxUnprovenPerAddress", Integer(1), "8", origin=Origin.OURS)
-    """Most connections of one address to the HA port that have acknowledged nothing beyond the
-    offset they began at; for one more the oldest of them is closed."""
-
     replica_identity: ReplicaIdentity = key(
         "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS
     )

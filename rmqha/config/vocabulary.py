@@ -274,6 +274,10 @@ UNSUPPORTED: dict[str, Foreign] = {
     ),
     "migrateAuthFromV1Enabled": on("rmqha goes on with plain_acl.yml"),
     **TLS_UNSUPPORTED,
+    # ours once
+    "haMaxUnprovenPerAddress": _not(
+        ("8", ""), "an address always has 8; haAllowedPeers says who may connect at all"
+    ),
     # where name servers are found
     "fetchNamesrvAddrByAddressServer": on("name servers are taken from namesrvAddr alone"),
     "fetchNameSrvAddrByDnsLookup": on("name servers are taken from namesrvAddr alone"),

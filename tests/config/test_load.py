@@ -545,6 +545,7 @@ class ForeignTests(LoadTestCase):
             "readOnlyCommitLogStorePaths": ("",),
             "tls.server.keyPassword": ("",),
             "tls.client.keyPassword": ("",),
+            "haMaxUnprovenPerAddress": ("8", ""),
         }
         for name in UNSUPPORTED:
             for text in off.get(name, ("false", "FALSE", "")):
@@ -562,6 +563,7 @@ class ForeignTests(LoadTestCase):
             "replicasPerDiskPartition": "2",
             "messageStorePlugIn": "com.example.Store",
             "readOnlyCommitLogStorePaths": "/old",
+            "haMaxUnprovenPerAddress": "9",
         }
         for name, foreign in UNSUPPORTED.items():
             text = on.get(name, "true")

@@ -143,6 +143,10 @@ Seconds for which new bytes wait for more where no write waits for replicas: a f
 sides as much as some ten messages in it.  Source: docs/protocol/ha.rst, The master's side.
 """
 
+STRANGERS = 8
+"""Connections of one address that have acknowledged nothing beyond the offset they began at; for
+one more the oldest of them is closed."""
+
 SWEEP = 1.0
 """
 Seconds between two looks at all connections; less when a heartbeat is due more often.
@@ -236,7 +240,7 @@ class MasterFactory(ServerFactory):
             log=self._log,
             most=most or (lambda: settings.max_connections),
             allowed=settings.allowed_peers,
-            strangers=settings.max_unproven,
+            strangers=STRANGERS,
         )
         self.timeline = timeline or Timeline()
         self.gate = gate

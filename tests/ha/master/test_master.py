@@ -22,6 +22,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.errors import OutOfDescriptors
+from rmqha.ha.master import master as master_module
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import GATHERING, TURN, MasterFactory
@@ -623,10 +624,11 @@ class ConnectionTests(MasterCase):
         self.assertIsNotNone(self.factory.buildProtocol(address))
 
     def test_strangers(self) -> None:
-        """Beyond C{haMaxUnprovenPerAddress} the oldest connection that has acknowledged nothing it
-        was sent goes, whatever it repeats; one that has acknowledged a byte stays.
+        """Of one address beyond so many the oldest connection that has acknowledged nothing it was
+        sent goes, whatever it repeats; one that has acknowledged a byte stays.
         """
-        self.build(max_unproven=3)
+        self.patch(master_module, "STRANGERS", 3)
+        self.build()
         good, _ = self.fed(249_000)
         good.dataReceived(encode_report(249_001))
         strangers: list[MasterProtocol] = []
