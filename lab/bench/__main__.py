@@ -1,9 +1,7 @@
 """Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
-Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{checksums}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}, C{kinds},
-C{timers}, C{dispatching}; all by default.
-C{--quick} measures on smaller logs and writes nothing.
+C{NAME}s are those of L{RUNS}; all by default.  C{--quick} measures on smaller logs and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +14,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.bench import (
+    busy_master,
     catchup,
-    checksums,
     cold,
     connections,
     dispatching,
     floods,
-    ha_tls,
     idle,
     kinds,
     latency,
     metrics,
-    offsets,
     queues,
     recovery,
     steps,
@@ -70,57 +66,37 @@ LIMITS = """\
 """
 
 
+RUNS: dict[str, tuple[Callable[..., list[Row]], tuple[float, ...], tuple[float, ...]]] = {
+    "catchup": (catchup.run, (GIB, 3), (4 * GIB, 3)),
+    "recovery": (recovery.run, (GIB,), (GIB,)),
+    "connections": (connections.run, (), ()),
+    "latency": (latency.run, (4000, 3), (20_000, 3)),
+    "steps": (steps.run, (2000, 3), (10_000, 3)),
+    "idle": (idle.run, (GIB, 10.0), (GIB, 20.0)),
+    "offsets": (busy_master.offsets, (60, 12), (60, 90)),
+    "checksums": (busy_master.checksums, (60, 12), (60, 90)),
+    "metrics": (metrics.run, (60, 12, 3), (60, 75, 5)),
+    "cold": (cold.run, (GIB, 10.0, 3), (GIB, 40.0, 3)),
+    "floods": (floods.run, (3.0, 3), (10.0, 3)),
+    "queues": (queues.run, (1000, 3), (10_000, 3)),
+    "trickle": (trickle.run, (1000, 5, 1), (10_000, 20, 3)),
+    "kinds": (kinds.run, (4096, 4), (16_384, 12)),
+    "timers": (timers.run, (2000, 50_000), (10_000, 1_000_000)),
+    "dispatching": (dispatching.run, (8192, 1), (32_768, 3)),
+}
+"""What is measured, in this order: how, and how much of it, quick and as it is written."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print, and keep the results."""
     parser = argparse.ArgumentParser(prog="python -m lab.bench", description="rmqha beside others")
     parser.add_argument("names", nargs="*", metavar="NAME", help="catchup, latency, ...")
-    parser.add_argument("--gib", type=int, default=4, help="size of the log to catch up with")
     parser.add_argument("--quick", action="store_true", help="smaller logs, nothing is written")
     options = parser.parse_args(arguments)
-    total = GIB if options.quick else options.gib * GIB
-    rounds = 3
-    runs: dict[str, Callable[[Path], list[Row]]] = {
-        "catchup": lambda folder: catchup.run(folder, total, rounds),
-        "recovery": lambda folder: recovery.run(folder, GIB),
-        "connections": connections.run,
-        "latency": lambda folder: latency.run(folder, 4000 if options.quick else 20_000, rounds),
-        "steps": lambda folder: steps.run(folder, 2000 if options.quick else 10_000, rounds),
-        "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
-        "offsets": lambda folder: offsets.run(folder, 60, (4 if options.quick else 30) * rounds),
-        "checksums": lambda folder: checksums.run(
-            folder, 60, (4 if options.quick else 30) * rounds
-        ),
-        "metrics": lambda folder: metrics.run(
-            folder,
-            60,
-            (4 if options.quick else 25) * rounds,
-            3 if options.quick else 5,
-        ),
-        "cold": lambda folder: cold.run(folder, GIB, 10.0 if options.quick else 40.0, rounds),
-        "floods": lambda folder: floods.run(folder, 3.0 if options.quick else 10.0, rounds),
-        "queues": lambda folder: queues.run(folder, 1000 if options.quick else 10_000, rounds),
-        "trickle": lambda folder: trickle.run(
-            folder,
-            1000 if options.quick else 10_000,
-            5 if options.quick else 20,
-            1 if options.quick else rounds,
-        ),
-        "ha_tls": lambda folder: ha_tls.run(
-            folder, GIB, 1000 if options.quick else 10_000, 1 if options.quick else rounds
-        ),
-        "kinds": lambda folder: kinds.run(
-            folder, 4096 if options.quick else 16_384, 4 if options.quick else 4 * rounds
-        ),
-        "timers": lambda folder: timers.run(
-            folder, 2000 if options.quick else 10_000, 50_000 if options.quick else 1_000_000
-        ),
-        "dispatching": lambda folder: dispatching.run(
-            folder, 8192 if options.quick else 32_768, 1 if options.quick else rounds
-        ),
-    }
-    unknown = [name for name in options.names if name not in runs]
+    total = (1 if options.quick else 4) * GIB
+    unknown = [name for name in options.names if name not in RUNS]
     if unknown:
-        parser.error(f"no such measurement: {', '.join(unknown)}; there are {', '.join(runs)}")
+        parser.error(f"no such measurement: {', '.join(unknown)}; there are {', '.join(RUNS)}")
     begun = time.monotonic()
     facts = [datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), *machine()]
     print("\n".join(facts), flush=True)
@@ -130,9 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     facts.append(f"{warmed / GIB:.0f} GiB of memory touched beforehand")
     rows: list[Row] = []
     try:
-        for name in options.names or runs:
+        for name in options.names or RUNS:
             print(f"\n# {name}", flush=True)
-            found = runs[name](folder / name)
+            run, quick, whole = RUNS[name]
+            found = run(folder / name, *(quick if options.quick else whole))
             print("\n".join(table(found)), flush=True)
             for row in found:
                 print("\n".join(row.notes), end="\n" if row.notes else "", flush=True)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import socket
 import statistics
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from attrs import define, field
 
+from lab.bench.catchup import STOCK
 from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
 from lab.harness.remote import SOON, commit, make_topic, send
@@ -39,12 +39,10 @@ WRITES, COMMITS = 224, 32
 class Load:
     """A master and a connection to it.
 
-    @ivar rates: Writes a second, of each round.
     @ivar costs: Microseconds of the master's processor time a write, of each round.
     """
 
     node: Node
-    rates: list[float] = field(factory=list, init=False)
     costs: list[float] = field(factory=list, init=False)
     _socket: socket.socket = field(init=False)
     _decoder: FrameDecoder = field(factory=FrameDecoder, init=False)
@@ -75,15 +73,12 @@ class Load:
 
         @param kept: Whether this is one that counts.
         """
-        begun, used = time.perf_counter(), processor(self.node.pid)
+        used = processor(self.node.pid)
         for _ in range(batches):
             self._batches += 1
             self.ask(self._sends + self._commits(), WRITES + COMMITS)
-        took = time.perf_counter() - begun
         if kept:
-            self.rates.append(batches * WRITES / took)
-            cost = processor(self.node.pid) - used
-            self.costs.append(1e6 * cost / (batches * WRITES))
+            self.costs.append(1e6 * (processor(self.node.pid) - used) / (batches * WRITES))
 
     def _commits(self) -> bytes:
         """Commits of another part of the queues each time; each is further than the one before."""
@@ -128,36 +123,64 @@ def in_turn(ours: Load, plain: Load, batches: int, rounds: int) -> None:
             load.round(batches)
 
 
-def cost_rows(name: str, ours: Load, plain: Load, goal: float, notes: Sequence[str]) -> list[Row]:
-    """What both said.
+def without(name: str) -> type[Node]:
+    """A node that leaves something out, by its name in L{lab.bench.without_child}."""
+    program = ("-m", "lab.bench.without_child", name)
+    return type("Without", (Node,), {"program": program})
+
+
+def metrics(folder: Path, batches: int, rounds: int) -> Row:
+    """What metrics cost."""
+    plain = without("metrics")(folder, "master", "without", **STOCK)
+    return cost("metrics", Node(folder, "master", "with", **STOCK), plain, 0.99, batches, rounds)
+
+
+def checksums(folder: Path, batches: int, rounds: int) -> list[Row]:
+    """What the checksum of each whole record costs."""
+    ours = Node(folder, "master", "with", **STOCK)
+    plain = without("checksums")(folder, "master", "without", **STOCK)
+    return [cost("checksums of records", ours, plain, 0.98, batches, rounds)]
+
+
+def offsets(folder: Path, batches: int, rounds: int) -> list[Row]:
+    """What the journal of consumer offsets costs.  A round is longer than its interval: none is
+    cheap because nothing was synced in it.
+    """
+    ours, plain = (
+        Node(folder, "master", name, **STOCK, offsetJournalInterval=interval)
+        for name, interval in (("with", 150), ("without", 0))
+    )
+    return [cost("offset journal", ours, plain, 0.98, batches, rounds)]
+
+
+def cost(name: str, ours: Node, plain: Node, goal: float, batches: int, rounds: int) -> Row:
+    """Measure a row about a cost.
 
     @param name: What C{plain} does without.
     @param goal: The least part of its writes that a master takes all the same.
-    @param notes: Lines below the table.
+    @param batches: Of L{WRITES} writes and L{COMMITS} commits, in one round.
     """
-    rate = statistics.median(a / b for a, b in zip(ours.rates, plain.rates, strict=True))
-    cost = _quiet(plain.costs) / _quiet(ours.costs)
-    both = f"with it {spread(ours.costs, 'us')}, without it {spread(plain.costs, 'us')}"
+    with Load(ours) as first, Load(plain) as second:
+        in_turn(first, second, batches, rounds)
+    return cost_row(name, first.costs, second.costs, goal)
+
+
+def cost_row(name: str, ours: Sequence[float], plain: Sequence[float], goal: float) -> Row:
+    """What both said, in microseconds a write."""
+    part = _quiet(plain) / _quiet(ours)
+    both = f"with it {spread(ours, 'us')}, without it {spread(plain, 'us')}"
     what = f"{name}, {WRITES} writes of {BODY} bytes to {COMMITS} commits"
-    return [
-        Row(
-            what=f"{what}: writes that a master's processor time is enough for",
-            ours=f"{_quiet(ours.costs):.1f} us a write in quiet rounds",
-            beside=f"without it {_quiet(plain.costs):.1f} us a write",
-            ratio=f"{cost:.3f}",
-            goal=f">= {goal:g}x",
-            met=cost >= goal,
-            notes=(f"{name}: all rounds {both} a write", *notes),
-        ),
-        Row(
-            what="the same, writes a second",
-            ours=spread(ours.rates, "writes/s"),
-            beside="without it " + spread(plain.rates, "writes/s"),
-            ratio=f"{rate:.3f}",
-        ),
-    ]
+    return Row(
+        what=f"{what}: writes that a master's processor time is enough for",
+        ours=f"{_quiet(ours):.1f} us a write in quiet rounds",
+        beside=f"without it {_quiet(plain):.1f} us a write",
+        ratio=f"{part:.3f}",
+        goal=f">= {goal:g}x",
+        met=part >= goal,
+        notes=(f"{name}: all rounds {both} a write",),
+    )
 
 
-def _quiet(costs: list[float]) -> float:
+def _quiet(costs: Sequence[float]) -> float:
     """What a tenth of the rounds does not exceed."""
     return statistics.quantiles(costs, n=10)[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 from lab.bench.corpus import write_log
 from lab.bench.progress import Look, Run, follow
 from lab.bench.raw import copy
-from lab.bench.report import Row, spread
+from lab.bench.report import Row, compared, limited, spread
 from lab.harness.nodes import Node
 
 FILE_SIZE = 1 << 30
@@ -115,23 +115,11 @@ def _copies(source: Source, rounds: int) -> list[Row]:
             checked.append(source.bootstrap().copied)
     finally:
         source.stop()
-    rows = []
-    for what, found, goal in (
-        ("catch-up, record checks off", unchecked, 0.8),
-        ("catch-up, every record checked", checked, 0.6),
-    ):
-        ratio = statistics.median(found) / statistics.median(raw)
-        rows.append(
-            Row(
-                what=what,
-                ours=_mb(found),
-                beside="raw copy " + _mb(raw),
-                ratio=f"{ratio:.2f}",
-                goal=f">= {goal}x of raw",
-                met=ratio >= goal,
-            )
-        )
-    return rows
+    off, on, copied = ([value / 1e6 for value in found] for found in (unchecked, checked, raw))
+    return [
+        compared("catch-up, record checks off", "MB/s", off, copied, 0.8, beside="raw copy"),
+        compared("catch-up, every record checked", "MB/s", on, copied, 0.6, beside="raw copy"),
+    ]
 
 
 def _until_dispatched(source: Source, rounds: int) -> list[Row]:
@@ -145,14 +133,15 @@ def _until_dispatched(source: Source, rounds: int) -> list[Row]:
     finally:
         source.stop()
     speeds = [run.dispatched for run in found]
-    middle = statistics.median(speeds)
     return [
-        Row(
-            what="catch-up until queues and index are built",
+        limited(
+            "catch-up until queues and index are built",
+            "MB/s",
+            [speed / 1e6 for speed in speeds],
+            DISPATCHED_GOAL,
+            least=True,
             ours=_mb(speeds) + "; bytes alone " + _mb([run.copied for run in found]),
             beside="raw copy " + _mb(raw),
-            ratio=f"{middle / statistics.median(raw):.2f}",
-            goal=f">= {DISPATCHED_GOAL} MB/s",
-            met=middle >= DISPATCHED_GOAL * 1e6,
+            ratio=f"{statistics.median(speeds) / statistics.median(raw):.2f}",
         )
     ]

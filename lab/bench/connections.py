@@ -4,20 +4,16 @@ A real master process; its replicas are plain sockets of ours, each from an addr
 its own in 127.0.0.0/8, that report every second and read heartbeats.  What counts is
 the master's anonymous memory (RssAnon), before they come, when they are there, and
 after they stayed for a while.
-
-Run: C{python -m lab.bench.connections [--count 1000] [--seconds 20]}.
 """
 
 from __future__ import annotations
 
-import argparse
 import socket
-import tempfile
 import time
 from pathlib import Path
 
 from lab.bench.processes import all_descriptors
-from lab.bench.report import Row, table
+from lab.bench.report import Row
 from lab.harness.nodes import Node
 from rmqha.wire.ha_frame import OFFSET_REPORT
 
@@ -59,17 +55,13 @@ def live(replicas: list[socket.socket], seconds: float) -> int:
     return read
 
 
+@all_descriptors()
 def run(folder: Path, count: int = 1000, seconds: float = 20.0) -> list[Row]:
     """Measure the row about memory.
 
     @param folder: Where the master's store goes.
     @param seconds: How long the connections stay.
     """
-    with all_descriptors():
-        return _run(folder, count, seconds)
-
-
-def _run(folder: Path, count: int, seconds: float) -> list[Row]:
     node = Node(folder, "master", haMaxConnections=count + 10)
     replicas: list[socket.socket] = []
     try:
@@ -101,20 +93,3 @@ def _run(folder: Path, count: int, seconds: float) -> list[Row]:
             notes=(f"master without connections: {before / (1 << 20):.1f} MiB RssAnon",),
         )
     ]
-
-
-def main() -> None:
-    """Run this benchmark alone."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rmqha-bench-") as folder:
-        rows = run(Path(folder), arguments.count, arguments.seconds)
-    print("\n".join(table(rows)))
-    for row in rows:
-        print("\n".join(row.notes))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,7 @@ from attrs import define, field
 
 from lab.bench.beside import Field
 from lab.bench.processes import all_descriptors, memory
-from lab.bench.report import Row, compared, spread
+from lab.bench.report import Row, compared, limited, spread
 from lab.bench.serving import Pair, pairs, turns
 from rmqha.store.files.descriptors import open_limit
 from rmqha.wire.remoting.codes import RequestCode
@@ -30,8 +30,8 @@ OTHERS = 1000
 
 WINDOW = 200
 
-GOAL = 20 << 10
-"""Bytes a connection may cost."""
+GOAL = 20
+"""KiB a connection may cost."""
 
 UNHARMED = 1.25
 """What the others' median may grow to, in parts of what it is without idle clients."""
@@ -184,14 +184,13 @@ def _others(pair: Pair, count: int) -> tuple[float, float]:
 
 
 def _rows(count: int, ours: Seen, java: Seen) -> list[Row]:
-    each = statistics.median(ours.each)
     rows = [
-        Row(
-            what=f"{count:,} idle client connections, RssAnon of the master for each",
-            ours=spread([size / 1024 for size in ours.each], "KiB"),
+        limited(
+            f"{count:,} idle client connections, RssAnon of the master for each",
+            "KiB",
+            [size / 1024 for size in ours.each],
+            GOAL,
             beside="stock master " + spread([size / 1024 for size in java.each], "KiB"),
-            goal=f"<= {GOAL >> 10} KiB",
-            met=each <= GOAL,
         ),
         compared(
             "the same, accepted and answered a heartbeat while another sends",

@@ -89,8 +89,6 @@ def _rows(raw: list[list[float]], ours: list[list[float]], parts: dict[str, floa
     whole = statistics.median(ours50)
     told = ", ".join(f"{name} {micros:.1f}" for name, micros in parts.items())
     rest = whole - sum(parts.values())
-    raw99 = [percentile(times, 0.99) for times in raw]
-    ours99 = [percentile(times, 0.99) for times in ours]
     return [
         Row(
             what="SYNC write of 1 KiB, one at a time, put to Deferred, p50",
@@ -100,12 +98,6 @@ def _rows(raw: list[list[float]], ours: list[list[float]], parts: dict[str, floa
             goal=f"p50 <= {GOAL:g}x",
             met=ratio <= GOAL,
             notes=(f"SYNC write, microseconds: {told}, wire (the rest) {rest:.1f}",),
-        ),
-        Row(
-            what="the same, p99",
-            ours=spread(ours99, "us"),
-            beside="ping-pong " + spread(raw99, "us"),
-            ratio=f"{statistics.median(ours99) / statistics.median(raw99):.1f}",
         ),
     ]
 

@@ -9,7 +9,6 @@ only.
 from __future__ import annotations
 
 import shutil
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from lab.bench.idle import CPU_GOAL, MEMORY_GOAL, SETTLE
 from lab.bench.processes import Span, memory
 from lab.bench.progress import Look, Run, follow
 from lab.bench.raw import copy
-from lab.bench.report import Row, spread
+from lab.bench.report import Row, compared, spread
 from lab.bench.stock import Peer, Stock
 from lab.harness.nodes import Node
 
@@ -171,22 +170,13 @@ def _rows(raw: list[float], runs: dict[Pair, list[Run]]) -> list[Row]:
             pair: [(run.copied, run.dispatched)[part] / 1e6 for run in found]
             for pair, found in runs.items()
         }
-        stock = statistics.median(speeds[STOCK_PAIR])
+        stock = speeds[STOCK_PAIR]
         for pair, found in speeds.items():
             if pair == STOCK_PAIR:
                 continue
-            ratio = statistics.median(found) / stock
             goal = GOALS[pair][part] if pair in GOALS else None
-            rows.append(
-                Row(
-                    what=f"catch-up, {pair}, {what}",
-                    ours=spread(found, "MB/s"),
-                    beside=f"{STOCK_PAIR} " + spread(speeds[STOCK_PAIR], "MB/s"),
-                    ratio=f"{ratio:.2f}",
-                    goal="" if goal is None else f">= {goal:g}x",
-                    met=None if goal is None else ratio >= goal,
-                )
-            )
+            name = f"catch-up, {pair}, {what}"
+            rows.append(compared(name, "MB/s", found, stock, goal, beside=str(STOCK_PAIR)))
     note = "the raw copy of `make bench` here: " + spread([speed / 1e6 for speed in raw], "MB/s")
     return [*rows[:-1], evolve(rows[-1], notes=(note,))]
 

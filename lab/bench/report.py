@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import field, frozen
 
@@ -39,6 +40,23 @@ def spread(values: Sequence[float], unit: str) -> str:
     return f"{middle:{form}} {unit} [{low:{form}}..{high:{form}}]"
 
 
+def limited(
+    what: str, unit: str, values: Sequence[float], limit: float, *, least: bool = False, **more: Any
+) -> Row:
+    """A row whose median has a limit.
+
+    @param least: Whether the limit is the least that it should be.
+    @param more: Other fields of the row, or C{ours} if it says more than the values.
+    """
+    middle = statistics.median(values)
+    return Row(
+        what=what,
+        **{"ours": spread(values, unit)} | more,
+        goal=f"{'>=' if least else '<='} {limit:g} {unit}",
+        met=middle >= limit if least else middle <= limit,
+    )
+
+
 def compared(
     what: str,
     unit: str,
@@ -48,6 +66,7 @@ def compared(
     *,
     most: bool = False,
     beside: str = "stock pair",
+    notes: Sequence[str] = (),
 ) -> Row:
     """A row of the medians of ours and of the stock alternative.
 
@@ -64,6 +83,7 @@ def compared(
         ratio=f"{ratio:.2f}",
         goal="" if goal is None else f"{'<=' if most else '>='} {goal:g}x",
         met=met,
+        notes=notes,
     )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from lab.bench.catchup import STOCK
 from lab.bench.queues import TurnNode
 from lab.bench.raw import relay
-from lab.bench.report import Row, spread
+from lab.bench.report import Row, limited, spread
 from lab.bench.sends import BODY
 from lab.bench.turn_child import EVENTS
 from lab.harness.remote import Remote, send
@@ -48,13 +48,13 @@ def run(folder: Path, messages: int, rounds: int) -> list[Row]:
         bare.append([_median(step, messages) for step in relay(WARM + messages)])
         ours.append(_round(folder / str(number), messages))
     return [
-        Row(
-            what=f"one SYNC message of 1 KiB, processor time of the {name}",
-            ours=spread(micros, "us"),
+        limited(
+            f"one SYNC message of 1 KiB, processor time of the {name}",
+            "us",
+            micros,
+            goal,
             beside=f"its system calls alone {spread(calls, 'us')}",
             ratio=f"{statistics.median(micros) / statistics.median(calls):.1f}",
-            goal=f"<= {goal:g} us",
-            met=statistics.median(micros) <= goal,
         )
         for (name, _, _, goal), micros, calls in zip(
             STEPS, zip(*ours, strict=True), zip(*bare, strict=True), strict=True

@@ -74,11 +74,6 @@ def rows(
         for found in (ours, java)
         for count in (topics, 0)
     ]
-    slow = [
-        spread([one.p99 for one in found[count]], "us")
-        for found in (ours, java)
-        for count in (topics, 0)
-    ]
     return [
         Row(
             what=many,
@@ -88,12 +83,6 @@ def rows(
             goal=f">= {GOAL:g}x of one topic",
             met=ratio >= GOAL,
             notes=(f"{beside}: {spreads[2]}, to one topic {spreads[3]}, ratio {stock:.2f}",),
-        ),
-        Row(
-            what=f"{many}, p99",
-            ours=slow[0],
-            beside=f"one topic {slow[1]}",
-            notes=(f"{beside}, p99: {slow[2]}, to one topic {slow[3]}",),
         ),
         cost_row(many, ours[topics], ours[0], beside="one topic"),
     ]

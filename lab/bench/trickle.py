@@ -18,7 +18,7 @@ from attrs import frozen
 
 from lab.bench.catchup import STOCK
 from lab.bench.processes import Sampler, all_descriptors
-from lab.bench.report import Row, spread
+from lab.bench.report import Row, limited, spread
 from lab.bench.sends import BODY
 from lab.bench.trickle_child import QUEUES, TOPIC
 from lab.harness.json_child import Piped
@@ -164,11 +164,11 @@ def rows_of(role: str, count: int, seen: Sequence[Seen]) -> list[Row]:
             met=statistics.median(p99) <= P99_GOAL and not failed,
             notes=(f"{count:,} clients, {role}: {times}",),
         ),
-        Row(
-            what=f"{clients}, processor of the master",
-            ours=spread(shares["master"], "% of a core"),
-            goal=f"<= {SHARE_GOAL:g} %",
-            met=statistics.median(shares["master"]) <= SHARE_GOAL,
+        limited(
+            f"{clients}, processor of the master",
+            "% of a core",
+            shares["master"],
+            SHARE_GOAL,
             notes=(f"{count:,} clients, {role}, of a core: {others}",),
         ),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.bench.uncounted_child import REPLACED
+from lab.bench.without_child import REPLACED
 from rmqha.wire.remoting.codes import RequestCode
 from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
@@ -27,7 +27,7 @@ class UncountedTests(BrokerTestCase):
 
     def test_nothing(self) -> None:
         """Writes are stored and answered as ever, and leave no trace in what monitors are told."""
-        for owner, name, instead in REPLACED:
+        for owner, name, instead in REPLACED["metrics"]:
             self.patch(owner, name, instead)
         self.assertEqual(self.counted(), (0, 0, 0))
 

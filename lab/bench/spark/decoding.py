@@ -14,7 +14,6 @@ from typing import Any
 from attrs import frozen
 
 from lab.bench.report import Row
-from lab.bench.rows import RAW
 from lab.bench.spark.field import Field
 from lab.bench.spark.peers import Peer, compared, in_turns, serve
 from rmqha.logfiles.blocks.blocks import BLOCK, Blocks
@@ -22,6 +21,9 @@ from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import opened_log
 from rmqha.pipeline.spark.batch import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
+
+NUMBERS = ("topic", "queue_id", "queue_offset", "physical_offset", "store_size", "store_timestamp")
+RAW = tuple("raw_properties" if name == "properties" else name for name in COLUMNS)
 
 SOURCE = Path(__file__).with_name("Decode.java")
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -14,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lab.bench.report import Row, spread
+from lab.bench import report
+from lab.bench.report import Row
 
 ROOT = Path(__file__).parents[3]
 
@@ -144,15 +144,5 @@ def compared(
 
     @param goal: What it should be at least; at most with C{most}.
     """
-    ratio = statistics.median(ours) / statistics.median(other)
-    met = None if goal is None else ratio <= goal if most else ratio >= goal
-    sign = "<=" if most else ">="
-    return Row(
-        what=what,
-        ours=spread([scale * value for value in ours], unit),
-        beside=f"{beside} " + spread([scale * value for value in other], unit),
-        ratio=f"{ratio:.2f}",
-        goal="" if goal is None else f"{sign} {goal:g}x",
-        met=met,
-        notes=notes,
-    )
+    first, second = ([scale * value for value in values] for values in (ours, other))
+    return report.compared(what, unit, first, second, goal, most=most, beside=beside, notes=notes)

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from lab.bench.rows import NUMBERS, RAW
+from lab.bench.spark.decoding import NUMBERS, RAW
 from lab.bench.spark.peers import seconds, serve
 from rmqha.pipeline.jobs.export import export
 from rmqha.pipeline.jobs.index import index
