@@ -69,8 +69,7 @@ class ShutdownTests(SynchronousTestCase):
         step = shutdown.step("flushing the log", lambda: slow)
         clock.pump([NOTICE, NOTICE])
         self.assertEqual(
-            self.lines[1],
-            "Shutdown of the store: still waiting for flushing the log after 20 s",
+            self.lines[1], "Shutdown of the store: still waiting for flushing the log after 20 s"
         )
         slow.callback(None)
         self.successResultOf(step)

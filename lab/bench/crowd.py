@@ -121,10 +121,7 @@ def run(where: Field, until: float) -> list[Row]:
     """
     seen: dict[str, Seen] = {}
     # Who has few files gives clients what it keeps for slaves and queues that are not there.
-    with (
-        all_descriptors() as most,
-        pairs(where.folder, where.tool, haMaxConnections=16) as both,
-    ):
+    with all_descriptors() as most, pairs(where.folder, where.tool, haMaxConnections=16) as both:
         count = min(CLIENTS, most - OTHERS - open_limit(most))
         empty = {}
         for pair in both:

@@ -98,7 +98,7 @@ def _rows(raw: list[list[float]], ours: list[list[float]], parts: dict[str, floa
             goal=f"p50 <= {GOAL:g}x",
             met=ratio <= GOAL,
             notes=(f"SYNC write, microseconds: {told}, wire (the rest) {rest:.1f}",),
-        ),
+        )
     ]
 
 

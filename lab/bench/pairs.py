@@ -47,17 +47,9 @@ class Pair:
 
 STOCK_PAIR = Pair("Java", "Java")
 
-PAIRS = (
-    STOCK_PAIR,
-    Pair("Java", "ours"),
-    Pair("ours", "Java"),
-    Pair("ours", "ours"),
-)
+PAIRS = (STOCK_PAIR, Pair("Java", "ours"), Pair("ours", "Java"), Pair("ours", "ours"))
 
-GOALS = {
-    Pair("ours", "ours"): (3.0, 2.0),
-    Pair("Java", "ours"): (TOLERANCE, TOLERANCE),
-}
+GOALS = {Pair("ours", "ours"): (3.0, 2.0), Pair("Java", "ours"): (TOLERANCE, TOLERANCE)}
 """How often as fast as the stock pair: copied, and until queues and index are built."""
 
 

@@ -62,7 +62,6 @@ def _sent(number: int, due: int) -> Command:
 
 
 def _batch(first: int, due: int) -> Command:
-    """Messages of one time."""
     told = b"UNIQ_KEY\x01%032X\x02TAGS\x01A\x02"
     body = b"".join(
         (22 + len(BODY) + len(text)).to_bytes(4, "big")

@@ -232,7 +232,6 @@ class Story:
         return ", ".join(f"{n} {status}" for status, n in counted.items() if n)
 
     def garbage(self, client: Client, master: Node, mode: Mode) -> None:
-        """A web client connects to the HA port."""
         before = master.status()
         with socket.create_connection(master.address, timeout=10) as web:
             web.sendall(b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n")

@@ -70,7 +70,6 @@ class ReceiverCase(Pair):
     def receive(
         self, *, in_flush_thread: InThread = now, trusted: str = "", **more: Any
     ) -> Receiver:
-        """Open the archive, and start to receive."""
         settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
         given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5}
         self.archive = self.opened(trusted)
@@ -135,8 +134,6 @@ class ReceiverCase(Pair):
 
 
 class ArchiveTests(ReceiverCase):
-    """What is in an archive."""
-
     def test_whole(self) -> None:
         """It has everything that the master has; what is not finished has a name that says so."""
         self.serve()

@@ -33,8 +33,6 @@ sys.stdin.read()
 
 
 class TicksTests(SynchronousTestCase):
-    """L{ticks}"""
-
     def test_user_and_system(self) -> None:
         """The process's own time in user mode and in the kernel counts, its children's does not."""
         self.assertEqual(ticks(STAT.format(name="java")), 1801)
@@ -46,8 +44,6 @@ class TicksTests(SynchronousTestCase):
 
 
 class SpanTests(SynchronousTestCase):
-    """L{Span}"""
-
     def test_own(self) -> None:
         """What a process used since the span began is its own, to a few ticks."""
         span = Span({"we": os.getpid()})

@@ -82,8 +82,6 @@ class Producers:
 
 
 class SendsTests(SynchronousTestCase):
-    """L{Sends}"""
-
     def test_rate_and_times(self) -> None:
         """A rate is sends a second, p50 and p99 are theirs."""
         found = seen(200, 4.0)
@@ -112,8 +110,6 @@ class SendsTests(SynchronousTestCase):
 
 
 class TargetTestCase(SynchronousTestCase):
-    """Makes targets."""
-
     def target(self, clock: Clock, status: str = "SEND_OK") -> tuple[Target, Producers]:
         """One whose processes are all this one."""
         producers = Producers(clock, status)
@@ -130,8 +126,6 @@ class TargetTestCase(SynchronousTestCase):
 
 
 class TargetTests(TargetTestCase):
-    """L{Target}"""
-
     def test_send(self) -> None:
         """Producers are asked for what is to be sent, and each process is watched meanwhile."""
         target, producers = self.target(Clock())
@@ -165,8 +159,6 @@ class TargetTests(TargetTestCase):
 
 
 class MakeTests(TargetTestCase):
-    """L{Target.make}"""
-
     def names(self, *answers: tuple[int, list[str]]) -> list[int]:
         """Have a name server give these answers, one after the other.
 
@@ -220,8 +212,6 @@ class MakeTests(TargetTestCase):
 
 
 class SamplerTests(SynchronousTestCase):
-    """L{Sampler}"""
-
     def test_other_news(self) -> None:
         """Only the span's begin and end are looked at."""
         sampler = Sampler({"we": os.getpid()})

@@ -20,8 +20,6 @@ serve({"double": double})
 
 
 class MadeTests(SynchronousTestCase):
-    """L{lab.bench.spark.made}"""
-
     @skipUnless(HAS_SPARK, "needs the extra pipeline")
     def test_store(self) -> None:
         """A made store is one: every record is sound, is in its queue's order, and is published."""
@@ -49,8 +47,6 @@ class MadeTests(SynchronousTestCase):
 
 
 class PeerTests(SynchronousTestCase):
-    """L{lab.bench.spark.peers}"""
-
     def test_asked(self) -> None:
         """A process answers, and one that has ended is told with its last words."""
         from lab.bench.spark.peers import Peer

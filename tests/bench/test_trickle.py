@@ -34,8 +34,6 @@ def connected() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class ClientTests(SynchronousTestCase):
-    """L{Client}"""
-
     def client(self, peer: socket.socket) -> Client:
         """One that sent two messages, which were due after one second and after two."""
         client = Client(peer, b"message")
@@ -75,8 +73,6 @@ class ClientTests(SynchronousTestCase):
 
 
 class TrickleTests(SynchronousTestCase):
-    """L{Trickle}"""
-
     def test_due(self) -> None:
         """Each client has its moment in every second."""
         with connected() as (ours, _):
@@ -143,8 +139,6 @@ class RowTests(SynchronousTestCase):
 
 
 class RunTests(SynchronousTestCase):
-    """L{trickle.run}"""
-
     @slow
     def test_run(self) -> None:
         """A few clients at a real pair: rows with goals, and what the other processes did."""

@@ -165,8 +165,6 @@ class Consuming:
 
 
 class ConsumingTestCase(LogTestCase):
-    """Tests with the consumers' side of a broker."""
-
     def consuming(
         self, root: Path | None = None, store: dict[str, Any] | None = None, **more: Any
     ) -> Consuming:

@@ -118,7 +118,6 @@ class PlayedMaster:
         return succeed(None)
 
     def request(self, command: Command, timeout: float) -> Deferred[Command]:
-        """Answer."""
         code = command.code
         self.asked.append(code)
         if code == RequestCode.UPDATE_CONSUMER_OFFSET:
@@ -139,7 +138,6 @@ class PlayedMaster:
         return succeed(command.answer(body=answer))
 
     def body(self, code: int) -> bytes:
-        """A table as it is."""
         if code == RequestCode.GET_ALL_TOPIC_CONFIG:
             always = {name: topic(name) for name in (self.name, self.cluster)}
             table = always | self.topics

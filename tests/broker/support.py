@@ -55,7 +55,6 @@ class FakeWriter:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """Store it."""
         self._may()
         receipt = self.store.put(message, batch=batch)
         self.waited.append(wait)
@@ -86,8 +85,6 @@ class FakeWriter:
 
 @define
 class Client:
-    """One client, on one connection."""
-
     connections: Connections
     transport: StringTransport = field(factory=lambda: StringTransport(peerAddress=PEER))
     connection: RemotingProtocol = field(init=False)
@@ -202,7 +199,6 @@ class BrokerTestCase(LogTestCase):
     )
 
     def setUp(self) -> None:
-        """A clock and a folder."""
         self.clock = Clock()
         self.root = self.folder() / "store"
 
@@ -253,7 +249,6 @@ class BrokerTestCase(LogTestCase):
         return NOW + int(self.clock.seconds() * 1000)
 
     def client(self) -> Client:
-        """A client of it."""
         return Client(self.connections)
 
     def record(self, topic: str, queue_id: int = 0, offset: int = 0) -> Record:
@@ -264,7 +259,6 @@ class BrokerTestCase(LogTestCase):
         return found
 
     def table(self, name: str) -> Path:
-        """The path of one of the tables."""
         return self.root / "config" / name
 
 

@@ -28,14 +28,7 @@ from tests.broker.support import (
     batch,
     sending,
 )
-from tests.support.bad_input import (
-    BODIES,
-    Complaints,
-    assert_told,
-    bad_fields,
-    good_fields,
-    shown,
-)
+from tests.support.bad_input import BODIES, Complaints, assert_told, bad_fields, good_fields, shown
 from tests.support.logs import now
 from tests.support.request_headers import REQUESTS
 
@@ -90,7 +83,6 @@ class AllRequestsTests(BrokerTestCase):
     """Whatever is asked has one answer, and what is refused leaves no trace."""
 
     def begin(self, *, slave: bool) -> None:
-        """Serve."""
         self.serve = self.broker(slave=slave)
         self.complaints = Complaints.of(self)
 
@@ -143,7 +135,6 @@ class AllRequestsTests(BrokerTestCase):
         )
 
     def each(self) -> None:
-        """All codes, all fields, all bodies."""
         for code in sorted(self.serve.registry.codes()):
             header = REQUESTS[code].request
             good = good_fields(header, GOOD)
@@ -332,10 +323,7 @@ class BadPeersTests(BrokerTestCase):
             (pack(">iI", 20, 7 << 24 | 4), "SerializeTypeUnknown"),
             (self.json(b"[" * 100_000), "HeaderTooCostly"),
             (self.json(b"[" * 8_000), "HeaderUndecodable"),
-            (
-                self.json(deep),
-                "HeaderUndecodable",
-            ),
+            (self.json(deep), "HeaderUndecodable"),
             (self.json(b'{"code":' + b"9" * 5000 + b"}"), "HeaderUndecodable"),
             (self.json(b"{code:10,'x':{{a:1}:" + b"{" * 1000), "HeaderUndecodable"),
             (pack(">iI", 30, 1 << 24 | 26) + b"\xff" * 26, "HeaderUndecodable"),

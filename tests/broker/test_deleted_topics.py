@@ -27,8 +27,6 @@ from tests.broker.support import SEND_V2, BrokerTestCase, sending
 
 
 class DeletedTestCase(BrokerTestCase):
-    """Deletes topics."""
-
     def delete(self, name: str = "T") -> Command:
         """As an administrator does."""
         self.clock.advance(0.01)
@@ -65,7 +63,6 @@ class MasterTests(DeletedTestCase):
         self.serve()
 
     def make(self) -> None:
-        """Make the topic."""
         self.serving.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
 
     def send(self, *bodies: bytes) -> None:

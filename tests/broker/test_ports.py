@@ -65,7 +65,6 @@ class DoorTests(SynchronousTestCase):
             self.registry.register(code, yes)
 
     def client(self, door: ServedPort) -> Client:
-        """A client of one port."""
         return Client(Connections(Clock(), door, ConnectionLimits()))
 
     def test_closed(self) -> None:

@@ -53,7 +53,6 @@ class StopTests(BrokerTestCase):
         self.assertEqual(theirs, [])
 
     def trace(self, stopped: list[str], name: str, part: Any) -> None:
-        """Note when a part is stopped."""
         real = type(part).stop
 
         def stop(part: Any) -> Any:

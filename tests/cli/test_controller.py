@@ -128,8 +128,6 @@ class StatusTests(ShownTestCase):
 
 
 class ExplainTests(ShownTestCase):
-    """C{rmqha controller explain}."""
-
     LOST = SET.replace(b'"alive":true', b'"alive":null').replace(b"false", b"true")
     LOST = LOST.replace(b"null", b"false")
 
@@ -179,8 +177,6 @@ class ExplainTests(ShownTestCase):
 
 
 class ElectTests(ShownTestCase):
-    """C{rmqha controller elect}."""
-
     def elect(self, member: int, handler: Any, *, as_json: bool = False) -> tuple[int, str, str]:
         self.controllers.handlers[Code.ELECT_MASTER] = handler
         state = self.result(elect.elected(self.group, member))
@@ -247,8 +243,6 @@ class ElectTests(ShownTestCase):
 
 
 class ResetTests(CommandTestCase):
-    """C{rmqha controller reset}."""
-
     def setUp(self) -> None:
         self.store = golden.store(golden.VERSIONS[-1])
         files = IdentityFiles.of(self.store, "C", "a")

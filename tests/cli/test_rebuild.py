@@ -32,7 +32,6 @@ class RebuildTests(CommandTestCase):
         self.queues, self.index = self.derived()
 
     def derived(self) -> tuple[dict[str, str], list[str]]:
-        """Digests of the queues and of the index."""
         queues = {name: digest(data) for name, data in queue_files(self.store).items()}
         return queues, [digest(data) for data in index_files(self.store)]
 

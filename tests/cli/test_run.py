@@ -33,8 +33,7 @@ class RunTests(CommandTestCase):
         given = ("--conf", "a.conf", "--set", "listenPort=1", "--force")
         words = self.words("master", *given)
         self.assertEqual(
-            words,
-            ["twistd", "--nodaemon", "--pidfile=", "rmqha", "--role", "master", *given],
+            words, ["twistd", "--nodaemon", "--pidfile=", "rmqha", "--role", "master", *given]
         )
         self.assertEqual(self.words("namesrv")[-2:], ["--role", "namesrv"])
 

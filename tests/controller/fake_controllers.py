@@ -44,7 +44,6 @@ class FakeControllers:
         return [(address, command.code) for address, command in asked]
 
     def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """Answer as that controller."""
         if address in self.gone:
             return fail(RemotingUnreachable(address, "connection refused"))
         self.asked.append((address, command))

@@ -52,11 +52,7 @@ class GroupTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.controllers = FakeControllers((A, B, C), B)
         self.group = ControllerGroup(
-            addresses=(A, B, C),
-            client=self.controllers,
-            cluster="C",
-            name="a",
-            now_ms=lambda: NOW,
+            addresses=(A, B, C), client=self.controllers, cluster="C", name="a", now_ms=lambda: NOW
         )
 
     def result(self, asked: Deferred[T] | Coroutine[Any, Any, T]) -> T:
@@ -68,15 +64,12 @@ class GroupTestCase(SynchronousTestCase):
     def failed(
         self, asked: Deferred[T] | Coroutine[Any, Any, T], error: type[Exception]
     ) -> Exception:
-        """How it fails."""
         if not isinstance(asked, Deferred):
             asked = Deferred.fromCoroutine(asked)
         return self.failureResultOf(asked, error).value
 
 
 class LeaderTests(GroupTestCase):
-    """Who leads."""
-
     def setUp(self) -> None:
         super().setUp()
         ext = {"masterBrokerId": "1", "masterAddress": ONE.address, "masterEpoch": "1"}

@@ -131,7 +131,6 @@ class MembershipTests(SynchronousTestCase):
         return made
 
     def join(self, membership: Membership) -> SetState:
-        """Join."""
         return self.successResultOf(Deferred.fromCoroutine(membership.join()))
 
     def test_first_time(self) -> None:

@@ -24,8 +24,6 @@ MEMBER = "10.0.0.2:10911"
 
 
 class MembersTests(GroupTestCase):
-    """Who they are."""
-
     def test_all(self) -> None:
         """Members are told whether they are in sync or not, live or not; the question names the
         set.

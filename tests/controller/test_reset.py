@@ -36,7 +36,6 @@ class ResetTests(SynchronousTestCase):
         Growth().grown(7, 1, frozenset({1, 2})).write(self.root)
 
     def left(self) -> reset.LeftSet:
-        """Reset it."""
         return reset.leave_set(self.root, self.root / "commitlog")
 
     def assertForgotten(self) -> None:

@@ -123,7 +123,6 @@ class FaultTestCase(SynchronousTestCase):
         return proxy.start()
 
     def pair(self, **keys: Any) -> tuple[Driver, Node]:
-        """A master and a slave in sync with it."""
         master = self.master(**keys)
         slave = self.slave(master.address, **keys)
         self.start_both(master, slave)

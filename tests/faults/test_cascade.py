@@ -88,8 +88,6 @@ class RowTests(CascadeTestCase):
 
 
 class AheadTests(CascadeTestCase):
-    """The one behind has more than the one in the middle."""
-
     def waits(self, middle: Node, last: Node) -> None:
         """For as long as we watch, the one behind has what it had, and few words."""
         held = last.status()["maxOffset"]

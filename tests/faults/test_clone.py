@@ -16,8 +16,6 @@ RMQHA = Path(sys.executable).parent / "rmqha"
 
 
 class CloneTests(FaultTestCase):
-    """Of a master of ours."""
-
     def test_clone(self) -> None:
         """It has log and tables, also when it is made again or anew, and what is started on its
         file is in sync.

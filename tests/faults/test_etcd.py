@@ -237,7 +237,6 @@ class EtcdCase(FaultTestCase):
         return led
 
     def others(self, node: Node) -> list[Node]:
-        """All but one."""
         return [each for each in self.nodes if each is not node]
 
     def leader_of_etcd(self) -> Etcd:

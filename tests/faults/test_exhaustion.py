@@ -180,8 +180,6 @@ class DescriptorTests(FaultTestCase):
 
 
 class PlaceTests(FaultTestCase):
-    """Strangers take the places on the HA port."""
-
     def test_zeros(self) -> None:
         """Connections that repeat eight zero bytes lock no slave out, not from its own address
         either, and are not waited for.
@@ -211,8 +209,6 @@ class PlaceTests(FaultTestCase):
 
 
 class AdminTests(FaultTestCase):
-    """Strangers at the admin port."""
-
     def test_slow(self) -> None:
         """A node answers its probes beside a thousand requests that never end.
 

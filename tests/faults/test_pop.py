@@ -176,7 +176,6 @@ class PopTests(FaultTestCase):
         self.assertEqual(left, set(), "did not come again")
 
     def under_load(self, node: Node, books: Books) -> list[tuple[Event, Thread]]:
-        """Start clients."""
         with Remote(node.port) as client:
             self.assertEqual(client.ask(make_topic(TOPIC, QUEUES)).code, 0)
         found = []

@@ -31,7 +31,6 @@ class CascadeCase(Pair):
         self.whole = self.part(700, 1500, 333, 800)
 
     def serve(self, **keys: Any) -> MasterFactory:
-        """Serve what there is."""
         factory = super().serve(**keys)
         factory.standing = lambda: self.standing
         return factory

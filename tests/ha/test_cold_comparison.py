@@ -175,8 +175,7 @@ class ComparisonTests(LogTestCase):
         self.assertIn(f"byte {PLACE} differs from the master's", reason.text)
         kept = sorted(each.name for each in (self.root / "rmqha" / "quarantine").iterdir())
         self.assertEqual(
-            kept,
-            [f"{FAR:020d}-{FAR + FAR_LENGTH:020d}.{side}.log" for side in ("master", "ours")],
+            kept, [f"{FAR:020d}-{FAR + FAR_LENGTH:020d}.{side}.log" for side in ("master", "ours")]
         )
         damage.flip(path, PLACE % SIZE)
         self.whole_pass()

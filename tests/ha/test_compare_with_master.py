@@ -94,7 +94,6 @@ class AgainstTestCase(LogTestCase):
         return connection
 
     def found(self) -> LogComparison:
-        """What was found."""
         return self.successResultOf(self.looking)
 
 

@@ -111,7 +111,6 @@ class Pair(LogTestCase):
         return factory
 
     def unserve(self) -> None:
-        """Stop it."""
         factory, self.factory = self.factory, None
         self.wire.master = None
         if factory is not None:
@@ -142,7 +141,6 @@ class Pair(LogTestCase):
         return self.follower
 
     def unfollow(self) -> None:
-        """Stop it."""
         stopped = self.follower.stopService()
         self.settle()
         self.successResultOf(stopped)

@@ -90,7 +90,6 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
 
     @property
     def settings(self) -> StoreSettings:
-        """The store's."""
         return settings(self.root, **SIZES)
 
     def tear(self, size: int = 300) -> bytes:

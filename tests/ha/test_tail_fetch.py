@@ -39,7 +39,6 @@ class Nobody:
         self.asked = 0
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Refused."""
         self.asked += 1
         return fail(ConnectionRefusedError())
 
@@ -127,8 +126,6 @@ class FetchCase(Pair):
 
 
 class OneReplicaTests(FetchCase):
-    """What one replica has."""
-
     def test_wherever_it_was_cut(self) -> None:
         """The tail comes back to its last byte at once, though the replica does not know whether
         it has the whole log, and proof of a real slave would lie far back.

@@ -153,7 +153,6 @@ class Leading:
         self.node.writer = self.master.writer(below)
 
     async def unserve(self) -> None:
-        """Stop to lead, then as the node does."""
         for loop in self._loops:
             if loop.running:
                 loop.stop()

@@ -81,7 +81,6 @@ class LinkedSetTestCase(MixedTestCase, LinkedTestCase):
             self.enough(load)
 
     def elected_without_writes(self) -> None:
-        """Each is elected with no write between; the last one is who was the first."""
         self.lead(self.first)
         with self.scenario(f"all are elected with no write between, {self.first.name} last"):
             until(

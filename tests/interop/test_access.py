@@ -229,7 +229,6 @@ class OursTlsClientsTests(SiteTestCase):
         )
 
     def our_broker_started(self) -> Node:
-        """The broker, which is one of ours."""
         assert isinstance(self.serving, Node), "it is ours"
         return self.serving.start()
 

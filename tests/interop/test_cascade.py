@@ -13,8 +13,6 @@ FILE = 1 << 20
 
 
 class CascadeTests(InteropTestCase):
-    """Java master, our slave, and one more."""
-
     def fill(self, broker: Broker, files: int) -> None:
         """Write until the log has so many files, waiting for nobody."""
         count = files * FILE // 4000 + 1

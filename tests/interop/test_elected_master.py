@@ -62,7 +62,6 @@ class JavaMemberTests(InteropTestCase):
         return {write.status for write in master.put(count, **{"concurrency": 4, **how}).wait()}
 
     def led(self) -> tuple[StockController, ElectedDriver]:
-        """A controller, and a master of ours that it has elected."""
         (controller,) = controllers(self.folder, 1)
         self._processes.append(controller)
         controller.launch()

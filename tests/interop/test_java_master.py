@@ -18,8 +18,6 @@ NOT_HELD = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
 
 
 class BehindJavaTests(InteropTestCase):
-    """Java master, our slave."""
-
     roles = "Java master, our slave"
 
     def every_kind(self, wait: bool = True) -> None:

@@ -10,8 +10,6 @@ from tests.interop.cases import InteropTestCase
 
 
 class JavaBehindUsTests(InteropTestCase):
-    """Our master, Java slave."""
-
     roles = "our master, Java slave"
 
     def statuses(self, master: Driver, count: int, **how: object) -> set[str]:

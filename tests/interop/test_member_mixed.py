@@ -19,8 +19,6 @@ from tests.interop.mixed_cases import KEPT, MixedTestCase
 
 
 class MixedPairTests(MixedTestCase):
-    """One of each."""
-
     roles = "a member of ours, a Java member"
     full_only = ("test_every_order", "test_every_order_after_java")
 
@@ -30,7 +28,6 @@ class MixedPairTests(MixedTestCase):
         self.replaced("is killed (-9)", lambda master: master.kill9(), rounds(4, 40))
 
     def orders(self, *, java_first: bool) -> None:
-        """All are killed under load, and come in each order."""
         self.begin(java_first=java_first)
         for order in [*itertools.permutations(self.members)] * rounds(1, 1):
             names = ", ".join(member.name for member in order)
@@ -58,8 +55,6 @@ class MixedPairTests(MixedTestCase):
 
 
 class MixedTripleTests(MixedTestCase):
-    """Two of ours and one of Java's."""
-
     roles = "two members of ours, a Java member"
     full_only = ("test_kills",)
 

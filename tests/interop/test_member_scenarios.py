@@ -96,7 +96,6 @@ class OurScenarioTests(ScenarioTestCase):
         self.assert_settled(nodes)
 
     def orders(self, count: int) -> None:
-        """Kill all, start them in each order."""
         nodes = self.set_of(count)
         for order in [*itertools.permutations(nodes)] * cases.rounds(1, 1):
             names = ", ".join(node.name for node in order)

@@ -20,15 +20,11 @@ class JavaAndOursTests(set_cases.SetScenarios):
 
 
 class TwoOfOursTests(set_cases.LateScenarios):
-    """All are ours."""
-
     roles = "two members of ours"
     letters = "OO"
 
 
 class ThreeOfOursTests(set_cases.LateScenarios):
-    """All are ours."""
-
     roles = "three members of ours"
     letters = "OOO"
 

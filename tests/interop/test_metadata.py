@@ -51,7 +51,6 @@ class MetadataTestCase(InteropTestCase):
         return found
 
     def assert_same_tables(self, master: str, slave: str) -> None:
-        """A slave has all topics and groups of its master, as they are there."""
         for code, member in (
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),

@@ -25,8 +25,6 @@ BYTES = r"\b\d{3,}\b"
 
 
 class SetsTests(PairsTestCase):
-    """Two members with one controller, of ours and of Java's."""
-
     version = "5.3.3"
 
     def our_pair(self) -> Pair:

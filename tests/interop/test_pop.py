@@ -108,18 +108,15 @@ class StoreTests(InteropTestCase):
     roles = "POP"
 
     def our_node(self, root: Path | None = None) -> Node:
-        """A master of ours."""
         keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
         master = Node(self.folder, "master", "master", root=root, **keys)
         self._processes.append(master)
         return master.start()
 
     def stock(self, root: Path | None = None) -> Broker:
-        """A stock master."""
         return self.broker(timerWheelEnable="true", role="ASYNC_MASTER", root=root).start()
 
     def pop(self, client: Remote, invisible: int = 20_000) -> list[tuple[bytes, PopHandle, str]]:
-        """Pop what there is, up to 32."""
         answer = client.ask(
             Command.request(
                 RequestCode.POP_MESSAGE,

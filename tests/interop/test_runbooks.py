@@ -24,7 +24,6 @@ class StockPairTests(InteropTestCase, RunbookTestCase):
     roles = "Java master, our slave; and in the other order"
 
     def setUp(self) -> None:
-        """Start a stock master."""
         super().setUp()
         self.java = self.broker("java", role="ASYNC_MASTER").start()
         self.ended = threading.Event()
@@ -47,7 +46,6 @@ class StockPairTests(InteropTestCase, RunbookTestCase):
         threading.Thread(target=wait, daemon=True).start()
 
     def start_java(self, role: str, node: Node) -> None:
-        """Start it in a role."""
         self.java.keys |= {"brokerRole": role, "brokerId": int(role == "SLAVE")}
         self.java.keys.pop("haMasterAddress", None)
         if role == "SLAVE" and self.version < "5":

@@ -26,7 +26,6 @@ class TimerTestCase(InteropTestCase):
     """Messages that come one after the other, while brokers change."""
 
     def our_node(self, root: Path | None = None) -> Node:
-        """A master of ours."""
         keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
         master = Node(self.folder, "master", "master", root=root, **keys)
         self._processes.append(master)
@@ -39,7 +38,6 @@ class TimerTestCase(InteropTestCase):
         self.assertEqual(0, made.code, made.remark)
 
     def sends(self, port: int) -> None:
-        """Send them."""
         with Remote(port) as sender:
             asked = [send(self.topic, b"%d" % n, later=(n + 1) * STEP) for n in range(COUNT)]
             for answer in sender.ask_all(asked):

@@ -45,7 +45,6 @@ class BrokerFamiliesTests(BrokerTestCase):
     """L{of_broker}, after requests of clients."""
 
     def begin(self, *, slave: bool = False) -> Client:
-        """A broker with a topic of two queues."""
         broker = self.broker(slave=slave)
         broker.counts.start()
         broker.counts.watch(broker.store.dispatcher, broker.store.queues)
@@ -68,7 +67,6 @@ class BrokerFamiliesTests(BrokerTestCase):
             self.clock.advance(1)
 
     def online(self, model: MessageModel = MessageModel.CLUSTERING) -> Client:
-        """A client that is a producer, and a consumer of the topic."""
         client = self.client()
         wishes = (SubscriptionData(topic="T", sub_string="*"),)
         consumer = ConsumerData(group_name="cg", message_model=model, subscription_data_set=wishes)

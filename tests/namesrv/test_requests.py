@@ -125,8 +125,6 @@ class NamesrvCase(SynchronousTestCase):
 
 
 class ReplayTests(NamesrvCase):
-    """Frames that Java's name server answered, answered by ours."""
-
     def value(self, body: bytes | memoryview) -> Any:
         """A body's value, without the order of what has none."""
         if not body:

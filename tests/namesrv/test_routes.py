@@ -41,7 +41,6 @@ class RouteTests(SynchronousTestCase):
         self.table = RouteTable()
 
     def addresses(self, topic: str = "t") -> dict[int, str]:
-        """The addresses of broker-a in a topic's route."""
         route = self.table.route(topic)
         return {} if route is None else route.broker_datas[0].broker_addrs
 

@@ -42,8 +42,6 @@ class Played:
 
 
 class DoorTests(SynchronousTestCase):
-    """A door for two."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.lines: list[str] = []

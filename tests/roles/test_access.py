@@ -31,13 +31,11 @@ class AccessNodeTests(LogTestCase):
         return made
 
     def start(self, node: PuppetSlave) -> None:
-        """Start it."""
         node.startService()
         self.addCleanup(self.stop, node)
         self.successResultOf(node.ready)
 
     def stop(self, node: PuppetSlave) -> None:
-        """Stop it."""
         stopped = node.stopService()
         for _ in range(5):
             self.reactor.advance(0)

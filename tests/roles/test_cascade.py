@@ -25,7 +25,6 @@ class CascadeCase(SlaveCase):
     """A slave that has its HA port open, for those who connect by hand."""
 
     def start(self, *, wait: bool = True, run: Any = now, **keys: Any) -> PuppetSlave:
-        """Start the node."""
         given = settings(self.root, **{"listen_port": 10922, **keys})
         self.node = PuppetSlave(given, self.reactor, run)
         self.node.startService()
@@ -64,13 +63,10 @@ class CascadeCase(SlaveCase):
 
     @property
     def status(self) -> dict[str, Any]:
-        """Of the node."""
         return self.node.status()
 
 
 class LettingInTests(CascadeCase):
-    """Who is let in, and when."""
-
     def test_not_while_it_copies(self) -> None:
         """An unfinished copy may start over, so it is nobody's master yet."""
         self.start()
@@ -228,9 +224,7 @@ class EpochTests(CascadeCase):
         assert upstream is not None and upstream.sync.connection is not None
         while self.theirs.end < old.end:
             self.put(self.theirs, 777)
-        upstream.sync.connection.dataReceived(
-            b"".join(self.frames(end)),
-        )
+        upstream.sync.connection.dataReceived(b"".join(self.frames(end)))
         self.assertGreater(self.node.store.log.confirmed, old.end)
         unproven = self.ask(old.end)
         assert unproven is not None

@@ -16,7 +16,6 @@ class ExporterTests(ClusterCase):
     """The exporter's rounds."""
 
     async def begun(self) -> ExporterRounds:
-        """A cluster, and a round of its clients."""
         client = RemotingClient(reactor)
         self.addCleanup(client.close)
         namesrv, master, common = await self.cluster()

@@ -123,7 +123,6 @@ class MasterTests(LogTestCase):
         return self.node
 
     def stop(self) -> None:
-        """Stop it."""
         stopped = self.node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)

@@ -143,7 +143,6 @@ class LearnerTests(SlaveCase):
         self.set.elect(self.FIRST)
 
     def learn(self, cut: CutPolicy = CutPolicy.UNCONFIRMED, **keys: Any) -> PuppetSlave:
-        """Start the learner."""
         made = settings(self.root, master=None, **keys)
         mode = ControllerSettings(enabled=True, learner=True, addresses=CONTROLLER, cut_policy=cut)
         self.node = PuppetSlave(evolve(made, controller=mode), self.reactor)
@@ -380,7 +379,6 @@ class LearnerTests(SlaveCase):
         )
 
     def log_of(self, data: bytes) -> CommitLog:
-        """A log that has these bytes."""
         log = self.log()
         at = 0
         while at < len(data):

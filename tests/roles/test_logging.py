@@ -15,7 +15,6 @@ class LoggingTests(SynchronousTestCase):
     """Nodes as processes of their own."""
 
     def setUp(self) -> None:
-        """A folder."""
         self.folder = Folder("logging-")
         self.addCleanup(self.folder.remove)
 

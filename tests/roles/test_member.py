@@ -108,13 +108,11 @@ class WholeSet(FakeSet):
         return super().request(address, command, timeout)
 
     def make_master(self, number: int) -> None:
-        """Elect one of the two."""
         self.elect(self.address if number == OURS else OTHER_ADDRESS)
         self.in_sync, self.set_epoch = (number,), self.set_epoch + 1
 
     @property
     def number(self) -> int | None:
-        """Who is master."""
         if not self.master:
             return None
         return OTHER if self.master == OTHER_ADDRESS else OURS
@@ -177,7 +175,6 @@ class MemberCase(SlaveCase):
         self.port = client_port()
 
     def member(self, role: BrokerRole = BrokerRole.SYNC_MASTER, **keys: Any) -> PuppetMember:
-        """Start it."""
         made = settings(self.root, master=None, listen_port=10912, **keys)
         broker = evolve(made.broker, role=role, ip1="10.0.0.1", listen_port=self.port)
         mode = ControllerSettings(enabled=True, addresses=CONTROLLER)
@@ -199,7 +196,6 @@ class MemberCase(SlaveCase):
             self.reactor.advance(TICK)
 
     def assert_state(self, state: MemberState, reason: str = "") -> None:
-        """What it says that it does."""
         said = self.node.status()["controller"]
         self.assertEqual(said["state"], state.value, said)
         self.assertIn(reason, said["reason"])

@@ -68,7 +68,6 @@ class SetWithTlsTests(TestCase):
         self.set = WholeSet((self.address,), self.address)
 
     def identity(self, name: str, asked: ClientAuth = ClientAuth.NONE) -> TlsIdentity:
-        """A certificate of the root, and the root."""
         key, path = self.authority.certificate(name)
         files = TlsFiles(key=key, certificates=path, trusted=self.authority.root)
         found = TlsIdentity("test", "of a test", files, asked)
@@ -82,7 +81,6 @@ class SetWithTlsTests(TestCase):
         return self.set.request(self.address, command)
 
     def node(self, role: str, name: str, **keys: object) -> Node:
-        """A node of the set."""
         key, path = self.authority.certificate(name)
         files = {
             f"{prefix}{suffix}": value

@@ -27,7 +27,6 @@ class AddressTests(LogTestCase):
     """A slave's ways to its master's client port."""
 
     def start(self, **keys: Any) -> PuppetSlave:
-        """A slave."""
         self.reactor = NodeReactor()
         self.node = PuppetSlave(settings(self.folder() / "store", **keys), self.reactor)
         self.node.startService()
@@ -36,14 +35,12 @@ class AddressTests(LogTestCase):
         return self.node
 
     def stop(self) -> None:
-        """Stop it."""
         stopped = self.node.stopService()
         for _ in range(5):
             self.reactor.advance(0)
         self.successResultOf(stopped)
 
     def asked(self) -> str | None:
-        """Where it asks."""
         found: str | None = self.node.status()["metadata"]["master"]
         return found
 
@@ -130,7 +127,6 @@ class ReturnTests(LogTestCase):
         return node
 
     def stop(self, node: MasterNode) -> None:
-        """Stop it."""
         stopped = node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)

@@ -154,11 +154,7 @@ class RulesTests(NodeCase):
             ("test", "rules", str(CASES)),
         ):
             done = subprocess.run(
-                [promtool, *command],
-                check=False,
-                cwd=CONF,
-                capture_output=True,
-                text=True,
+                [promtool, *command], check=False, cwd=CONF, capture_output=True, text=True
             )
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 

@@ -35,7 +35,6 @@ class NamesrvTests(TestCase):
     timeout = 60
 
     def setUp(self) -> None:
-        """A folder and ports."""
         self.folder = Path(tempfile.mkdtemp(prefix="namesrv-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.port, self.admin = free_ports(2)

@@ -54,7 +54,6 @@ class NodeCase(TestCase):
     timeout = 60
 
     def setUp(self) -> None:
-        """A folder."""
         self.folder = Path(tempfile.mkdtemp(prefix="node-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
@@ -82,7 +81,6 @@ class NodeCase(TestCase):
         return node
 
     async def until(self, condition: Any) -> None:
-        """Wait for a condition."""
         waited = 0.0
         while not condition():
             await deferLater(reactor, 0.01)

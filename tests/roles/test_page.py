@@ -27,7 +27,6 @@ class NodePageTests(ClusterCase):
         return {each.name: each for each in page.nodes}
 
     def facts(self, page: NodePage) -> dict[str, str]:
-        """The facts by name."""
         return {fact.name: fact.text for fact in page.facts}
 
     def test_pair(self) -> Deferred[None]:

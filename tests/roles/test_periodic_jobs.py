@@ -70,7 +70,6 @@ class MasterTests(LogTestCase):
             self.reactor.advance(4.0)
 
     def stop(self) -> None:
-        """Stop it."""
         stopped = self.node.stopService()
         self.reactor.advance(5.0)
         self.reactor.advance(5.0)
@@ -122,8 +121,6 @@ class MasterTests(LogTestCase):
 
 
 class SlaveTests(SlaveCase):
-    """A slave."""
-
     def test_listed(self) -> None:
         """It has jobs of its own, one of them while it is connected."""
         node = self.start()
@@ -143,8 +140,6 @@ class SlaveTests(SlaveCase):
 
 
 class NameServerTests(SynchronousTestCase):
-    """A name server."""
-
     def test_vital(self) -> None:
         """One that cannot look for silent brokers is not healthy."""
         reactor = MemoryReactorClock()

@@ -33,7 +33,6 @@ class ReloadTests(LogTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
 
     def stop(self) -> None:
-        """Stop it."""
         stopped = self.node.stopService()
         for _ in range(5):
             self.reactor.advance(0)

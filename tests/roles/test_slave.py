@@ -75,7 +75,6 @@ class SlaveCase(LogTestCase):
         self.assertFalse(is_locked(self.root / "lock"))
 
     def stop(self) -> None:
-        """Stop it."""
         stopped = self.node.stopService()
         self.turn()
         self.successResultOf(stopped)
@@ -86,7 +85,6 @@ class SlaveCase(LogTestCase):
             self.reactor.advance(0)
 
     def accept(self, within: float = 0.0) -> Connection:
-        """The slave connects."""
         self.turn()
         waited = 0.0
         while not self.node.endpoint.waiting and waited < within:

@@ -44,7 +44,6 @@ class ServedSlaveCase(SlaveCase):
         return peer
 
     def door(self) -> ServedPort:
-        """What the client port serves."""
         door: ServedPort = self.node.clients._doors[0]
         return door
 

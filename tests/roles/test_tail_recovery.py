@@ -100,7 +100,6 @@ class TailRecoveryTests(LogTestCase):
         return store, over
 
     def replica(self, end: int | None = None) -> None:
-        """The replica has the log up to there."""
         log = self.log()
         append_frame(log, 0, self.whole[:end])
         log.verify()
@@ -147,12 +146,7 @@ class TailRecoveryTests(LogTestCase):
         }
         self.assertEqual(
             tail.addresses(),
-            [
-                ("10.0.0.2", 10915),
-                ("10.0.0.2", 10918),
-                ("10.0.0.3", 10912),
-                ("127.0.0.1", 10913),
-            ],
+            [("10.0.0.2", 10915), ("10.0.0.2", 10918), ("10.0.0.3", 10912), ("127.0.0.1", 10913)],
         )
         self.assertTrue(tail.can_ask())
         named = self.starting(root, tail_sources="slave-1:10912; [::1]:10913")

@@ -162,8 +162,6 @@ class PlaceTests(OptionsTests):
 
 
 class VersionTests(SynchronousTestCase):
-    """C{twistd rmqha --version}."""
-
     def test_version(self) -> None:
         """It is ours, and not Twisted's."""
         said = StringIO()

@@ -30,7 +30,6 @@ class StartTests(LogTestCase):
     """A store with master epoch 1, whose name server knows another master."""
 
     def setUp(self) -> None:
-        """The other one answers."""
         self.root: Path = self.folder() / "store"
         EpochJournal().raised(0).write(self.root)
         self.identity = BrokerIdentity(name="broker-a", id=0, run_id="other", epoch=1)
@@ -44,7 +43,6 @@ class StartTests(LogTestCase):
         return MasterBounds(0, 9, 1, self.identity)
 
     def start(self, **how: Any) -> PlainMaster:
-        """Start."""
         self.reactor = NodeReactor()
         given = settings(self.root, role="master", master=None)
         given = evolve(given, broker=evolve(given.broker, namesrv=SERVERS, name="broker-a"))
@@ -58,7 +56,6 @@ class StartTests(LogTestCase):
         return node
 
     def stop(self, node: PlainMaster) -> None:
-        """Stop."""
         stopped = node.stopService()
         for _ in range(3):
             self.reactor.advance(5.0)

@@ -46,11 +46,7 @@ def offsets(root: Path) -> ConsumerOffsetTable:
 def slots(root: Path) -> None:
     """The retention slots of a master that starts."""
     made: Any = RetentionSlots(
-        clock=Clock(),
-        wall=lambda: 0.0,
-        grace=1.0,
-        most_bytes=1,
-        save=lambda table: succeed(None),
+        clock=Clock(), wall=lambda: 0.0, grace=1.0, most_bytes=1, save=lambda table: succeed(None)
     )
     made.read(root / "rmqha" / "slots.json")
 
@@ -59,7 +55,6 @@ class UnreadableFileTests(LogTestCase):
     """Each file by which a start decides."""
 
     def setUp(self) -> None:
-        """A log of some records."""
         self.root = self.folder()
         self.records = self.log()
 
@@ -91,7 +86,6 @@ class UnreadableFileTests(LogTestCase):
         }
 
     def content(self) -> dict[str, bytes]:
-        """All files there are."""
         return {
             str(path.relative_to(self.root)): path.read_bytes()
             for path in sorted(self.root.rglob("*"))

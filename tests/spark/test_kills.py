@@ -264,8 +264,6 @@ class Job:
 
 @define(eq=False)
 class Stream(Job):
-    """A stream of Spark."""
-
     @property
     def wanted(self) -> int:
         return MORE or KILLS[self.format]
@@ -292,8 +290,6 @@ class Stream(Job):
 
 @define(eq=False)
 class Appender(Job):
-    """A job without Spark."""
-
     @property
     def wanted(self) -> int:
         return MORE or OFTEN

@@ -51,8 +51,6 @@ def change(file: Path, place: int, raw: bytes) -> None:
 
 
 class BadInputTestCase(SynchronousTestCase):
-    """Tests with a golden store, and with logs made by hand."""
-
     def setUp(self) -> None:
         self.store = golden.store("5.3.3")
         self.records = expected("5.3.3", "store")

@@ -164,7 +164,6 @@ class StandIn:
         return encode(request.answer(code, f"as told: {code}" if code else None, where))
 
     def own_route(self, topic: str) -> TopicRoute | None:
-        """The route to a topic that is here."""
         return route_of(topic, self) if topic in self.topics else None
 
     def _store(self, request: Command) -> None:

@@ -43,7 +43,6 @@ class CapturedFrame:
 
     @property
     def request_code(self) -> int:
-        """Its code, or of an answer that of the request."""
         code = self.note["reqCode"] if self.is_answer else self.note["code"]
         return -1 if code is None else int(code)
 

@@ -75,8 +75,6 @@ class ServerCase(TierCase):
 
 
 class S3Case(ServerCase):
-    """In an S3 server."""
-
     kind = S3Server
     server: S3Server
 
@@ -91,8 +89,6 @@ class S3Case(ServerCase):
 
 
 class HdfsCase(ServerCase):
-    """In HDFS."""
-
     kind = HdfsCluster
     server: HdfsCluster
 

@@ -118,7 +118,6 @@ class RunbookTestCase(SynchronousTestCase):
     folder: Path
 
     def machine(self, node: Node) -> Machine:
-        """That of a node."""
         made = Machine(self.folder, node)
         self.addCleanup(made.end)
         return made

@@ -186,8 +186,6 @@ class Ways:
 
 @slow
 class S3Tests(Ways, S3Case, CommandTestCase):
-    """In an S3 server."""
-
     away = "s3://archive/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
 
     def test_server_log_holds_no_objects(self) -> None:
@@ -201,6 +199,4 @@ class S3Tests(Ways, S3Case, CommandTestCase):
 
 @slow
 class HdfsTests(Ways, HdfsCase, CommandTestCase):
-    """In HDFS."""
-
     away = "hdfs://127.0.0.1:9/x"

@@ -39,8 +39,6 @@ except ImportError as missing:  # without the extra
 
 
 class UploadTests(TierCase):
-    """What is uploaded, and what is not."""
-
     def test_full_files(self) -> None:
         """Every file below the published point is there with the same bytes, the active one is
         not.
@@ -268,8 +266,6 @@ class InterruptedTests(TierCase):
 
 
 class OtherLogTests(TierCase):
-    """A tier has one log."""
-
     def test_other_bytes(self) -> None:
         """A store whose last common file is another is refused, before anything is written."""
         publish(self.store, 3 * SIZE)

@@ -113,11 +113,7 @@ def part(field: Field) -> list[Row]:
         told = peer.ask(what)
         return float(told["bytes"] / told["seconds"])
 
-    works = {
-        "Java": other.rate,
-        "raw": lambda: rate(ours, "raw"),
-        "map": lambda: rate(ours, "map"),
-    }
+    works = {"Java": other.rate, "raw": lambda: rate(ours, "raw"), "map": lambda: rate(ours, "map")}
     try:
         found = in_turns(works, field.rounds(ROUNDS), 2)
     finally:

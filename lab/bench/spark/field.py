@@ -73,11 +73,7 @@ class Field:
 
     @contextmanager
     def another(
-        self,
-        name: str,
-        cpus: int,
-        *settings: str,
-        environment: Mapping[str, str] | None = None,
+        self, name: str, cpus: int, *settings: str, environment: Mapping[str, str] | None = None
     ) -> Iterator[Peer]:
         found = self.session(name, cpus, *settings, environment=environment)
         try:

@@ -56,10 +56,7 @@ def part(field: Field) -> list[Row]:
             lambda: _dispatched(master, size // 2), "the broker has its queues", PATIENCE, pause=0.5
         )
         consumer = _consumer(folder, tool.names, 2.0 if field.quick else SECONDS, topics)
-        works = {
-            "pull": consumer.rate,
-            "noop": lambda: field.rate(field.spark, "noop", raw=False),
-        }
+        works = {"pull": consumer.rate, "noop": lambda: field.rate(field.spark, "noop", raw=False)}
         found = in_turns(works, field.rounds(ROUNDS))
     finally:
         if consumer is not None:

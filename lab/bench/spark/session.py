@@ -158,7 +158,6 @@ class Actions:
         return {"seconds": times}
 
     def follow(self, store: str, table: str, length: float) -> dict[str, Any]:
-        """Stream into a table for some seconds."""
         query = stream(
             self._spark,
             store,

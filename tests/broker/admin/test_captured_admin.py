@@ -99,7 +99,6 @@ class AdminTests(BrokerTestCase):
     """The recordings of mqadmin."""
 
     def begin(self, version: str) -> None:
-        """A broker with the topics, groups, offsets and clients of the recorded one."""
         recording = frames(f"mqadmin-{version}")
         self.broker(name="rem-a", cluster="RemCluster", trace_topic=True)
         serving = self.serving

@@ -32,8 +32,6 @@ NEW = CreateTopicRequest(
 
 
 class AdministrationTestCase(BrokerTestCase):
-    """A broker and an administrator."""
-
     def begin(self, **settings: Any) -> None:
         self.broker(**settings)
         self.admin = self.client()
@@ -448,8 +446,6 @@ class ConfigurationTests(AdministrationTestCase):
 
 
 class GuardTests(AdministrationTestCase):
-    """Who may not."""
-
     def test_slave(self) -> None:
         """A slave leaves changes to its master."""
         self.begin(slave=True)

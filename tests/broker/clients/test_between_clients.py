@@ -242,7 +242,6 @@ class ResetTests(BetweenTestCase):
             broker.offsets.commit("cg", "T", queue_id, offset, "test")
 
     def reset(self, **more: Any) -> Command:
-        """222."""
         ext = {"topic": "T", "group": "cg", "timestamp": str(NOW + 1000), "isForce": "true"}
         return self.answer(self.admin(222, **(ext | more)))
 

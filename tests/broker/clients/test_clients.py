@@ -35,8 +35,6 @@ def unregister(consumer: str | None = None, producer: str | None = None) -> Comm
 
 
 class HeartbeatTests(ConsumingTestCase):
-    """Who is there."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.one, self.two = self.broker.peer(), self.broker.peer()

@@ -174,8 +174,6 @@ class FencingTests(BrokerTestCase):
 
 
 class SlaveTests(BrokerTestCase):
-    """A slave."""
-
     def test_claim(self) -> None:
         """It takes no writes anyway: what others tell of masters is not looked at."""
         broker = self.broker(slave=True)

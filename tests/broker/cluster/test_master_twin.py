@@ -76,8 +76,6 @@ class TwinCase(SynchronousTestCase):
 
 
 class SearchTests(TwinCase):
-    """Who is another master."""
-
     def found(self, *known: str) -> list[LiveMaster]:
         return self.successResultOf(Deferred.fromCoroutine(self.search.look(SERVERS, known)))
 

@@ -201,8 +201,6 @@ class TopicsTests(SynchronousTestCase):
 
 
 class OffsetsTests(SynchronousTestCase):
-    """Tables of offsets."""
-
     def test_refused(self) -> None:
         """What is no table, and one that is suddenly empty."""
         whole = offsets_body({"T@g": {0: 12, 1: 7}})

@@ -61,8 +61,6 @@ class VersionedMaster(PlayedMaster):
 
 
 class FeedTests(MetadataTestCase):
-    """A slave of a master of ours."""
-
     def setUp(self) -> None:
         super().setUp()
         self.master: Any = VersionedMaster(self.clock)
@@ -203,8 +201,6 @@ class FeedTests(MetadataTestCase):
 
 
 class StockTests(MetadataTestCase):
-    """A slave of a stock master."""
-
     def test_rounds(self) -> None:
         """A master that names no version is asked in each round, as ever."""
         self.master.offsets["Orders@g"] = {0: 12}

@@ -63,8 +63,6 @@ class NameServers:
 
 
 class RegistrationTests(BrokerTestCase):
-    """A broker with two name servers."""
-
     def begin(self, **settings: Any) -> Registration:
         more = {"namesrv": f"{ONE};{TWO}"} | settings
         broker = self.broker(**more)

@@ -39,7 +39,6 @@ class MetadataTestCase(BrokerTestCase):
     """A slave of a played master."""
 
     def setUp(self) -> None:
-        """The master has a topic and a group."""
         super().setUp()
         self.master = PlayedMaster(self.clock)
         self.master.topics["Orders"] = topic("Orders")
@@ -528,7 +527,6 @@ class ModesTests(MetadataTestCase):
         self.master.modes = {"Orders": {"g": mode("Orders", "g"), "h": mode("Orders", "h")}}
 
     def modes(self) -> set[tuple[str, str]]:
-        """Those that are here, by topic and group."""
         table = self.serving.modes.table().message_request_mode_map
         return {(topic, group) for topic, groups in table.items() for group in groups}
 

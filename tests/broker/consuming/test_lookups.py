@@ -15,8 +15,6 @@ from tests.support.logs import HOST, STORED
 
 
 class PlaceTests(ConsumingTestCase):
-    """Places in queues."""
-
     def setUp(self) -> None:
         self.time = STORED
         self.broker = self.consuming(store={"now_ms": lambda: self.time})
@@ -97,8 +95,6 @@ class PlaceTests(ConsumingTestCase):
 
 
 class MessageTests(ConsumingTestCase):
-    """Single messages."""
-
     def setUp(self) -> None:
         self.broker = self.consuming()
         self.peer = self.broker.peer()

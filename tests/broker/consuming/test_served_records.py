@@ -115,8 +115,6 @@ class ServedTestCase(ConsumingTestCase):
 
 
 class PullTests(ServedTestCase):
-    """Pulls."""
-
     def test_before_and_at(self) -> None:
         """What lies before a bad record is sent; who asks for it is told the file and the place.
         What lies behind it can be had.

@@ -46,8 +46,6 @@ class GroupLagTests(BrokerTestCase):
     def counted(
         self, unit: Callable[[ConsumeQueue, int], tuple[int, int, int] | None]
     ) -> Callable[[ConsumeQueue, int], tuple[int, int, int] | None]:
-        """A reading of a queue that is counted."""
-
         def counting(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
             self.reads += 1
             return unit(queue, offset)

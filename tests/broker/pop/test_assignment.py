@@ -120,7 +120,6 @@ class AssignmentTestCase(BrokerTestCase):
         return answer
 
     def assigned(self, topic: str = "N", group: str = "GN", **more: Any) -> Any:
-        """What a client is to consume: queues by name and id; C{None} for no answer."""
         asked = {"clientId": "c1", "messageModel": "CLUSTERING", "strategyName": "AVG"} | more
         answer = self.post(RequestCode.QUERY_ASSIGNMENT, topic=topic, consumerGroup=group, **asked)
         self.assertEqual(answer.code, 0, answer.remark)
@@ -308,7 +307,6 @@ class PlayedNameServer:
     held: list[Deferred[Command]] = field(factory=list)
 
     def request(self, server: str, command: Command, timeout: float) -> Deferred[Command]:
-        """Answer."""
         self.asked.append(server)
         answer = self.answers[server]
         if isinstance(answer, Exception):

@@ -16,14 +16,7 @@ from tests.broker.support import NOW, SEND_V2, sending
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "pop"
 
-SAME = (
-    "restNum",
-    "startOffsetInfo",
-    "msgOffsetInfo",
-    "orderCountInfo",
-    "hasMsg",
-    "pollingNum",
-)
+SAME = ("restNum", "startOffsetInfo", "msgOffsetInfo", "orderCountInfo", "hasMsg", "pollingNum")
 """Fields whose values do not tell the time."""
 
 UNSET = "not set any response code"

@@ -38,14 +38,7 @@ class OrderTestCase(SynchronousTestCase):
 
     def pop(self, now: int, *offsets: int, attempt: str | None = "a", invisible: int = 6000) -> str:
         return self.order.on_pop(
-            T,
-            G,
-            0,
-            now=now,
-            pop_time=now,
-            invisible=invisible,
-            attempt=attempt,
-            offsets=offsets,
+            T, G, 0, now=now, pop_time=now, invisible=invisible, attempt=attempt, offsets=offsets
         )
 
     def ack(self, offset: int, pop_time: int) -> int | NotTaken:

@@ -37,14 +37,7 @@ FILE = "consumerOrderInfo.json"
 def pop(order: PopOrder, at: int, *offsets: int, name: str = "T", group: str = "g") -> None:
     """Somebody pops of a topic's first queue, at some time."""
     order.on_pop(
-        name,
-        group,
-        0,
-        now=at,
-        pop_time=at,
-        invisible=60_000,
-        attempt=f"at {at}",
-        offsets=offsets,
+        name, group, 0, now=at, pop_time=at, invisible=60_000, attempt=f"at {at}", offsets=offsets
     )
 
 
@@ -326,10 +319,7 @@ class SlaveTests(MetadataTestCase):
         self.tell()
 
     def tell(self) -> None:
-        body = {
-            "offsetTable": self.master.offsets,
-            "orderedPops": to_json(self.told.table().table),
-        }
+        body = {"offsetTable": self.master.offsets, "orderedPops": to_json(self.told.table().table)}
         self.master.answers = {RequestCode.GET_ALL_CONSUMER_OFFSET: json.dumps(body).encode()}
 
     def again(self) -> None:

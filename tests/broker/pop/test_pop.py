@@ -466,8 +466,6 @@ class RestartTests(PopTestCase):
 
 
 class WaitingTests(PopTestCase):
-    """Pops that wait."""
-
     def setUp(self) -> None:
         super().setUp()
         self.serve()

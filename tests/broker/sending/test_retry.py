@@ -28,7 +28,6 @@ class SendBackTests(BrokerTestCase):
         return int(answer.ext["msgId"][16:], 16)
 
     def back(self, offset: int, **more: Any) -> Command:
-        """Send it back."""
         given = {"group": "g", "delay_level": 0} | more
         answer = self.client().ask(BACK, to_ext(SendBackRequest(offset=offset, **given)))
         assert answer is not None

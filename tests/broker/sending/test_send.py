@@ -157,8 +157,7 @@ class PlaceTests(BrokerTestCase):
         record = self.record("RMQ_SYS_TRANS_HALF_TOPIC")
         self.assertEqual(record.sys_flag, 0)
         self.assertEqual(
-            record.properties,
-            {**given, "REAL_TOPIC": "T", "REAL_QID": "2", "CLUSTER": "C"},
+            record.properties, {**given, "REAL_TOPIC": "T", "REAL_QID": "2", "CLUSTER": "C"}
         )
         self.assertEqual(broker.topics.get("RMQ_SYS_TRANS_HALF_TOPIC").write_queue_nums, 1)
 

@@ -39,7 +39,6 @@ class TransactionsTestCase(BrokerTestCase):
         return client
 
     def half(self, client: Client, **more: str) -> Command:
-        """Send one."""
         ext = sending("T", queue_id=2, sys_flag=4, properties=HALF_PROPERTIES | more)
         answer = client.ask(SEND_V2, ext, b"pay")
         assert answer is not None

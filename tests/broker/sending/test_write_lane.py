@@ -580,7 +580,6 @@ class ShortWayTests(LaneTestCase):
     """What becomes of a run."""
 
     def setUp(self) -> None:
-        """A broker with a topic."""
         super().setUp()
         self.broker()
         self.serving.topics.ensure("Orders", 4)

@@ -50,8 +50,6 @@ class Killed(BaseException):
 
 
 class JournalTestCase(LogTestCase):
-    """A table of offsets with a journal."""
-
     def setUp(self) -> None:
         self.clock = Clock()
         self.root = self.folder()
@@ -194,8 +192,6 @@ class DurableTests(JournalTestCase):
 
 
 class CompactTests(JournalTestCase):
-    """The journal and the table."""
-
     def test_files_go(self) -> None:
         """Each generation of the table begins a file, and those of the one before it stay, for its
         C{.bak}.

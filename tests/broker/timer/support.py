@@ -65,7 +65,6 @@ class TimerTestCase(BrokerTestCase):
         self.passes(0.01)
 
     def records(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
-        """All that a queue has."""
         lookup = self.serving.lookup
         first, end = lookup.bounds(topic, queue_id) or (0, 0)
         found = [lookup.by_queue_offset(topic, queue_id, at) for at in range(first, end)]
@@ -76,5 +75,4 @@ class TimerTestCase(BrokerTestCase):
         return [record.body for record in self.records(topic, queue_id)]
 
     def waiting(self) -> list[Record]:
-        """The records of the timer topic."""
         return self.records(TIMER_TOPIC)

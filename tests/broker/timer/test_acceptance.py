@@ -110,7 +110,6 @@ class RecallTests(TimerTestCase):
     on: ClassVar[TimerSettings] = TimerSettings(recalls=True)
 
     def recall(self, handle: str, topic: str = "T") -> tuple[int, str]:
-        """Recall a message: code and remark."""
         ext = {"producerGroup": "pg", "topic": topic, "recallHandle": handle}
         answer = self.client().ask(RequestCode.RECALL_MESSAGE, ext)
         assert answer is not None

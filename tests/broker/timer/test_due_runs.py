@@ -60,7 +60,6 @@ class _Ways(TimerTestCase):
         return logs[0], logs[1]
 
     def log(self) -> bytes:
-        """All of it."""
         log, found, at = self.serving.store.log, b"", 0
         while at < log.end:
             found += log.read(at, log.file_size)
@@ -68,7 +67,6 @@ class _Ways(TimerTestCase):
         return found
 
     def timer(self, body: bytes, due: int = DUE, topic: str = "T", **more: Any) -> None:
-        """Send one that is due at a time."""
         queue_id = more.pop("queue_id", 0)
         self.number += 1
         told = {"UNIQ_KEY": f"U{self.number}", "TIMER_DELIVER_MS": str(due)} | more
@@ -97,8 +95,6 @@ class _Ways(TimerTestCase):
 
 @skipUnless(COMPILED, "the lane is not compiled here")
 class DueRunTests(_Ways):
-    """Deliveries."""
-
     def assertSame(self, way: Any) -> bytes:
         """Both ways give the same log, and come to its end."""
         one, other = self.both(way)

@@ -234,7 +234,6 @@ class CancelTests(TimerTestCase):
     """Messages that are taken back."""
 
     def cancel(self, name: str, due: int, **more: str) -> int:
-        """Send what cancels."""
         told = {"TIMER_DELIVER_MS": str(due), "TIMER_DEL_UNIQKEY": name} | more
         return self.send(b"c", **told).code
 

@@ -18,8 +18,6 @@ class AsServiceTests(SynchronousTestCase):
     """L{as_service}."""
 
     def code(self, error: Exception) -> int:
-        """The exit code of a command that this ended."""
-
         @click.command()
         def fails() -> None:
             with as_service():

@@ -74,8 +74,6 @@ class RestoreCase(CommandTestCase, LogTestCase):
 
 
 class WholeTests(RestoreCase):
-    """All there is."""
-
     def test_store(self) -> None:
         """The log, byte for byte, and the tables; queues and index are built."""
         said = self.restore()

@@ -41,8 +41,7 @@ class GroupTests(SiteTestCase):
         member.send(heartbeat("c1", wants(topic="Orders"), group="Readers"))
         self.succeed("offset", "reset", "Readers", "Orders", "--to", "earliest", *AT)
         self.client().ask(
-            15,
-            {"consumerGroup": "Readers", "topic": "Orders", "queueId": "0", "commitOffset": "0"},
+            15, {"consumerGroup": "Readers", "topic": "Orders", "queueId": "0", "commitOffset": "0"}
         )
         said = self.succeed("group", "show", "Readers", *AT)
         self.assertIn("lag of all queues: 1", said)

@@ -33,7 +33,6 @@ class MessageTests(SiteTestCase):
         return dict(self.answer("message", "show", *words, *AT))
 
     def found(self, *words: str) -> list[str]:
-        """The texts of those that are found."""
         rows = self.answer("message", "find", "Orders", *words, *AT)["messages"]
         return [row["text"] for row in rows]
 

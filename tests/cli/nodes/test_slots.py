@@ -96,13 +96,7 @@ class SlotsTests(CommandTestCase):
             taken.bind(("127.0.0.1", 0))
             address = f"127.0.0.1:{taken.getsockname()[1]}"
             done = subprocess.run(
-                [
-                    sys.executable,
-                    "-c",
-                    "from rmqha.cli.main import main; main()",
-                    "slots",
-                    address,
-                ],
+                [sys.executable, "-c", "from rmqha.cli.main import main; main()", "slots", address],
                 capture_output=True,
                 text=True,
                 timeout=60,

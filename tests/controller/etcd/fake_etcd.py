@@ -92,7 +92,6 @@ class FakeEtcd(Resource):
     # --- as a server ------------------------------------------------------------------
 
     def render_POST(self, request: Request) -> bytes | int:
-        """Answer."""
         path = request.path.decode().removeprefix("/v3/")
         body = json.loads(request.content.read())
         if path in self.refused:
@@ -121,14 +120,12 @@ class FakeEtcd(Resource):
         return json.dumps(answer).encode()
 
     def expire(self) -> None:
-        """Leases end."""
         now = self.clock.seconds()
         for lease, (until, _) in list(self.leases.items()):
             if until <= now:
                 self.end(lease)
 
     def end(self, lease: str) -> None:
-        """One does."""
         self.leases.pop(lease, None)
         for key in [key for key, kept in self.keys.items() if kept.lease == lease]:
             del self.keys[key]
@@ -159,7 +156,6 @@ class FakeEtcd(Resource):
         return sorted(key for key in self.keys if key == first or first <= key < last)
 
     def kv_txn(self, body: Answer) -> Answer:
-        """Compare, then do."""
         well = all(map(self.holds, body["compare"]))
         done = body.get("success" if well else "failure", [])
         if any("request_range" not in each for each in done):
@@ -210,7 +206,6 @@ class FakeEtcd(Resource):
         return {"result": {"ID": body["ID"], "TTL": str(known[1])}}
 
     def lease_revoke(self, body: Answer) -> Answer:
-        """One ends."""
         if body["ID"] not in self.leases:
             return {"code": 404, "error": "etcdserver: requested lease not found"}
         self.end(body["ID"])

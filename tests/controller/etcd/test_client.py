@@ -41,7 +41,6 @@ class EtcdCase(SynchronousTestCase):
         self.client = self.etcd.client(ONE, TWO)
 
     def ask(self, path: str, body: dict[str, Any], **how: Any) -> Deferred[Any]:
-        """Ask."""
         return Deferred.fromCoroutine(self.client.ask(path, body, **how))
 
     def result(self, asked: Coroutine[Any, Any, Any]) -> Any:
@@ -163,7 +162,6 @@ class WatchTests(EtcdCase):
     """To be told of changes."""
 
     def setUp(self) -> None:
-        """One watch."""
         super().setUp()
         self.told = 0
         self.watch = self.watching(self.client)

@@ -170,7 +170,7 @@ class EtcdMembershipTests(SynchronousTestCase):
         self.members.handlers = {
             ControllerRequestCode.GET_BROKER_EPOCH_CACHE: lambda command: command.answer(
                 body=write(cache)
-            ),
+            )
         }
         error = self.failureResultOf(
             self.asked(self.membership(copy, THERE)), MemberLivesElsewhere

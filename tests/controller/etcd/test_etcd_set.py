@@ -29,7 +29,6 @@ class Member:
         self.set.vote = self.vote
 
     def vote(self, after: int) -> Vote:
-        """Its vote."""
         return Vote(after=after, label=1, end=self.end, priority=0)
 
 
@@ -47,7 +46,6 @@ class EtcdSetTests(SynchronousTestCase):
         return self.successResultOf(asked)
 
     def lives(self, *members: Member) -> None:
-        """They do."""
         for each in members:
             lease = f"7{each.number}"
             value = Living(token="t", address=f"10.0.0.{each.number}:10911").render()

@@ -230,7 +230,6 @@ class SetCase(SynchronousTestCase):
     def greeted(
         self, number: int = SLAVE, host: str = "", **said: bool
     ) -> tuple[MasterProtocol, Any]:
-        """It says who it is."""
         protocol, transport = self.connect(number, host)
         protocol.dataReceived(encode_handshake(SlaveHandshake(id=number, **said)))
         return protocol, transport
@@ -250,7 +249,6 @@ class SetCase(SynchronousTestCase):
         return protocol, transport
 
     def ack(self, protocol: MasterProtocol, offset: int | None = None) -> None:
-        """It reports."""
         protocol.dataReceived(encode_report(self.log.end if offset is None else offset))
 
     def lose(self, protocol: MasterProtocol) -> None:

@@ -14,13 +14,7 @@ from twisted.internet.defer import Deferred
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_frame import encode_report as classic_report
-from rmqha.wire.ha_v2 import (
-    EpochLabel,
-    Report,
-    SlaveHandshake,
-    encode_handshake,
-    encode_report,
-)
+from rmqha.wire.ha_v2 import EpochLabel, Report, SlaveHandshake, encode_handshake, encode_report
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, SetCase, Told
 from tests.support.effort import tries
 from tests.wire.test_ha_frame import pieces

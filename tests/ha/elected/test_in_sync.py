@@ -24,7 +24,6 @@ class MembersTests(SetCase):
     """Who enters and leaves."""
 
     def ids(self) -> set[int]:
-        """Who is in."""
         return set(self.in_sync.state.in_sync)
 
     def test_enters(self) -> None:

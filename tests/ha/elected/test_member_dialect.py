@@ -31,8 +31,6 @@ HELLO = encode_handshake(SlaveHandshake(id=SLAVE))
 
 
 class HandshakeTests(SetCase):
-    """Who it is."""
-
     def test_answer(self) -> None:
         """It is told where our log ends, and its labels."""
         _, transport = self.greeted()

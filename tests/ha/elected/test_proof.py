@@ -33,7 +33,6 @@ class ProofTests(SetCase):
         return doubt
 
     def is_ours(self, end: int, *, token_told: bool = True) -> None:
-        """The member is one of ours."""
         self.theirs[self.known[SLAVE]] = MemberLabels((), end, compares=True, token_told=token_told)
 
     def test_empty(self) -> None:

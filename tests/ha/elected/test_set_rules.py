@@ -8,12 +8,7 @@ from typing import Any
 
 from attrs import define, field
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    invariant,
-    precondition,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -179,10 +174,7 @@ class SetMachine(RuleBasedStateMachine):
         state = controller.state
         on_its_way = controller.growth.on_its_way(state.master_epoch, state.set_epoch)
         controller.unanswered.update(on_its_way)
-        self.master = self.case.again(
-            on_its_way,
-            self.confirm * share // 4,
-        )
+        self.master = self.case.again(on_its_way, self.confirm * share // 4)
         self.confirm = self.master.confirm
 
     # --- the controller -------------------------------------------------------------------

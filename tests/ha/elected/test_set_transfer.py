@@ -169,7 +169,6 @@ class StoringWriter:
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
-        """Store one."""
         self.stored += 1
         return succeed(PutResult(OK, None))  # type: ignore[arg-type]
 
@@ -198,7 +197,6 @@ class WaitingWriter(StoringWriter):
         self.waiting.append(done)
 
     def hold(self) -> None:
-        """All are held."""
         waiting, self.waiting = self.waiting, []
         for done in waiting:
             done(OK)

@@ -9,12 +9,7 @@ from typing import Any
 
 from attrs import define, field
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -208,7 +203,6 @@ class StockMachine(RuleBasedStateMachine):
             self.tell()
 
     def ack(self) -> None:
-        """It reports where its log ends."""
         member = self.member
         member.protocol.dataReceived(encode_report(len(member.log)))
         if SLAVE in self.master.in_sync.claims:
@@ -231,7 +225,6 @@ class StockMachine(RuleBasedStateMachine):
 
     @rule(size=st.integers(1, 300))
     def write(self, size: int) -> None:
-        """We write."""
         self.case.log.put(bytes([self.epoch]) * size)
         self.ends.append(self.case.log.end)
 
@@ -253,14 +246,12 @@ class StockMachine(RuleBasedStateMachine):
 
     @invariant()
     def counted_is_ours(self) -> None:
-        """What counts is byte for byte our log."""
         claim = self.master.in_sync.claims.get(SLAVE) if hasattr(self, "master") else None
         if claim is not None:
             ours = self.case.log.content(0, claim.acked)
             assert bytes(self.member.log[: claim.acked]) == ours
 
     def teardown(self) -> None:
-        """All ends."""
         if hasattr(self, "master"):
             self.master.end()
 

@@ -151,8 +151,6 @@ class SocketTests(TestCase):
 
 
 class MemoryTests(SynchronousTestCase):
-    """Both ends in memory."""
-
     def test_pair(self) -> None:
         """A copy, a SYNC write, and a wrong report that ends it."""
         clock = Clock()

@@ -205,8 +205,6 @@ class CaptureTests(SlaveCase):
 
 
 class ReportTests(SlaveCase):
-    """What is reported, and when."""
-
     def setUp(self) -> None:
         super().setUp()
         self.theirs = self.filled(700, 1500, 900, 600, 700, 300)

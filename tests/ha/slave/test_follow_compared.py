@@ -13,8 +13,6 @@ from tests.support.scripted_master import Connection
 
 
 class EqualTests(ThreeFilesCase):
-    """A log that is its master's."""
-
     def test_short_frame(self) -> None:
         """A last frame that is shorter than the largest proves the end at once."""
         connection = self.begun(self.copied(self.theirs))
@@ -138,8 +136,6 @@ class EqualTests(ThreeFilesCase):
 
 
 class DivergedTests(ThreeFilesCase):
-    """A log that is not its master's."""
-
     def places(self) -> list[int]:
         return [1, 5, 300, 1000, 1001, 2001, SIZE - 1, SIZE, SIZE + 3, self.theirs.end - 1]
 

@@ -123,8 +123,6 @@ class SharedTests(SynchronousTestCase):
 
 
 class ReplayTests(CommandTestCase):
-    """The job and its command."""
-
     def setUp(self) -> None:
         need_java()
         self.store = golden.store("5.3.3")

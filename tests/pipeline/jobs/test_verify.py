@@ -69,7 +69,6 @@ class CopiesTestCase(SynchronousTestCase):
         self.change(offset, bytes([self.byte(offset) ^ 0x20]))
 
     def record_at(self, row: int) -> tuple[int, int]:
-        """Physical offset and size of a record."""
         record = self.records[row]
         return record["physicalOffset"], record["size"]
 

@@ -364,7 +364,6 @@ class CheckpointTests(BadInputTestCase):
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
     def run_stream(self) -> None:
-        """Run a stream of what is there."""
         reader = session().readStream.format("rmqha").option("columns", "physical_offset")
         writer = reader.option("visibility", "log").load(str(self.store)).writeStream
         writer = writer.option("checkpointLocation", str(self.place / "checkpoint"))

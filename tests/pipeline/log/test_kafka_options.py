@@ -214,8 +214,6 @@ class TriggerTests(SynchronousTestCase):
 
 
 class ColumnTests(SynchronousTestCase):
-    """The columns of Kafka's source."""
-
     def test_headers(self) -> None:
         """Headers are there where they are asked for."""
         kafka = {"path": golden.store("5.3.3"), "columnStyle": "kafka"}
@@ -231,8 +229,6 @@ class ColumnTests(SynchronousTestCase):
 
 
 class FilterTests(SynchronousTestCase):
-    """What the source does of a filter."""
-
     def test_taken(self) -> None:
         """Comparisons that options can say are said by them."""
         for where, wanted in (

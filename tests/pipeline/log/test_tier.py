@@ -49,7 +49,6 @@ class TierReadCase(TierCase):
         self.upload()
 
     def offsets(self, path: Path | None = None, **options: Any) -> list[int]:
-        """Physical offsets of all rows of the store and its tier."""
         given = {"visibility": "log", "columns": "physical_offset", "tier": self.url, **options}
         rows = scan(path or self.store, **given).read_all().to_pylist()
         return [row["physical_offset"] for row in rows]

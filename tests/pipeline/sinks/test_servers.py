@@ -180,8 +180,6 @@ class ObjectTables:
 
 @slow
 class S3TableTests(ObjectTables, S3Case):
-    """In an S3 server."""
-
     def test_iceberg(self) -> None:
         """So it is with an Iceberg table of a catalog that was named; without one it is refused."""
         catalog = {

@@ -100,8 +100,6 @@ class CatalogTests(SynchronousTestCase):
 
 
 class TableTests(SynchronousTestCase):
-    """Tables in Spark."""
-
     def setUp(self) -> None:
         need_java()
         self.store = golden.store("5.3.3")

@@ -105,8 +105,6 @@ class SetAsideTests(SynchronousTestCase):
 
 
 class NodeTests(SynchronousTestCase):
-    """Who sets aside."""
-
     def test_only_a_process_of_its_own(self) -> None:
         """A node that twistd makes does, one that is given a reactor does not: that is in somebody
         else's process.

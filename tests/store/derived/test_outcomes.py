@@ -66,7 +66,6 @@ class DelayTests(OutcomesTestCase):
         return evolve(message, topic="T", queue_id=0)
 
     def first(self, level: int = 1) -> int:
-        """The first that waits, of all there are."""
         lookup = self.lookup
         return DelayedCopies(lookup).first_waiting(
             level, lookup.queues.end(SCHEDULE_TOPIC, level - 1)

@@ -29,8 +29,6 @@ def descriptors() -> int:
 
 @skipUnless(COMPILED, "there was no compiler")
 class FsyncThreadTests(SynchronousTestCase):
-    """A thread that fsyncs."""
-
     def setUp(self) -> None:
         """Files, and a reactor that nobody else has."""
         folder = tempfile.TemporaryDirectory(prefix="fsync-")

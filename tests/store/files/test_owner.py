@@ -193,8 +193,6 @@ class OwnerTests(PromotionTestCase, CommandTestCase):
 
 
 class OwnStoreTests(PromotionTestCase):
-    """A store of our own."""
-
     def test_own(self) -> None:
         """Nothing is different, whoever we are."""
         uid, gid = os.geteuid(), os.getegid()

@@ -29,8 +29,6 @@ SIZES = {"file_size": FILE_SIZE}
 
 
 class EntryTests(SynchronousTestCase):
-    """One entry."""
-
     @given(st.integers(0, 1 << 40), st.binary(max_size=200), st.integers(0, ENTRY_SIZE * 8 - 1))
     def test_checks_itself(self, offset: int, record: bytes, bit: int) -> None:
         """An entry says where its record is and what its CRC is; with any bit changed it is none,

@@ -603,7 +603,6 @@ class RetentionMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 20))
     def send(self, count: int) -> None:
-        """Messages."""
         for _ in range(0 if self.store.state else count):
             receipt = self.store.put(message(580))
             self.stored[receipt.begin // FILE_SIZE] = self.case.now

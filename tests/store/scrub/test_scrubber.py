@@ -118,8 +118,6 @@ class ScrubTestCase(LogTestCase):
 
 
 class FoundTests(ScrubTestCase):
-    """What is found, and what is not there to be found."""
-
     def test_sound(self) -> None:
         """A sound log has no fault; the status says how long the pass took and how old it is."""
         scrubber = self.scrubber()

@@ -29,8 +29,6 @@ LABELS = st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 1 << 40)), m
 
 
 class TextTests(SynchronousTestCase):
-    """The file's text."""
-
     def test_stock(self) -> None:
         """Texts that stock members wrote, checksum for checksum."""
         for starts, crc in (((0,), 1725254278), ((0, 66215), 1814251421)):

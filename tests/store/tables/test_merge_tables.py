@@ -63,8 +63,6 @@ class MergeTestCase(LogTestCase):
 
 
 class OffsetTests(MergeTestCase):
-    """Offsets."""
-
     @given(TABLES, TABLES, LEVELS, LEVELS)
     @run_settings(max_examples=tries(60), deadline=None)
     def test_highest(self, one: Any, other: Any, levels: Any, others: Any) -> None:

@@ -188,10 +188,7 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
 
 
 #: Loops, and the number of records up to which the scalar codec is taken.
-WAYS = [
-    (kernels.NUMPY, 0),
-    (kernels.NUMPY, 1 << 30),
-]
+WAYS = [(kernels.NUMPY, 0), (kernels.NUMPY, 1 << 30)]
 if COMPILED:
     WAYS += [(kernels.chosen(), 0)]
 
