@@ -89,6 +89,14 @@ class ReceiverCase(Pair):
         self.settle()
         return self.receiver
 
+    def received(self, *, end: bool = True) -> None:
+        """Receive all there is, and stop."""
+        self.serve()
+        self.receive()
+        self.passes(1)
+        if end:
+            self.end()
+
     def end(self) -> None:
         receiver, self.receiver = self.receiver, None
         if receiver is not None:
@@ -136,9 +144,7 @@ class ReceiverCase(Pair):
 class ArchiveTests(ReceiverCase):
     def test_whole(self) -> None:
         """It has everything that the master has; what is not finished has a name that says so."""
-        self.serve()
-        self.receive()
-        self.passes(1)
+        self.received(end=False)
         self.assertEqual(self.names(), self.named(4))
         self.assertArchived()
 
@@ -169,9 +175,7 @@ class ArchiveTests(ReceiverCase):
 
     def test_manifest(self) -> None:
         """It says whose log it is and how far it goes, as of the last file and of the end."""
-        self.serve()
-        self.receive()
-        self.passes(1)
+        self.received(end=False)
         known = ArchiveManifest.read(self.root)
         assert known is not None, "it was written"
         self.assertEqual((known.source, known.log.broker), ("10.0.0.1:10912", "broker-a"))
@@ -267,10 +271,7 @@ class ResumeTests(ReceiverCase):
 
     def test_torn(self) -> None:
         """What a power cut left behind the last whole record is received again."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         path = self.root / "commitlog" / self.named(4)[-1]
         position = self.theirs.end - 4 * FILE_SIZE - 100
         with open(path, "r+b") as file:
@@ -285,10 +286,7 @@ class ResumeTests(ReceiverCase):
         """Where valid records follow a damaged one they go to quarantine before all is received
         again.
         """
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         path = self.root / "commitlog" / self.named(4)[-1]
         data = bytearray(path.read_bytes())
         data[200] ^= 0xFF
@@ -302,10 +300,7 @@ class ResumeTests(ReceiverCase):
 
     def test_only_finished_files(self) -> None:
         """An archive of which only the finished files were kept goes on behind them."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         (self.root / "commitlog" / self.named(4)[-1]).unlink()
         self.receive()
         self.assertIn(self.named(3)[3], self.names())
@@ -315,10 +310,7 @@ class ResumeTests(ReceiverCase):
 
     def test_old_files_taken_away(self) -> None:
         """Its first files may be taken away: it goes on."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         for name in self.named()[:2]:
             (self.root / "commitlog" / name).unlink()
         self.receive()
@@ -424,10 +416,7 @@ class AcknowledgeTests(ReceiverCase):
         for number in range(40):
             self.theirs.put([encoded(900)], [number], STORED + number * 5000)
             starts.setdefault(self.theirs.last_record // FILE_SIZE, number * 5)
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         archive = self.opened()
         self.addCleanup(archive.close)
         last = 39 * 5
@@ -445,10 +434,7 @@ class EndTests(ReceiverCase):
 
         @return: The master's log.
         """
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         self.unserve()
         return self.theirs
 
@@ -619,9 +605,7 @@ class EndTests(ReceiverCase):
             raise OSError(5, "Input/output error")
 
         self.patch(os, "fdatasync", sync)
-        self.serve()
-        self.receive()
-        self.passes(1)
+        self.received(end=False)
         assert self.receiver is not None, "it runs"
         error = self.failureResultOf(self.receiver.ended, FlushFailed).value
         self.assertIn("Input/output error", str(error))
@@ -656,10 +640,7 @@ class OpenTests(ReceiverCase):
 
     def test_a_file_is_missing(self) -> None:
         """A file missing in its middle is named; the folder is free again."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         (self.root / "commitlog" / self.named()[1]).unlink()
         for _ in range(2):
             with self.assertRaises(BrokenSequence) as caught:
@@ -680,10 +661,7 @@ class OpenTests(ReceiverCase):
         """Files of another log beneath what it says of itself are neither gone on with nor restored
         from; those of a release that did not say it are.
         """
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         known = ArchiveManifest.read(self.root)
         assert known is not None, "it was written"
         self.assertEqual((0, True), (known.log.first, bool(known.log.sum)))
@@ -701,17 +679,12 @@ class OpenTests(ReceiverCase):
         """An archive whose first receiver did not live to write a byte is gone on with."""
         self.opened().close()
         self.assertFalse((self.root / "commitlog").exists())
-        self.serve()
-        self.receive()
-        self.passes(1)
+        self.received(end=False)
         self.assertArchived()
 
     def test_its_files_are_gone(self) -> None:
         """An archive of which only its manifest is left says so, and is received again."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         shutil.rmtree(self.root / "commitlog")
         with capturedLogs() as events:
             self.receive()
@@ -721,10 +694,7 @@ class OpenTests(ReceiverCase):
 
     def test_shortened(self) -> None:
         """An archive that lost what its manifest says is told, and received again."""
-        self.serve()
-        self.receive()
-        self.passes(1)
-        self.end()
+        self.received()
         (self.root / "commitlog" / self.named(4)[-1]).write_bytes(bytes(FILE_SIZE))
         self.receive()
         self.passes(2)

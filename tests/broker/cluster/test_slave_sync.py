@@ -74,6 +74,13 @@ class MetadataTestCase(BrokerTestCase):
     def states(self) -> list[str]:
         return [self.part(name)["state"] for name in NAMES]
 
+    def end(self, slave: Broker) -> None:
+        """Stop a slave."""
+        stopped = slave.stop()
+        self.turns(0.1)
+        self.successResultOf(stopped)
+        self.close_store(slave.store)
+
 
 class TablesTests(MetadataTestCase):
     """Topics, groups, and what they have in common."""
@@ -284,10 +291,7 @@ class TablesTests(MetadataTestCase):
             path.write_bytes(bad)
             slave = self.slave()
             self.assertEqual(["adopted"] * 5, self.states())
-            stopped = slave.stop()
-            self.turns(0.1)
-            self.successResultOf(stopped)
-            self.close_store(slave.store)
+            self.end(slave)
 
     def test_another_master(self) -> None:
         """What one master gave last says nothing of the next one's versions."""
@@ -448,10 +452,7 @@ class QueuesTests(MetadataTestCase):
         """
         self.master.topics |= {"Old": topic("Old")}
         slave = self.slave()
-        stopped = slave.stop()
-        self.turns(0.1)
-        self.successResultOf(stopped)
-        self.close_store(slave.store)
+        self.end(slave)
         self.master.change_topics(gone=("Old",))
         with patch(
             "rmqha.store.derived.deleted_topics.Deletion.forget",
@@ -487,10 +488,7 @@ class QueuesTests(MetadataTestCase):
         by us as the master, was never the master's: it keeps its queues.
         """
         slave = self.slave()
-        stopped = slave.stop()
-        self.turns(0.1)
-        self.successResultOf(stopped)
-        self.close_store(slave.store)
+        self.end(slave)
         slave = self.broker(slave=True, id=1)
         slave.topics.bring_back("Late", [0, 1])
         slave.metadata.copies.forget = self.forget
@@ -554,10 +552,7 @@ class ModesTests(MetadataTestCase):
         )
         assert refused is not None
         self.assertIn("slave", refused.remark or "")
-        stopped = slave.stop()
-        self.turns(0.1)
-        self.successResultOf(stopped)
-        self.close_store(slave.store)
+        self.end(slave)
         self.master.here = False
         self.slave()
         self.assertEqual(self.assigned(), {"POP"})
@@ -605,10 +600,7 @@ class ModesTests(MetadataTestCase):
         """A slave that becomes a master changes what it copied, and its version goes on."""
         self.master.modes_version = {"counter": 5, "timestamp": 1000}
         slave = self.slave()
-        stopped = slave.stop()
-        self.turns(0.1)
-        self.successResultOf(stopped)
-        self.close_store(slave.store)
+        self.end(slave)
         master = self.broker()
         self.successResultOf(
             master.modes.put(GroupMode(topic="Orders", consumer_group="g", mode=RequestMode.PULL))
@@ -839,10 +831,7 @@ class OffsetsTests(MetadataTestCase):
         self.master.here = False
         slave = self.slave()
         slave.offsets.commit("g", "Orders", 0, 130, "c")
-        stopped = slave.stop()
-        self.turns(0.1)
-        self.successResultOf(stopped)
-        self.close_store(slave.store)
+        self.end(slave)
         self.master.here = True
         slave = self.slave()
         self.queues_end(130)

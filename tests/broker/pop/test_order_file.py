@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from pathlib import Path
@@ -25,9 +24,8 @@ from rmqha.wire.remoting.json_body import to_json
 from tests.broker.cluster.test_slave_sync import MetadataTestCase
 from tests.broker.metadata_master import group, topic
 from tests.broker.support import NOW, BrokerTestCase
-from tests.support.effort import tries
+from tests.broker.tables.journal_power_cuts import assert_kept
 from tests.support.logs import LogTestCase, now
-from tests.support.unsynced_names import UnsyncedNames
 
 PAUSE = 0.15
 
@@ -204,33 +202,9 @@ class PowerCutTests(FileTestCase):
         """Whatever the disk has of what was not synced, neither batches nor offsets are older than
         the last batch of the journal that was durable.
         """
-        choice = random.Random(11)
         mine, order = self.offsets, self.order
-        states = [self.held(order, mine)]
-        cuts = 0
-        lost: list[str] = []
-        images = self.folder()
 
-        def cut() -> None:
-            nonlocal cuts
-            cuts += 1
-            for _ in range(tries(3)):
-                root = images / "store"
-                disk.image(root, choice)
-                found = self.held(self.begin(root), self.offsets)
-                for what, each in enumerate(found):
-                    if each not in [state[what] for state in states]:
-                        lost.append(f"{cuts}: {each}, not {states}")
-                shutil.rmtree(root)
-
-        def durable() -> None:
-            states[:] = [self.held(order, mine)]
-
-        self.patch(os, "fdatasync", lambda fd: None)
-        disk = UnsyncedNames(self.root, cut)
-        mine.journal.flushed.append(durable)
-        disk.install(self)
-        for step in range(1, 16):
+        def change(choice: random.Random, step: int) -> None:
             name, what = choice.choice("TU"), choice.randrange(6)
             if what == 0:
                 order.forget_topic(name)
@@ -240,13 +214,11 @@ class PowerCutTests(FileTestCase):
                 mine.advance("g", name, 0, offset)
             else:
                 pop(order, 1000 * step, step, step + 1, step + 3, name=name)
-            states.append(self.held(order, mine))
-            if choice.random() < 0.7:
-                self.clock.advance(PAUSE)
-            if choice.random() < 0.3:
-                self.clock.advance(INTERVAL)
-        self.assertGreater(cuts, 30)
-        self.assertEqual(lost[:5], [])
+
+        def restored(root: Path) -> tuple[Any, Any]:
+            return self.held(self.begin(root), self.offsets)
+
+        assert_kept(self, mine, change, restored, lambda: self.held(order, mine))
 
 
 class MasterTests(BrokerTestCase):

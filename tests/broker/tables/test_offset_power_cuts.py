@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +12,10 @@ from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.store_layout import CONSUMER_OFFSETS
+from tests.broker.tables.journal_power_cuts import assert_kept
 from tests.broker.tables.test_offset_journal import PAUSE, JournalTestCase, Offsets
 from tests.support.effort import tries
 from tests.support.logs import now
-from tests.support.unsynced_names import UnsyncedNames
 
 
 class PowerCutTests(JournalTestCase):
@@ -27,33 +25,8 @@ class PowerCutTests(JournalTestCase):
         """Whatever the disk has of what was not synced, names of files too, no offset is older than
         the last batch that was durable, and nothing is damaged.
         """
-        choice = random.Random(7)
-        states: list[Offsets] = [{}]
-        cuts = 0
-        lost: list[str] = []
-        images = self.folder()
 
-        def cut() -> None:
-            nonlocal cuts
-            cuts += 1
-            for _ in range(tries(3)):
-                root = images / "store"
-                disk.image(root, choice)
-                found = ConsumerOffsetTable(CheckedTables(root), Clock(), now, PAUSE)
-                found.load()
-                assert found.read is not None
-                if self.held(found) not in states or found.read.damaged:
-                    lost.append(f"{cuts}: {self.held(found)}, not {states}: {found.read}")
-                shutil.rmtree(root)
-
-        def durable() -> None:
-            states[:] = [self.held(self.offsets)]
-
-        self.patch(os, "fdatasync", lambda fd: None)
-        disk = UnsyncedNames(self.root, cut)
-        self.offsets.journal.flushed.append(durable)
-        disk.install(self)
-        for step in range(1, 16):
+        def change(choice: random.Random, step: int) -> None:
             what = choice.randrange(8)
             if what == 0:
                 self.offsets.remove_topic("T")
@@ -61,13 +34,14 @@ class PowerCutTests(JournalTestCase):
                 self.offsets.reset("g", "T", 0, choice.randrange(step))
             else:
                 self.commit(step, choice.randrange(2), choice.choice("TU"))
-            states.append(self.held(self.offsets))
-            if choice.random() < 0.7:
-                self.clock.advance(PAUSE)
-            if choice.random() < 0.2:
-                self.clock.advance(INTERVAL)
-        self.assertGreater(cuts, 30)
-        self.assertEqual(lost[:5], [])
+
+        def restored(root: Path) -> tuple[Offsets, bool]:
+            found = ConsumerOffsetTable(CheckedTables(root), Clock(), now, PAUSE)
+            found.load()
+            assert found.read is not None
+            return self.held(found), bool(found.read.damaged)
+
+        assert_kept(self, self.offsets, change, restored, lambda: (self.held(self.offsets), False))
 
 
 class JournalDamageTests(JournalTestCase):

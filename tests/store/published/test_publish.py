@@ -461,11 +461,16 @@ class SplitTests(PublishTestCase):
     def setUp(self) -> None:
         self.patch(split_spans, "SPAN", 1200)
 
-    def test_spans(self) -> None:
-        """Spans end at records, at file ends too, and know what they hold."""
-        store = self.filled_store(*[500] * 11)
+    def spanned(self, count: int) -> Store:
+        """A store of so many messages, with their spans."""
+        store = self.filled_store(*[500] * count)
         self.flush(store)
         self.pass_time(9)
+        return store
+
+    def test_spans(self) -> None:
+        """Spans end at records, at file ends too, and know what they hold."""
+        store = self.spanned(11)
         spans = self.spans(store)
         self.assertEqual(
             [(span.start, span.end, span.ordinal, span.count) for span in spans],
@@ -489,9 +494,7 @@ class SplitTests(PublishTestCase):
 
     def test_goes_on(self) -> None:
         """A start goes on behind the last span, and a cut forgets those above it."""
-        store = self.filled_store(*[500] * 7)
-        self.flush(store)
-        self.pass_time(9)
+        store = self.spanned(7)
         before = self.spans(store)
         self.close_store(store)
         again = self.made(store.settings.root)
@@ -507,9 +510,7 @@ class SplitTests(PublishTestCase):
 
     def test_of_another_log(self) -> None:
         """An index whose end is no place in the log is made again."""
-        store = self.filled_store(*[500] * 7)
-        self.flush(store)
-        self.pass_time(9)
+        store = self.spanned(7)
         good = self.spans(store)
         self.close_store(store)
         split_index.save(store.settings.root, [evolve(good[0], end=1499)])
