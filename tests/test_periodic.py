@@ -7,12 +7,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.health import HealthProbe
 from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic
 from tests.support.health import unhealthy
+from tests.support.log_lines import log_lines
 
 
 class PeriodicTests(SynchronousTestCase):
@@ -35,15 +36,7 @@ class PeriodicTests(SynchronousTestCase):
 
     def lines(self) -> list[str]:
         """Collect what is logged from now on."""
-        lines: list[str] = []
-
-        def observe(event: LogEvent) -> None:
-            if event["log_level"] > LogLevel.debug:
-                lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(observe)
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
-        return lines
+        return log_lines(self, least=LogLevel.info)
 
     def test_by_the_clock(self) -> None:
         """It runs after each interval, at once only when told to, and no more after the end."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import DiskFull, ShutdownFailed
 from rmqha.shutdown import NOTICE, Shutdown
+from tests.support.log_lines import log_lines
 
 
 class ShutdownTests(SynchronousTestCase):
@@ -16,13 +16,7 @@ class ShutdownTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Collect log lines."""
-        self.lines: list[str] = []
-
-        def observer(event: LogEvent) -> None:
-            self.lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(observer)
-        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        self.lines = log_lines(self)
 
     def broken(self) -> None:
         """A step that raises."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from typing import Any
 
 from twisted.internet.task import Clock
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import LogLevel
 
 from lab.harness import golden
 from rmqha.ha import cold_comparison
@@ -18,6 +17,7 @@ from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.store.store import Store
 from rmqha.wire.ha_frame import ONLOOKER
 from tests.support import damage
+from tests.support.log_lines import log_lines
 from tests.support.logs import LogTestCase
 from tests.support.memorylog import MemoryLog
 from tests.support.scripted_master import Connection, PuppetEndpoint
@@ -45,14 +45,7 @@ class ComparisonTests(LogTestCase):
         self.patch(os, "fsync", lambda fd: None)
         self.store = self.open()
         self.in_sync = True
-        self.errors: list[str] = []
-        globalLogPublisher.addObserver(self.observe)
-        self.addCleanup(globalLogPublisher.removeObserver, self.observe)
-
-    def observe(self, event: dict[str, Any]) -> None:
-        """Keep what was told as an error."""
-        if event.get("log_level") is LogLevel.error:
-            self.errors.append(str(event["log_format"]).format(**event))
+        self.errors = log_lines(self, least=LogLevel.error)
 
     def open(self) -> Store:
         """Open the store, whose scrubber is switched off."""

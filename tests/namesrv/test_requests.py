@@ -29,6 +29,7 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 from tests.support.frames import CapturedFrame, frames
+from tests.support.log_lines import log_events
 
 TOPICS = (
     b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":1,'
@@ -392,9 +393,7 @@ class RequestTests(NamesrvCase):
 
     def test_two_of_one_name(self) -> None:
         """Another address with a live broker's name and id is told about loudly."""
-        told: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(told.append)
-        self.addCleanup(globalLogPublisher.removeObserver, told.append)
+        told = log_events(self)
         self.register(self.peer())
         self.register(self.peer(), brokerAddr="10.6.6.6:1")
         (error,) = (event for event in told if event["log_level"] is LogLevel.error)

@@ -8,10 +8,10 @@ from typing import Any
 
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
-from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.net.accepting import PAUSE, PatientPort
+from tests.support.log_lines import log_lines
 
 
 class Watched(Clock):
@@ -65,14 +65,7 @@ class PatientPortTests(SynchronousTestCase):
     """Who comes while there is no descriptor waits until there is one."""
 
     def setUp(self) -> None:
-        self.lines: list[str] = []
-
-        def note(event: Any) -> None:
-            if event.get("log_namespace") == "rmqha.net.accepting.PatientPort":
-                self.lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(note)
-        self.addCleanup(globalLogPublisher.removeObserver, note)
+        self.lines = log_lines(self, namespace="rmqha.net.accepting.PatientPort")
         self.reactor, self.factory = Watched(), Counting()
         self.port = PatientPort(0, self.factory, 5, "127.0.0.1", self.reactor)
         self.port.startListening()

@@ -26,6 +26,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
+from tests.support.log_lines import log_events
 from tests.support.unreadable import make_unreadable
 
 
@@ -136,9 +137,7 @@ class NamesrvTests(TestCase):
     async def test_older_file(self) -> None:
         """What was damaged is taken from the generation before it, and that is said."""
         self.kept().write_text("{oh")
-        events: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events = log_events(self)
         node = self.node()
         node.startService()
         answer = await self.ask(Code.GET_KV_CONFIG, namespace="n", key="k")

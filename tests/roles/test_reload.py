@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import evolve
-from twisted.logger import formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
@@ -13,6 +13,7 @@ from rmqha.config.settings import LogLevelName, Settings
 from rmqha.config.values import Networks
 from rmqha.errors import BadValue
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
+from tests.support.log_lines import log_events
 from tests.support.logs import LogTestCase
 
 
@@ -28,9 +29,7 @@ class ReloadTests(LogTestCase):
         self.node.startService()
         self.addCleanup(self.stop)
         self.successResultOf(self.node.ready)
-        self.events: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(self.events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+        self.events = log_events(self)
 
     def stop(self) -> None:
         stopped = self.node.stopService()

@@ -33,6 +33,7 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.following import SIZE, SIZES
 from tests.support.health import unhealthy
+from tests.support.log_lines import log_lines
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
 from tests.support.scripted_master import Connection
 from tests.support.unreadable import make_unreadable
@@ -220,13 +221,7 @@ class LifeTests(SlaveCase):
         """Each new try of a master that is away is a line with its address, and with no Python in
         it.
         """
-        lines: list[str] = []
-
-        def note(event: LogEvent) -> None:
-            lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(note)
-        self.addCleanup(globalLogPublisher.removeObserver, note)
+        lines = log_lines(self)
         node = self.start()
         for _ in range(3):
             node.endpoint.refuse()

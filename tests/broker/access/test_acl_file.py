@@ -7,12 +7,12 @@ import stat
 
 from twisted.internet.defer import fail
 from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
 
 from rmqha.broker.access.acl_file import LONGEST_READ, LOOK_EVERY, AclFile, read_accounts
 from rmqha.errors import ThreadNotStarted
 from rmqha.net.key_file import KeyFileInvalid
 from tests.support.access_table import PLAIN_ACL
+from tests.support.log_lines import log_events
 from tests.support.logs import Held, LogTestCase, now
 
 
@@ -249,9 +249,7 @@ class AclFileTests(LogTestCase):
 
     def test_readable(self) -> None:
         """A file that others may read is warned of."""
-        events: list[dict[str, object]] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events = log_events(self)
         self.path.chmod(0o644)
         self.file.start()
         self.assertTrue(any("chmod 600" in str(event["log_format"]) for event in events))

@@ -6,7 +6,6 @@ import json
 from unittest import skipUnless
 
 from attrs import evolve
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.access.acl_file import LOOK_EVERY
 from rmqha.net.remoting.needs import AUDIT
@@ -18,6 +17,7 @@ from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from tests.broker.access.cases import AccessTestCase
 from tests.broker.support import PEER, SEND_V2, sending
 from tests.support.access_table import access_rows
+from tests.support.log_lines import log_lines
 
 
 class AccessTests(AccessTestCase):
@@ -168,15 +168,7 @@ class AclRequestsTests(AccessTestCase):
             self.assertNotIn(secret, "\n".join(said))
 
     def audited(self) -> list[str]:
-        lines: list[str] = []
-
-        def hear(event: LogEvent) -> None:
-            if event.get("log_namespace") == AUDIT:
-                lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(hear)
-        self.addCleanup(globalLogPublisher.removeObserver, hear)
-        return lines
+        return log_lines(self, namespace=AUDIT)
 
     def test_wrong(self) -> None:
         """What makes no account is answered why, with the code that mqadmin knows."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
-
 from rmqha.broker.access.acl_file import LOOK_EVERY
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
@@ -24,6 +22,7 @@ from rmqha.wire.remoting.json_body import write
 from tests.broker.access.cases import AccessTestCase, Signing
 from tests.broker.support import SEND_V2, long_names, sending
 from tests.support.access_table import credentials
+from tests.support.log_lines import log_lines
 
 
 def producing(client_id: str, group: str = "pg") -> bytes:
@@ -148,14 +147,7 @@ class TransactionsTests(AccessTestCase):
 
     def lines(self) -> list[str]:
         """The lines of the log from now on."""
-        lines: list[str] = []
-
-        def hear(event: LogEvent) -> None:
-            lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(hear)
-        self.addCleanup(globalLogPublisher.removeObserver, hear)
-        return lines
+        return log_lines(self)
 
     def end(self, by: Signing) -> Command:
         header = EndTransactionRequest(

@@ -7,7 +7,6 @@ from ipaddress import ip_network
 from typing import Any
 
 from attrs import evolve
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.admin.permissions import SLAVE_REFUSES
 from rmqha.broker.tables.current_settings import LISTS
@@ -19,6 +18,7 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.json_body import write
 from tests.broker.support import SEND_V2, BrokerTestCase, sending
+from tests.support.log_lines import log_lines
 
 NEW = CreateTopicRequest(
     topic="New",
@@ -483,13 +483,7 @@ class GuardTests(AdministrationTestCase):
         told so in the log.
         """
         self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
-        lines: list[str] = []
-
-        def hear(event: LogEvent) -> None:
-            lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(hear)
-        self.addCleanup(globalLogPublisher.removeObserver, hear)
+        lines = log_lines(self)
         body = b"adminAllowedPeers=10.1.0.0/16,192.0.2.0/24\n"
         self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 0)
         self.assertFalse(any("no longer names" in line for line in lines))

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionLost
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel, formatEvent
 
 from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
@@ -28,6 +28,7 @@ from tests.broker.support import BrokerTestCase
 from tests.support.bad_input import Complaints
 from tests.support.frames import frames
 from tests.support.health import unhealthy
+from tests.support.log_lines import log_events
 
 ONE, TWO, THREE = "10.0.0.1:9876", "10.0.0.2:9876", "10.0.0.3:9876"
 NAME = "names.test"
@@ -393,9 +394,7 @@ class RegistrationTests(BrokerTestCase):
 
     def test_own_name(self) -> None:
         """A broker whose own address is given by name and moves tells name servers the new one."""
-        events: list[LogEvent] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events = log_events(self)
         self.begin(ip1=NamedAddress("10.0.0.9", "broker-a.test"))
         self.assertEqual(self.registration.address, "10.0.0.9:10911")
         self.servers.taken()

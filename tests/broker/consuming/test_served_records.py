@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import sys
 from struct import pack_into, unpack_from
-from typing import Any
 
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import LogLevel
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.consuming.served_records import first_wrong
@@ -17,6 +16,7 @@ from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.pull import QueryMessageRequest, ViewMessageRequest
 from tests.broker.consumer_side import TOPIC, Consuming, ConsumingTestCase, bodies, pull
+from tests.support.log_lines import log_lines
 from tests.support.logs import STORED, encoded
 
 
@@ -87,14 +87,7 @@ class ServedTestCase(ConsumingTestCase):
             tags = "ABC"[number % 3]
             self.begins.append(self.broker.put(body, tags=tags, KEYS="key").begin)
         self.broker.dispatch()
-        self.errors: list[str] = []
-        globalLogPublisher.addObserver(self.observe)
-        self.addCleanup(globalLogPublisher.removeObserver, self.observe)
-
-    def observe(self, event: dict[str, Any]) -> None:
-        """Keep what was told as an error."""
-        if event.get("log_level") is LogLevel.error:
-            self.errors.append(str(event["log_format"]).format(**event))
+        self.errors = log_lines(self, least=LogLevel.error)
 
     def write(self, offset: int, data: bytes) -> None:
         """Let the disk lose something."""

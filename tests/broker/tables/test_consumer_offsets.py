@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import formatEvent
 
 from rmqha.broker.consuming.consumer_progress import NONE_YET
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
@@ -14,6 +14,7 @@ from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.consumer_side import GROUP, TOPIC, ConsumingTestCase, commit, progress
 from tests.broker.support import BrokerTestCase, sending
+from tests.support.log_lines import log_events
 from tests.support.logs import now
 
 
@@ -44,9 +45,7 @@ class ProgressTests(ConsumingTestCase):
 
     def test_back(self) -> None:
         """A client may go back, and the log says who did."""
-        events: list[LogEvent] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events = log_events(self)
         self.ask(self.peer, commit(4))
         self.ask(self.peer, commit(1))
         self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 1)

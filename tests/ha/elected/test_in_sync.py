@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from twisted.logger import LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel
 
 from rmqha.errors import ControllerRefused, ControllerUnanswered, DiskFull, NoController
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, SetCase, at
+from tests.support.log_lines import log_lines
 
 UNANSWERED = ControllerUnanswered("c:1", 1001, "no answer in 3 s")
 UNREACHED = NoController(("c:1",), "connection refused")
@@ -461,14 +460,7 @@ class LogTests(SetCase):
         """While the controllers are away the log says so once, not each second; and again after a
         change was made.
         """
-        lines: list[str] = []
-
-        def observe(event: dict[str, Any]) -> None:
-            if event["log_level"] is LogLevel.warn:
-                lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(observe)
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        lines = log_lines(self, least=LogLevel.warn)
         self.coordinator.patient = True
         self.caught_up()
         for _ in range(5):

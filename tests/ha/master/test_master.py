@@ -15,7 +15,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
-from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -32,6 +31,7 @@ from rmqha.ha.states import Standing
 from rmqha.net.door import host_of
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.health import unhealthy
+from tests.support.log_lines import log_events
 from tests.support.sending_log import MemoryLog
 
 FILE = 100_000
@@ -590,9 +590,7 @@ class ReportTests(MasterCase):
 
     def test_log_lines_are_limited(self) -> None:
         """Ten thousand bad connections in a second are a handful of lines."""
-        lines: list[Any] = []
-        globalLogPublisher.addObserver(lines.append)
-        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        lines = log_events(self)
         for _ in range(10_000):
             protocol, _ = self.connect("10.0.0.66")
             protocol.dataReceived(b"GET / HTTP/1.1\r\n\r\n")

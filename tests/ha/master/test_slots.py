@@ -12,7 +12,6 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
-from twisted.logger import formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import ReplicaIdentity
@@ -23,6 +22,7 @@ from rmqha.logfiles import json_table
 from rmqha.wire.ha_frame import encode_report
 from tests.ha.master.test_master import MasterCase
 from tests.support.effort import tries
+from tests.support.log_lines import log_lines
 
 FILE = 1000
 
@@ -36,14 +36,7 @@ class SlotsCase(SynchronousTestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="slots-"))
         self.addCleanup(shutil.rmtree, self.folder)
         self.path = self.folder / "slots.json"
-        self.lines: list[str] = []
-
-        def note(event: Any) -> None:
-            if event.get("log_namespace") == "rmqha.ha.master.slots.RetentionSlots":
-                self.lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(note)
-        self.addCleanup(globalLogPublisher.removeObserver, note)
+        self.lines = log_lines(self, namespace="rmqha.ha.master.slots.RetentionSlots")
         self.clock = Clock()
         self.lost_time = 0.0
         self.writes = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
-
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.slave.reconnect import NEXT_QUESTION
 from tests.support.following import SIZE, ThreeFilesCase
 from tests.support.ha_frames import encode_header
+from tests.support.log_lines import log_lines
 from tests.support.logs import content
 from tests.support.scripted_master import Connection
 
@@ -76,13 +75,7 @@ class EqualTests(ThreeFilesCase):
         connection = self.begun(self.copied(self.theirs, 2 * SIZE), batch=100)
         connection.feed(self.theirs, connection.reports()[0], batch=100)
         connection.heartbeat(self.theirs.end)
-        lines: list[str] = []
-
-        def note(event: LogEvent) -> None:
-            lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(note)
-        self.addCleanup(globalLogPublisher.removeObserver, note)
+        lines = log_lines(self)
         for _ in range(3):
             end = self.mine.end
             self.grow(500, 500)

@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
-from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.logger import LogLevel, formatEvent
 
 from lab.harness.certificates import Authority
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
@@ -16,6 +16,7 @@ from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.following import SIZES, ThreeFilesCase
+from tests.support.log_lines import log_events
 
 HELLO = 0x16
 
@@ -37,9 +38,7 @@ class TlsTests(ThreeFilesCase):
         )
         identity.load()
         self.tls = OutgoingTls(identity=identity)
-        self.lines: list[LogEvent] = []
-        globalLogPublisher.addObserver(self.lines.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self.lines.append)
+        self.lines = log_events(self)
 
     def warnings(self) -> list[str]:
         return [formatEvent(line) for line in self.lines if line["log_level"] is LogLevel.warn]

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.testing import StringTransport
-from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -19,6 +18,7 @@ from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FrameLengthOutOfRange, encode
 from tests.net.remoting.support import Peer
+from tests.support.log_lines import log_lines
 
 ECHO, LATER, REFUSE, FIELD, BREAK, NOTHING, VIEWS = range(100, 107)
 
@@ -351,13 +351,7 @@ class LimitTests(SynchronousTestCase):
 
     def test_bad_frames_are_logged_at_a_bounded_rate(self) -> None:
         """Of a hundred bad frames from one host one line a second is written, with the numbers."""
-        lines: list[str] = []
-
-        def observe(event: LogEvent) -> None:
-            lines.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(observe)
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        lines = log_lines(self)
         peer = Peer()
         connections = peer.connections
         for _ in range(100):

@@ -14,7 +14,7 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import LogLevel
 
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
@@ -28,6 +28,7 @@ from rmqha.wire.log.encode import encode
 from rmqha.wire.log.record_crc import crc_property
 from tests.support.damage import copy_chunk, flip, log_file, overwrite
 from tests.support.derived import settings
+from tests.support.log_lines import log_lines
 from tests.support.logs import (
     FILE_SIZE,
     PROPERTIES,
@@ -52,14 +53,7 @@ class ScrubTestCase(LogTestCase):
         self.log_.flushed = self.log_.end
         self.clock = Clock()
         self.in_thread: Any = now
-        self.errors: list[str] = []
-        globalLogPublisher.addObserver(self.observe)
-        self.addCleanup(globalLogPublisher.removeObserver, self.observe)
-
-    def observe(self, event: dict[str, Any]) -> None:
-        """Keep what was told as an error."""
-        if event.get("log_level") is LogLevel.error:
-            self.errors.append(str(event["log_format"]).format(**event))
+        self.errors = log_lines(self, least=LogLevel.error)
 
     def scrubber(self, **more: Any) -> Scrubber:
         """One that has started; its slices come every eighth of a second."""
