@@ -260,12 +260,6 @@ class EtcdCase(FaultTestCase):
         times = [since, *times, time.monotonic()]
         return max(after - before for before, after in itertools.pairwise(times))
 
-    def command(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        """Run C{rmqha set}."""
-        program = Path(sys.executable).with_name("rmqha")
-        told = [str(program), "set", *map(str, arguments)]
-        return subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
-
     def check(self) -> None:
         """Stop all: whatever was acknowledged is on every member, at its byte, all logs are the
         same bytes, and no member has complained of itself.
