@@ -321,7 +321,7 @@ class Broker(BrokerState):
         store = self.store
         return (
             Administration(
-                self,
+                state=self,
                 published=self.registration.published,
                 deleted_topics=self._deletion.known,
                 topic_gone=self._topic_gone,
@@ -336,7 +336,7 @@ class Broker(BrokerState):
             Online(self),
             Resets(self, self.pop.pops),
             Runtime(
-                self,
+                state=self,
                 delays=self.schedule.offsets,
                 timers=self.timers.info,
                 ha=self._ha,

@@ -25,10 +25,7 @@ from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.admin import VersionAnswer
 
-FOR_TOOLS = {
-    "filterServerNums": "0",
-    "clientCallbackExecutorThreads": str(os.cpu_count()),
-}
+FOR_TOOLS = {"filterServerNums": "0", "clientCallbackExecutorThreads": str(os.cpu_count())}
 """Keys without meaning here that mqadmin's exports do not do without: how many filter servers the
 broker has, and how many processors there are."""
 

@@ -57,7 +57,7 @@ RATES = (10.0, 60.0, 600.0)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Runtime:
     """Answers about the broker itself.
 

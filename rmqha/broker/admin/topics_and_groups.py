@@ -15,14 +15,7 @@ from typing import Any
 from attrs import asdict, define, evolve
 from twisted.internet.defer import Deferred, succeed
 
-from rmqha.broker.access.needs import (
-    ANY_ACCOUNT,
-    CHANGES_TABLES,
-    KNOWS,
-    Stated,
-    reads,
-    reads_all,
-)
+from rmqha.broker.access.needs import ANY_ACCOUNT, CHANGES_TABLES, KNOWS, Stated, reads, reads_all
 from rmqha.broker.state import BrokerState
 from rmqha.broker.tables import subscription_groups, topic_attributes
 from rmqha.broker.tables import topics as topic_names
@@ -69,7 +62,7 @@ PERMISSIONS = frozenset({0, 2, 4, 6, 7})
 _FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Administration:
     """Answers what administrators ask of the tables.
 

@@ -53,7 +53,7 @@ class TableState(StrEnum):
     UNKNOWN = "unknown"
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class SyncedTable:
     """One table's synchronization.
 

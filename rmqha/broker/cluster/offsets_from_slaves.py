@@ -95,9 +95,7 @@ class Return:
             ends = metadata_rules.take_ends(table)
         except UNREACHED as error:
             self._log.warn(
-                "No consumer offsets from slave {slave}: {error}",
-                slave=slave,
-                error=error,
+                "No consumer offsets from slave {slave}: {error}", slave=slave, error=error
             )
             return
         for topic, queue_id, end in ends:

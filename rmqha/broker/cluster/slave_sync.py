@@ -29,13 +29,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, MODES, OFFSETS, TOPICS
 from rmqha.broker.cluster.metadata_tables import AskEpoch, Copies, TableState, never_elected
-from rmqha.errors import (
-    AnotherBroker,
-    MetadataRefused,
-    RemotingTimeout,
-    RequestRefused,
-    StoreError,
-)
+from rmqha.errors import AnotherBroker, MetadataRefused, RemotingTimeout, RequestRefused, StoreError
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -45,11 +39,7 @@ from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.headers.offsets import (
-    WHOLE,
-    ConsumerOffsetsAnswer,
-    ConsumerOffsetsRequest,
-)
+from rmqha.wire.remoting.headers.offsets import WHOLE, ConsumerOffsetsAnswer, ConsumerOffsetsRequest
 from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
 WAIT = 10.0

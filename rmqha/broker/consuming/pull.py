@@ -131,8 +131,7 @@ class Pulls:
             return
         if known is None:
             raise RequestRefused(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{topic[:256]}] not exist, apply first please!",
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic[:256]}] not exist, apply first please!"
             )
         raise _no_queue(connection, request, known)
 

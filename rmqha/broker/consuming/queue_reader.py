@@ -245,12 +245,7 @@ class QueueReader:
         return done, last, [view[start:end] for start, end in runs]
 
     def _choice(
-        self,
-        raw: bytes,
-        offset: int,
-        room: int,
-        codes: frozenset[int] | None,
-        passing: str | None,
+        self, raw: bytes, offset: int, room: int, codes: frozenset[int] | None, passing: str | None
     ) -> Choice:
         """What chooses of units."""
         if passing is None:

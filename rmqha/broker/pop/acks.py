@@ -85,7 +85,7 @@ def _named(command: Command) -> tuple[str, str]:
     return command.ext.get("consumerGroup", ""), command.ext.get("topic", "")
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class AckRequests:
     """Answers acks.
 

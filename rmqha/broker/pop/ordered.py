@@ -108,10 +108,7 @@ class OrderedPops:
             )
         self._wake_when_free(place)
         return PopMessageAnswer(
-            pop_time=pop_time,
-            invisible_time=visible - pop_time,
-            revive_queue=ORDERED,
-            rest=None,
+            pop_time=pop_time, invisible_time=visible - pop_time, revive_queue=ORDERED, rest=None
         )
 
     def stop(self) -> None:

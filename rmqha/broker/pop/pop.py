@@ -103,7 +103,7 @@ class _Found:
     parts: list[_Part] = field(factory=list)
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Pops:
     """Answers pops, now or when there is something.
 
@@ -564,12 +564,7 @@ def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
     records = _records(reading)
     offsets = [_HEAD.unpack_from(record)[5] for record in records]
     return _Part(
-        place=place,
-        kind=kind,
-        start=start,
-        after=offsets[-1] + 1,
-        records=records,
-        offsets=offsets,
+        place=place, kind=kind, start=start, after=offsets[-1] + 1, records=records, offsets=offsets
     )
 
 

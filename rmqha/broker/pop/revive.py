@@ -29,14 +29,7 @@ from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.lookup import Lookup
-from rmqha.wire.log.pop_record import (
-    ACK_TAG,
-    ACKS_TAG,
-    CHECK_POINT_TAG,
-    Acks,
-    CheckPoint,
-    PointKey,
-)
+from rmqha.wire.log.pop_record import ACK_TAG, ACKS_TAG, CHECK_POINT_TAG, Acks, CheckPoint, PointKey
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.names import (

@@ -50,7 +50,12 @@ class PopService:
         if state.writer is not None:
             self._log = CheckPointLog(state, state.writer)
         self._acks = AckRequests(
-            state, self._log, self.reader, self._positions, self.revival, self._ordered
+            state=state,
+            log=self._log,
+            reader=self.reader,
+            positions=self._positions,
+            revival=self.revival,
+            ordered=self._ordered,
         )
         store.dispatcher.on_units.append(self.polling.on_units)
         store.dispatcher.on_pause.append(self.polling.on_pause)
@@ -58,13 +63,13 @@ class PopService:
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
         pops = Pops(
-            self.state,
-            self._log,
-            self.reader,
-            self.polling,
-            self._positions,
-            self.revival,
-            self._ordered,
+            state=self.state,
+            log=self._log,
+            reader=self.reader,
+            polling=self.polling,
+            positions=self._positions,
+            revival=self.revival,
+            ordered=self._ordered,
         )
         return {**pops.handlers(), **self._acks.handlers()}
 

@@ -259,9 +259,7 @@ class Timers:
                 found = self._step()
             except Exception:
                 self._log.failure(
-                    "Delivery of timer messages failed, retrying in {s} s",
-                    Failure(),
-                    s=AFTER_ERROR,
+                    "Delivery of timer messages failed, retrying in {s} s", Failure(), s=AFTER_ERROR
                 )
                 found = AFTER_ERROR
             if found is None or not self._running:
