@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from logging import getLogger
 
 import pyarrow as pa
-from attrs import frozen
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -40,14 +39,10 @@ class Sent(WriterCommitMessage):
         self.codes = codes
 
 
-@frozen
 class _Sending:
-    """Sends the rows of one task."""
+    """Sends the rows of tasks."""
 
-    options: SendOptions
-
-    @classmethod
-    def checked(cls, options: SendOptions, schema: StructType, overwrite: bool) -> _Sending:
+    def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
         """Refuse what cannot be written.
 
         @raise OptionInvalid: If messages would have to be taken back.
@@ -59,12 +54,13 @@ class _Sending:
             )
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
         check_columns(types, options.topic)
-        return cls(options)
+        self._options = options
 
-    def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        rows, number = MessageRows(self.options.topic), 0
-        with Producer(self.options) as producer:
-            for batch in batches:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of one task."""
+        rows, number = MessageRows(self._options.topic), 0
+        with Producer(self._options) as producer:
+            for batch in iterator:
                 producer.send(rows.of(batch, number))
                 number += batch.num_rows
         settle()
@@ -78,15 +74,8 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     _log.info("%s: %d messages, by code %s", what, codes.total(), dict(codes))
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(_Sending, DataSourceArrowWriter):
     """Sends the rows of a DataFrame to brokers."""
-
-    def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
-        self._sending = _Sending.checked(options, schema, overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send the rows of one task."""
-        return self._sending.send(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Called by Spark when all tasks have sent their rows."""
@@ -97,15 +86,8 @@ class BatchWriter(DataSourceArrowWriter):
         _tell(messages, "failed after some messages were sent")
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Sending, DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
-
-    def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
-        self._sending = _Sending.checked(options, schema, overwrite)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
-        """Send the rows of one task."""
-        return self._sending.send(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Called by Spark when all tasks of a batch have sent their rows."""
