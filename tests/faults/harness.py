@@ -17,8 +17,12 @@ from lab.harness import compare_stores
 from lab.harness.evidence import evidence
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
+from lab.harness.remote import Remote, pull, records
 from lab.harness.writer import Driver, Write
 from rmqha.config.store_settings import StoreSettings
+from rmqha.ha.promotion import promote
+from rmqha.wire.log.record import Record
+from rmqha.wire.remoting.codes import ResponseCode
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
 ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))
@@ -134,6 +138,51 @@ class FaultTestCase(SynchronousTestCase):
         slave.launch()
         master.start()
         slave.until(lambda status: status["state"] != "recovering", "open")
+
+    def node(self, role: str, name: str, **keys: object) -> Node:
+        """A broker under twistd that clients of this machine reach, not started."""
+        given = {**BRISK, "brokerIP1": "127.0.0.1", **keys}
+        node = Node(self.folder, role, name, **given)
+        self._processes.append(node)
+        return node
+
+    def follower(self, master: Node, **more: object) -> Node:
+        """A slave that has what its master has."""
+        keys = {
+            "haMasterAddress": "{}:{}".format(*master.address),
+            "haMasterClientAddress": f"127.0.0.1:{master.port}",
+        }
+        slave = self.node("slave", "slave", **keys, **more).start()
+        slave.until_synced(master.status()["maxOffset"])
+        return slave
+
+    def heir(self, slave: Node, **keys: object) -> Node:
+        """The master that a slave becomes, once it has dispatched what it has of a dead one."""
+        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
+        slave.term()
+        promote(self.settings(slave))
+        heir = self.node("master", "heir", **keys)
+        heir.root = heir.keys["storePathRootDir"] = slave.root
+        return heir.start()
+
+    def copies(self, node: Node, topic: str) -> dict[bytes, list[Record]]:
+        """All that was delivered to a topic's first queue, by body."""
+        found: dict[bytes, list[Record]] = {}
+        offset = 0
+        with Remote(node.port) as reader:
+            while not (answer := reader.ask(pull(topic, "readers", offset))).code:
+                offset = int(answer.ext["nextBeginOffset"])
+                for record in records(answer):
+                    found.setdefault(record.body, []).append(record)
+        self.assertEqual(ResponseCode.PULL_NOT_FOUND, answer.code, answer)
+        return found
+
+    def killed_often(self, master: Node, quick: int, shortest: float, longest: float) -> None:
+        """Kill a master again and again, after so many seconds, and start it."""
+        for _ in rounds(quick):
+            self.passes(self.random.uniform(shortest, longest))
+            master.kill9()
+            master.start()
 
     # --- writes -------------------------------------------------------------
 

@@ -6,11 +6,8 @@ import time
 from collections import Counter
 
 from lab.harness.nodes import Node, until
-from lab.harness.remote import Remote, pull, records, send
-from rmqha.ha.promotion import promote
-from rmqha.wire.log.record import Record
-from rmqha.wire.remoting.codes import ResponseCode
-from tests.faults.harness import BRISK, FaultTestCase, rounds
+from lab.harness.remote import Remote, send
+from tests.faults.harness import FaultTestCase, rounds
 
 TOPIC = "Later"
 
@@ -23,22 +20,11 @@ MESSAGES = 1600
 #: add.
 AGAIN, SLACK = 2.0, 1.5
 
-Copies = dict[bytes, list[Record]]
+LEVELS = {"messageDelayLevel": " ".join(f"{delay}s" for delay in DELAYS)}
 
 
 class DelayTests(FaultTestCase):
     """Brokers under C{twistd} with messages of all levels."""
-
-    def node(self, role: str, name: str, **keys: object) -> Node:
-        given = {
-            **BRISK,
-            "brokerIP1": "127.0.0.1",
-            "messageDelayLevel": " ".join(f"{delay}s" for delay in DELAYS),
-            **keys,
-        }
-        node = Node(self.folder, role, name, **given)
-        self._processes.append(node)
-        return node
 
     def fill(self, master: Node) -> set[bytes]:
         """Send messages of all levels.
@@ -57,17 +43,6 @@ class DelayTests(FaultTestCase):
         topics = master.root / "config" / "topics.json"
         until(lambda: topics.exists() and TOPIC in topics.read_text(), "the topic is written")
         return set(sent)
-
-    def copies(self, node: Node) -> Copies:
-        found: Copies = {}
-        offset = 0
-        with Remote(node.port) as reader:
-            while not (answer := reader.ask(pull(TOPIC, "readers", offset))).code:
-                offset = int(answer.ext["nextBeginOffset"])
-                for record in records(answer):
-                    found.setdefault(record.body, []).append(record)
-        self.assertEqual(ResponseCode.PULL_NOT_FOUND, answer.code, answer)
-        return found
 
     def until_delivered(self, node: Node) -> None:
         node.until(
@@ -91,21 +66,21 @@ class DelayTests(FaultTestCase):
 
     def test_restarted(self) -> None:
         """Stopped and started again while it delivers, a master delivers each message once."""
-        master = self.node("master", "master").start()
+        master = self.node("master", "master", **LEVELS).start()
         sent = self.fill(master)
         for _ in rounds(3):
             self.pause()
             master.term()
             master.start()
         self.until_delivered(master)
-        found = self.copies(master)
+        found = self.copies(master, TOPIC)
         self.assertEqual(sent, set(found))
         self.assertEqual({1}, {len(copies) for copies in found.values()})
         self.assertEqual([], master.complaints())
 
     def test_killed(self) -> None:
         """Killed, it loses none, and delivers again only what it delivered just before."""
-        master = self.node("master", "master").start()
+        master = self.node("master", "master", **LEVELS).start()
         sent = self.fill(master)
         kills = []
         for _ in rounds(3):
@@ -114,7 +89,7 @@ class DelayTests(FaultTestCase):
             master.kill9()
             master.start()
         self.until_delivered(master)
-        found = self.copies(master)
+        found = self.copies(master, TOPIC)
         self.assertEqual(sent, set(found))
         for body, copies in found.items():
             for copy in copies[:-1]:
@@ -126,31 +101,22 @@ class DelayTests(FaultTestCase):
 
     def test_promoted(self) -> None:
         """A slave that takes over loses none: it goes on where it knows the master was."""
-        master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
-        keys = {
-            "haMasterAddress": "{}:{}".format(*master.address),
-            "haMasterClientAddress": f"127.0.0.1:{master.port}",
-        }
+        master = self.node("master", "master", **LEVELS, brokerRole="SYNC_MASTER").start()
         with Remote(master.port) as sender:
             # A topic that is younger than the last metadata would be unknown to the heir.
             sender.ask(send(TOPIC, b"first", queue_id=1))
-        slave = self.node("slave", "slave", **keys).start()
-        slave.until_synced(master.status()["maxOffset"])
+        slave = self.follower(master, **LEVELS)
         sent = self.fill(master)
         self.pause()
         self.pause()
         master.kill9()
         known = self.offsets(slave)
         slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
-        held = Counter({body: len(copies) for body, copies in self.copies(slave).items()})
+        held = Counter({body: len(copies) for body, copies in self.copies(slave, TOPIC).items()})
         self.assertGreaterEqual(held.total(), known, "it knows of no copy that it does not hold")
-        slave.term()
-        promote(self.settings(slave))
-        heir = self.node("master", "heir")
-        heir.root = heir.keys["storePathRootDir"] = slave.root
-        heir.start()
+        heir = self.heir(slave, **LEVELS)
         self.until_delivered(heir)
-        found = self.copies(heir)
+        found = self.copies(heir, TOPIC)
         self.assertEqual(sent, set(found))
         again = sum(map(len, found.values())) - MESSAGES
         self.assertEqual(again, held.total() - known)

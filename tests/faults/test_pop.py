@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event, Lock, Thread
 
 from attrs import define, field
@@ -13,7 +15,6 @@ from attrs import define, field
 from lab.harness.nodes import Node
 from lab.harness.remote import Remote, make_topic, send
 from rmqha.broker.pop.handles import PopHandle
-from rmqha.ha.promotion import promote
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.pop import (
@@ -21,7 +22,7 @@ from rmqha.wire.remoting.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from tests.faults.harness import BRISK, FaultTestCase, rounds
+from tests.faults.harness import FaultTestCase
 from tests.support.popping import handed_out
 
 TOPIC, GROUP, QUEUES = "Popped", "poppers", 4
@@ -54,12 +55,6 @@ class Books:
 
 class PopTests(FaultTestCase):
     """Brokers under C{twistd}, and clients that keep their own books."""
-
-    def node(self, role: str, name: str, **keys: object) -> Node:
-        """A broker, not started."""
-        node = Node(self.folder, role, name, **{**BRISK, "brokerIP1": "127.0.0.1", **keys})
-        self._processes.append(node)
-        return node
 
     def sends(self, master: Node, books: Books, end: Event) -> None:
         """Send until it is enough."""
@@ -175,33 +170,32 @@ class PopTests(FaultTestCase):
         self.assertEqual(books.sent - books.handed.keys(), set(), "never handed out")
         self.assertEqual(left, set(), "did not come again")
 
-    def under_load(self, node: Node, books: Books) -> list[tuple[Event, Thread]]:
+    @contextmanager
+    def under_load(self, node: Node) -> Iterator[Books]:
+        """Clients that send, pop and acknowledge meanwhile."""
         with Remote(node.port) as client:
             self.assertEqual(client.ask(make_topic(TOPIC, QUEUES)).code, 0)
-        found = []
-        for target, more in ((self.sends, ()), (self.consumes, (0.7,)), (self.consumes, (0.9,))):
-            end = Event()
-            thread = Thread(target=target, args=(node, books, end, *more))
+        books, end = Books(), Event()
+        threads = [
+            Thread(target=target, args=(node, books, end, *more))
+            for target, more in ((self.sends, ()), (self.consumes, (0.7,)), (self.consumes, (0.9,)))
+        ]
+        for thread in threads:
             thread.start()
-            found.append((end, thread))
-        return found
+        try:
+            yield books
+        finally:
+            end.set()
+            for thread in threads:
+                thread.join()
 
     def test_killed(self) -> None:
         """A master that is killed again and again hands out each message, and none that is done
         with.
         """
         master = self.node("master", "master").start()
-        books = Books()
-        clients = self.under_load(master, books)
-        try:
-            for _ in rounds(4):
-                self.passes(self.random.uniform(1.0, 4.0))
-                master.kill9()
-                master.start()
-        finally:
-            for end, thread in clients:
-                end.set()
-                thread.join()
+        with self.under_load(master) as books:
+            self.killed_often(master, 4, 1.0, 4.0)
         self.drain(master, books)
         self.assertGreater(len(books.done), 100)
         self.assertAll(books)
@@ -210,27 +204,11 @@ class PopTests(FaultTestCase):
     def test_promoted(self) -> None:
         """So does a slave that takes over."""
         master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
-        keys = {
-            "haMasterAddress": "{}:{}".format(*master.address),
-            "haMasterClientAddress": f"127.0.0.1:{master.port}",
-        }
-        slave = self.node("slave", "slave", **keys).start()
-        slave.until_synced(master.status()["maxOffset"])
-        books = Books()
-        clients = self.under_load(master, books)
-        try:
+        slave = self.follower(master)
+        with self.under_load(master) as books:
             self.passes(self.random.uniform(5.0, 8.0))
             master.kill9()
-        finally:
-            for end, thread in clients:
-                end.set()
-                thread.join()
-        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
-        slave.term()
-        promote(self.settings(slave))
-        heir = self.node("master", "heir")
-        heir.root = heir.keys["storePathRootDir"] = slave.root
-        heir.start()
+        heir = self.heir(slave)
         self.drain(heir, books)
         self.assertAll(books)
         for node in (slave, heir):

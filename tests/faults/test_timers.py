@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Event, Thread
 
 from lab.harness.nodes import Node, until
-from lab.harness.remote import Remote, pull, records, send
-from rmqha.ha.promotion import promote
-from rmqha.wire.log.record import Record
+from lab.harness.remote import Remote, send
 from rmqha.wire.names import TIMER_DELIVER
-from tests.faults.harness import BRISK, FaultTestCase, rounds
+from tests.faults.harness import FaultTestCase, rounds
 
 TOPIC = "Timed"
 
@@ -27,12 +27,6 @@ BURST = 3000
 
 class TimerTests(FaultTestCase):
     """Brokers under C{twistd}, and a client that keeps its own books."""
-
-    def node(self, role: str, name: str, **keys: object) -> Node:
-        """A broker, not started."""
-        node = Node(self.folder, role, name, **{**BRISK, "brokerIP1": "127.0.0.1", **keys})
-        self._processes.append(node)
-        return node
 
     def sends(self, master: Node, sent: set[bytes], end: Event) -> None:
         """Send until it is enough; what was answered 0 counts."""
@@ -57,16 +51,21 @@ class TimerTests(FaultTestCase):
             )
             end.wait(0.1)
 
-    def copies(self, node: Node) -> dict[bytes, list[Record]]:
-        """All that was delivered, by body."""
-        found: dict[bytes, list[Record]] = {}
-        offset = 0
-        with Remote(node.port) as reader:
-            while not (answer := reader.ask(pull(TOPIC, "readers", offset))).code:
-                offset = int(answer.ext["nextBeginOffset"])
-                for record in records(answer):
-                    found.setdefault(record.body, []).append(record)
-        return found
+    @contextmanager
+    def under_load(self, master: Node) -> Iterator[set[bytes]]:
+        """Send meanwhile.
+
+        @return: What was answered 0, as soon as it was.
+        """
+        sent: set[bytes] = set()
+        end = Event()
+        sender = Thread(target=self.sends, args=(master, sent, end))
+        sender.start()
+        try:
+            yield sent
+        finally:
+            end.set()
+            sender.join()
 
     def until_delivered(self, node: Node) -> None:
         """Wait until nothing waits."""
@@ -82,7 +81,7 @@ class TimerTests(FaultTestCase):
 
     def assertOnce(self, node: Node, sent: set[bytes]) -> None:
         """What was acknowledged came once, and not before its time."""
-        found = self.copies(node)
+        found = self.copies(node, TOPIC)
         counts = Counter(map(len, found.values()))
         self.tell(f"acknowledged {len(sent)}, came {len(found)}, by how often {dict(counts)}")
         self.assertEqual(sent - found.keys(), set(), "lost")
@@ -95,18 +94,8 @@ class TimerTests(FaultTestCase):
     def test_killed(self) -> None:
         """Killed again and again while it delivers, a master loses none, and none comes twice."""
         master = self.node("master", "master").start()
-        sent: set[bytes] = set()
-        end = Event()
-        sender = Thread(target=self.sends, args=(master, sent, end))
-        sender.start()
-        try:
-            for _ in rounds(4):
-                self.passes(self.random.uniform(1.5, 3.0))
-                master.kill9()
-                master.start()
-        finally:
-            end.set()
-            sender.join()
+        with self.under_load(master) as sent:
+            self.killed_often(master, 4, 1.5, 3.0)
         self.assertGreater(len(sent), 200)
         self.until_delivered(master)
         self.assertOnce(master, sent)
@@ -135,7 +124,7 @@ class TimerTests(FaultTestCase):
         self.assertOnce(master, sent)
         self.assertEqual([], master.complaints())
         stored: dict[bytes, list[int]] = {}
-        for body, (record,) in self.copies(master).items():
+        for body, (record,) in self.copies(master, TOPIC).items():
             stored.setdefault(body[:2], []).append(record.store_timestamp)
         cut = sum(max(times) - min(times) > 300 for times in stored.values())
         self.tell(f"killed in the midst of a burst: {cut} times of {len(stored)}")
@@ -143,28 +132,11 @@ class TimerTests(FaultTestCase):
     def test_promoted(self) -> None:
         """A slave that takes over delivers the rest, and nothing again."""
         master = self.node("master", "master", brokerRole="SYNC_MASTER").start()
-        keys = {
-            "haMasterAddress": "{}:{}".format(*master.address),
-            "haMasterClientAddress": f"127.0.0.1:{master.port}",
-        }
-        slave = self.node("slave", "slave", **keys).start()
-        slave.until_synced(master.status()["maxOffset"])
-        sent: set[bytes] = set()
-        end = Event()
-        sender = Thread(target=self.sends, args=(master, sent, end))
-        sender.start()
-        try:
+        slave = self.follower(master)
+        with self.under_load(master) as sent:
             self.passes(self.random.uniform(5.0, 8.0))
             master.kill9()
-        finally:
-            end.set()
-            sender.join()
-        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
-        slave.term()
-        promote(self.settings(slave))
-        heir = self.node("master", "heir")
-        heir.root = heir.keys["storePathRootDir"] = slave.root
-        heir.start()
+        heir = self.heir(slave)
         self.until_delivered(heir)
         self.assertOnce(heir, sent)
         for node in (slave, heir):
