@@ -82,11 +82,6 @@ class HostileSetMasterTests(MemberChangeCase):
         self.assertEqual(self.upstream["state"], "in-sync")
         return master
 
-    @property
-    def upstream(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.node.status()["upstream"]
-        return found
-
     def refused(self, master: SetMaster, before: tuple[Any, ...], name: str) -> None:
         """The connection ended, it is said why, and nothing came of it."""
         self.assertFalse(master.connection.open, name)

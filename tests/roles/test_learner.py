@@ -160,11 +160,6 @@ class LearnerTests(SlaveCase):
         master.answer(theirs or self.theirs, *(labels or (FIRST_LABEL,)))
         return master
 
-    @property
-    def upstream(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.node.status()["upstream"]
-        return found
-
     def test_follows(self) -> None:
         """It asks the controller, the member where its HA port is, shakes hands once, and gets the
         whole log; readers see it up to the confirm offset.

@@ -86,12 +86,6 @@ class TwoMastersCase(SlaveCase):
         self.stop()
         return self.start(master=None, policy=DivergencePolicy(policy), **keys)
 
-    @property
-    def upstream(self) -> dict[str, Any]:
-        """What it says of its master."""
-        found: dict[str, Any] = self.node.status()["upstream"]
-        return found
-
     def compare(self, log: CommitLog) -> None:
         """The master that it is connected to shows its log."""
         connection = self.accept(5.0)

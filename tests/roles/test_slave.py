@@ -69,6 +69,12 @@ class SlaveCase(LogTestCase):
             self.successResultOf(self.node.ready)
         return self.node
 
+    @property
+    def upstream(self) -> dict[str, Any]:
+        """What it says of its master."""
+        found: dict[str, Any] = self.node.status()["upstream"]
+        return found
+
     def end(self) -> None:
         """Stop it, and see that nothing is left."""
         if self.node.running:
