@@ -16,12 +16,14 @@ from tests.broker.pop.support import PopTestCase, bodies, handles, records
 from tests.broker.support import NOW
 
 
-class HandingOutTests(PopTestCase):
-    """What a pop gets."""
-
+class ServedTestCase(PopTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.serve()
+
+
+class HandingOutTests(ServedTestCase):
+    """What a pop gets."""
 
     def test_each_once(self) -> None:
         """The next pop goes on behind the last one."""
@@ -105,12 +107,8 @@ class HandingOutTests(PopTestCase):
         self.assertEqual(bodies(self.pop(initMode=1)), [b"a", b"b"])
 
 
-class AckTests(PopTestCase):
+class AckTests(ServedTestCase):
     """What becomes of them."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.serve()
 
     def test_done(self) -> None:
         """What is done with does not come again, and nothing is copied for it."""
@@ -372,12 +370,8 @@ class AckTests(PopTestCase):
         self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
 
 
-class RestartTests(PopTestCase):
+class RestartTests(ServedTestCase):
     """What the log says counts."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.serve()
 
     def killed(self) -> None:
         """Stop without a word, and serve again."""
@@ -465,11 +459,7 @@ class RestartTests(PopTestCase):
         self.assertEqual(self.popped(), [b"a"])
 
 
-class WaitingTests(PopTestCase):
-    def setUp(self) -> None:
-        super().setUp()
-        self.serve()
-
+class WaitingTests(ServedTestCase):
     def waits(self, **more: object) -> None:
         """Send a pop that is not answered yet."""
         fields = self.popping(pollTime=5000, bornTime=self.now()) | more
