@@ -14,25 +14,10 @@ from lab.harness.nodes import Node
 from lab.harness.writer import Driver, Write
 from rmqha.store import lost_tail
 from tests.faults.harness import FaultTestCase, rounds
+from tests.support.damage import flip, overwrite
 
 CHUNK = 16384
 FILE = 1 << 20
-
-
-def spoil(path: Path, place: int, data: bytes) -> None:
-    """Write bytes into a file."""
-    with open(path, "r+b") as file:
-        file.seek(place)
-        file.write(data)
-
-
-def flip(path: Path, place: int, bit: int) -> None:
-    """Turn one bit over."""
-    with open(path, "r+b") as file:
-        file.seek(place)
-        byte = file.read(1)[0]
-        file.seek(place)
-        file.write(bytes([byte ^ (1 << bit)]))
 
 
 class FileTestCase(FaultTestCase):
@@ -71,7 +56,7 @@ class TornTests(FileTestCase):
         for _ in rounds(3):
             slave.kill9()
             place = self.random.randint(last.begin, last.end - 1)
-            spoil(self.log_file(slave), place, bytes(last.end - place))
+            overwrite(self.log_file(slave), place, bytes(last.end - place))
             slave.start()
             self.assertEqual(last.begin, slave.status()["recovery"]["end"])
             slave.until_synced(master.status()["maxOffset"])
@@ -84,7 +69,7 @@ class TornTests(FileTestCase):
         master, slave, writes = self.stopped(50)
         last = writes[-1]
         place = self.random.randint(last.begin, last.end - 1)
-        spoil(self.log_file(master), place, bytes(last.end - place))
+        overwrite(self.log_file(master), place, bytes(last.end - place))
         lost_tail.lower(master.root, last.begin, lambda: 0)
         master.start()
         self.assertEqual(last.begin, master.status()["maxOffset"])
@@ -118,7 +103,7 @@ class TornTests(FileTestCase):
             data = endings[name]
             self.tell(name)
             for node in (master, slave):
-                spoil(self.log_file(node), end, data)
+                overwrite(self.log_file(node), end, data)
             self.start_both(master, slave)
             slave.until_synced(master.status()["maxOffset"])
             self.assertEqual(end, master.status()["recovery"]["end"], name)
@@ -171,7 +156,7 @@ class DamageTests(FileTestCase):
         source = self.random.randrange(0, 200_000 - 2 * CHUNK)
         target = self.random.choice([w for w in writes if w.begin > source + 2 * CHUNK][:-30]).begin
         data = log[writes[20].begin : writes[20].begin + CHUNK]
-        spoil(self.log_file(slave), target, data)
+        overwrite(self.log_file(slave), target, data)
         shutil.copytree(slave.root, self.folder / "copy")
         self.assertIn(f"{target}", str(self.why(compare_stores.settings_of(self.folder / "copy"))))
         master.start()
@@ -244,7 +229,7 @@ class MutilationTests(FileTestCase):
         for node in (master, slave):
             shutil.rmtree(node.root / "consumequeue" / "Demo" / "1")
             for path in (node.root / "index").iterdir():
-                spoil(path, 500, b"\xff" * 64)
+                overwrite(path, 500, b"\xff" * 64)
         shutil.rmtree(slave.root / "index")
         self.start_both(master, slave)
         slave.until_synced(master.status()["maxOffset"])

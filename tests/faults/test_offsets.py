@@ -94,6 +94,13 @@ class OffsetTestCase(PromotionTestCase):
         client.make_group(self.clients(master), GROUP)
         return master, slave
 
+    def filled(self, count: int) -> tuple[Any, Node]:
+        """A pair of which both have so many messages."""
+        master, slave = self.couple()
+        self.fill(master, count)
+        slave.until_synced(master.status()["maxOffset"])
+        return master, slave
+
     def alone(self) -> Node:
         """A master without a slave, with a topic and a group."""
         node = Node(self.folder, "master", "alone", **LOOPBACK)
@@ -174,9 +181,7 @@ class CrashTests(OffsetTestCase):
 
         @return: How long before the last commit the first one was that is lost, in seconds.
         """
-        master, slave = self.couple()
-        self.fill(master, 4000)
-        slave.until_synced(master.status()["maxOffset"])
+        master, slave = self.filled(4000)
         self.until_followed(slave)
         commits = Commits()
         commits.consume(master, self.random.uniform(2.5, 4.0))
@@ -198,9 +203,7 @@ class CrashTests(OffsetTestCase):
         """A group that was set back stays there through kills, on the master and on its slave, and
         goes on from there.
         """
-        master, slave = self.couple()
-        self.fill(master, 400)
-        slave.until_synced(master.status()["maxOffset"])
+        master, slave = self.filled(400)
         self.until_followed(slave)
         for offset in (10, 90, 5, 7):
             client.commit(self.clients(master), GROUP, TOPIC, 0, offset)
@@ -223,9 +226,7 @@ class CrashTests(OffsetTestCase):
         """What was committed at a slave whose master is away is not forgotten when the slave is
         killed a moment later: the master is told when it is back.
         """
-        master, slave = self.couple()
-        self.fill(master, 400)
-        slave.until_synced(master.status()["maxOffset"])
+        master, slave = self.filled(400)
         client.commit(self.clients(master), GROUP, TOPIC, 0, 10)
         self.until_offset(slave, 0, 10)
         master.kill9()
@@ -245,9 +246,7 @@ class RoleTests(OffsetTestCase):
         """Consumers go on at the slave while the master is stopped; a planned promotion with the
         master's tables repeats nothing of what was consumed at either.
         """
-        master, slave = self.couple()
-        self.fill(master, 400)
-        slave.until_synced(master.status()["maxOffset"])
+        master, slave = self.filled(400)
         consumers = [self.consumer({0: master, 1: slave}, queue) for queue in range(QUEUES)]
         for consumer in consumers:
             consumer.run(lambda consumer=consumer: len(consumer.got) >= 40)

@@ -35,7 +35,8 @@ AT_ONCE = 1.0
 class ReadingCase(FaultTestCase):
     """A name server, a master and a slave under C{twistd}."""
 
-    def serve(self, **keys: object) -> None:
+    def serve(self, count: int, **keys: object) -> None:
+        """Start a pair that has so many messages."""
         self.names = NameServer(self.folder)
         self._processes.append(self.names)
         self.names.start()
@@ -56,6 +57,8 @@ class ReadingCase(FaultTestCase):
         self.copy.start()
         self.synced()
         self.sent: list[bytes] = []
+        self.write(count)
+        self.synced()
 
     def synced(self) -> None:
         """Wait until the slave has what the master has."""
@@ -91,9 +94,7 @@ class SlaveReadTests(ReadingCase):
 
     def test_lagging(self) -> None:
         """A consumer that lags is sent to the slave, and back as it has caught up."""
-        self.serve()
-        self.write(500)
-        self.synced()
+        self.serve(500)
         consumer = self.consumer()
         consumer.run(lambda: len(consumer.got) >= len(self.sent))
         self.assertEqual(self.sent, consumer.got)
@@ -110,9 +111,7 @@ class SlaveReadTests(ReadingCase):
 
     def test_wake(self) -> None:
         """Who waits at the slave has a message as soon as the slave has."""
-        self.serve()
-        self.write(1)
-        self.synced()
+        self.serve(1)
         took = []
         with Remote(self.copy.port) as waiting:
             for _ in range(5):
@@ -132,9 +131,7 @@ class SlaveReadTests(ReadingCase):
         """While the master is away a consumer goes on at the slave and commits there; when it is
         back the consumer is too, with nothing lost, and nobody's position turned back.
         """
-        self.serve()
-        self.write(300)
-        self.synced()
+        self.serve(300)
         consumer = self.consumer()
         consumer.run(lambda: len(consumer.got) >= 100)
         self.assertEqual(0, consumer.commit())
@@ -195,9 +192,7 @@ class ProgressTests(ReadingCase):
         """Killed at any moment, a master or a slave, the positions in its table are those of one
         moment, not more than some seconds before; and it begins with those at least.
         """
-        self.serve()
-        self.write(4000)
-        self.synced()
+        self.serve(4000)
         begin = 1
         for node in (self.primary, self.copy):
             for _ in rounds(1):
