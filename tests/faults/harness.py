@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -100,6 +101,25 @@ class FaultTestCase(SynchronousTestCase):
             times.append(measure())
         self.assertLess(times[-1], bound, f"{what}: {times}")
         return times[-1]
+
+    def ended(
+        self, *arguments: object, code: int | None = 0, timeout: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run C{rmqha} to its end.
+
+        @param code: What its exit code has to be; C{None} for any.
+        """
+        program = Path(sys.executable).parent / "rmqha"
+        done = subprocess.run(
+            [sys.executable, program, *map(str, arguments)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        if code is not None:
+            self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return done
 
     # --- nodes --------------------------------------------------------------
 

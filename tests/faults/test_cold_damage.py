@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +120,7 @@ class ColdCase(FaultTestCase):
         return list(status["scrub"]["faults"])
 
     def rmqha(self, *arguments: object) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, str(Path(sys.executable).parent / "rmqha")]
-        return subprocess.run(
-            [*program, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return self.ended(*arguments, code=None)
 
 
 class MasterTests(ColdCase):

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -106,15 +104,7 @@ class NewerTablesTests(FaultTestCase):
 
         @return: What it printed.
         """
-        program = Path(sys.executable).parent / "rmqha"
-        done = subprocess.run(
-            [sys.executable, program, *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+        done = self.ended(*arguments)
         self.tell(done.stdout)
         return done.stdout
 

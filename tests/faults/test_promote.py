@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import threading
 from collections import Counter
 from pathlib import Path
@@ -35,16 +33,7 @@ class PromotionTestCase(FaultTestCase):
 
         @return: What it printed.
         """
-        program = Path(sys.executable).parent / "rmqha"
-        done = subprocess.run(
-            [sys.executable, program, *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
-        return done.stdout
+        return self.ended(*arguments, code=code).stdout
 
     def promote(self, slave: Node, *arguments: str | Path) -> dict[str, Any]:
         """Make its store a master's."""

@@ -158,15 +158,7 @@ class RepairTests(RepairTestCase):
                 said = self.run_it(self.command(master.root, source))
             self.assertFalse((master.root / "rmqha" / "repair.json").exists())
             self.assert_as_before(master, whole, said)
-        self.run_it(
-            [
-                sys.executable,
-                str(Path(sys.executable).parent / "rmqha"),
-                "verify",
-                "--deep",
-                str(master.root),
-            ]
-        )
+        self.ended("verify", "--deep", master.root)
 
 
 class DamagedMasterTests(RepairTestCase):
@@ -217,16 +209,20 @@ class DamagedMasterTests(RepairTestCase):
 class LiveTests(RepairTestCase):
     """A slave whose disk loses something while it serves."""
 
+    def scrubbed(self) -> tuple[Driver, Node, Path]:
+        """A pair whose scrubbers look again and again, and a file of the slave's log."""
+        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
+        master, slave = self.pair(**keys)
+        self.write(master, 300, size=BODY)
+        slave.until_synced(master.status()["maxOffset"])
+        return master, slave, sorted((slave.root / "commitlog").iterdir())[1]
+
     @slow
     def test_slave_repairs_itself(self) -> None:
         """Its scrubber finds the damage, it fetches the bytes from its master without missing a
         write, says what it has replaced, and the fault is gone from the status.
         """
-        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
-        master, slave = self.pair(**keys)
-        self.write(master, 300, size=BODY)
-        slave.until_synced(master.status()["maxOffset"])
-        path = sorted((slave.root / "commitlog").iterdir())[1]
+        master, slave, path = self.scrubbed()
         whole = path.read_bytes()
         damage.overwrite(path, self.random.randrange(100, 3000), random.Random(7).randbytes(9000))
         writing = master.put(200, size=500, concurrency=2)
@@ -248,11 +244,7 @@ class LiveTests(RepairTestCase):
         that the master's disk has lost do not, and that they differ is named until somebody has
         looked.
         """
-        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
-        master, slave = self.pair(**keys)
-        self.write(master, 300, size=BODY)
-        slave.until_synced(master.status()["maxOffset"])
-        path = sorted((slave.root / "commitlog").iterdir())[1]
+        master, slave, path = self.scrubbed()
         whole, first = path.read_bytes(), int(path.name)
         log = OfflineLog(slave.root)
         starts = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
@@ -276,11 +268,7 @@ class LiveTests(RepairTestCase):
         """A bit of a record's properties, which no CRC of RocketMQ covers, is found on the slave's
         disk by its checksum, and comes from the master.
         """
-        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
-        master, slave = self.pair(**keys)
-        self.write(master, 300, size=BODY)
-        slave.until_synced(master.status()["maxOffset"])
-        path = sorted((slave.root / "commitlog").iterdir())[1]
+        _, slave, path = self.scrubbed()
         whole, first = path.read_bytes(), int(path.name)
         log = OfflineLog(slave.root)
         starts = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
