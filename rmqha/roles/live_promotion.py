@@ -198,7 +198,7 @@ class LivePromotion(Service):
         if sync is not None and sync.connection is not None:
             silent, most = sync.silent(), node.settings.ha.housekeeping
             raise _refused(
-                f"the master at {sync.address} is connected, and was heard {silent:.0f} s ago: "
+                f"the master at {sync.port.peer} is connected, and was heard {silent:.0f} s ago: "
                 "`rmqha switchover` changes the roles without a loss; one that is silent counts "
                 f"as gone after {most:g} s (haHousekeepingInterval)"
             )
@@ -214,7 +214,7 @@ class LivePromotion(Service):
                     f"the master at {address} answers: `rmqha switchover` changes the roles "
                     "without a loss; a second master would part the logs"
                 )
-        shown = address or (node.follower.address if node.follower is not None else "")
+        shown = address or (node.follower.sync.port.peer if node.follower else "")
         self.said.append(f"the master at {shown} gives no answer in {LOOKS} looks")
 
     async def _answers(self, node: SlaveNode, address: str) -> bool:
