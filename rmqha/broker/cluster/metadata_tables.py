@@ -247,7 +247,7 @@ class Copies:
         @raise MetadataRefused: If it is not believed.
         """
         part = self.parts[TOPICS]
-        one_reign = await self._in_one_reign(part)
+        one_reign = await self._in_one_reign(part, body)
         if body == part.body:
             return False
         topics = self.state.topics
@@ -322,7 +322,7 @@ class Copies:
         @param ask: Asks it.
         """
         part, sync = self.parts[OFFSETS], self.offsets
-        one_reign = await self._in_one_reign(part)
+        one_reign = await self._in_one_reign(part, body)
         if body == part.body and not self.owed.committed:
             sync.same(boot)
             return False
@@ -385,11 +385,14 @@ class Copies:
             self._deleted = due | self._deleted
             raise
 
-    async def _in_one_reign(self, part: SyncedTable) -> bool:
+    async def _in_one_reign(self, part: SyncedTable, body: bytes) -> bool:
         """Whether what was just given, and what was given before, are one master's that led all the
         time: only then what is missing or lower was deleted or set back there.  A member that was
-        replaced goes on to answer, with the tables of its own master.
+        replaced goes on to answer, with the tables of its own master.  Where all is as it was
+        nothing is, and nobody is asked: members in sync ask for tables each second.
         """
+        if body == part.body and part.epoch is not None:
+            return True
         before, part.epoch = part.epoch, await self.epoch()
         return part.epoch is not None and part.epoch == before
 

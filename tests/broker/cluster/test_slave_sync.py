@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from unittest.mock import patch
 
-from twisted.internet.defer import succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.broker import Broker
@@ -482,6 +482,28 @@ class QueuesTests(MetadataTestCase):
         self.master.change_topics(gone=("Oldest",))
         self.round()
         self.assertEqual(["Oldest"], [name for name, _ in self.deleted])
+
+    def test_nothing_changed(self) -> None:
+        """Who coordinates the set is asked about a table that is another one, not each second about
+        one that is as it was.
+        """
+        asked: list[int] = []
+        slave = self.slave()
+
+        def epoch() -> Deferred[int]:
+            asked.append(7)
+            return succeed(7)
+
+        slave.metadata.follow(ADDRESS, epoch)
+        self.round()
+        self.round()
+        before = len(asked)
+        for _ in range(3):
+            self.round()
+        self.assertEqual(len(asked), before)
+        self.master.change_topics(topic("New"))
+        self.round()
+        self.assertEqual(len(asked), before + 1)
 
     def test_made_out_of_the_log(self) -> None:
         """A topic that was made here since the master gave its table, out of the log at a start or
