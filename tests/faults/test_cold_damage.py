@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,11 @@ class MasterTests(ColdCase):
         )
         self.assertEqual(3, master.log().count("Damage at rest"))
 
+        written = ((second + 40, 4096), (fourth, 2000), (sixth, BODY_AT + 100))
         harmed = {
             number
-            for number, start in enumerate(starts)
-            if any(start < fault["end"] and fault["offset"] <= start for fault in found)
+            for number, (start, end) in enumerate(pairwise((*starts, starts[-1] + SIZE)))
+            if any(start < place + size and place < end for place, size in written)
         }
         got, refused = self.pulled(master)
         self.assertEqual(harmed, set(refused))

@@ -2,6 +2,7 @@
 
 Such a message is stored as a half one (L{rmqha.broker.messages}).  Its producer ends it
 with request 37; if it does not, it is asked (request 39) until it does or was asked too often.
+Unlike in RocketMQ a question that nobody is there to hear is none.
 
 Source: docs/protocol/remoting.md, Transactions.
 """
@@ -324,8 +325,10 @@ class Transactions:
         if asked >= self.state.current.settings.transactions.check_max or self._age(half) > kept:
             self._give_up(half, asked)
         elif self._age(half) >= _count(half, CHECK_IMMUNITY):
-            self.asked[half.queue_offset] = asked + 1
-            self._ask(half, asked + 1)
+            member = self._producer(half)
+            if member is not None:
+                self.asked[half.queue_offset] = asked + 1
+                self._ask(member, half, asked + 1)
 
     def _give_up(self, half: Record, asked: int) -> None:
         self._log.warn(
@@ -343,24 +346,26 @@ class Transactions:
         )
         self._settle(half)
 
-    def _ask(self, half: Record, times: int) -> None:
-        """39: ask one of its producers, the next one each time."""
-        group = self.state.producers.group(half.properties.get(PRODUCER_GROUP, ""))
-        if group is None:
-            return
+    def _producer(self, half: Record) -> Member | None:
+        """Who may be asked: the next one of its group each time."""
+        name = half.properties.get(PRODUCER_GROUP, "")
         wanted = sent(_destination(half)[0])
-        member = group.next(lambda member: self.may_see(member, wanted))
+        group = self.state.producers.group(name)
+        member = None if group is None else group.next(lambda one: self.may_see(one, wanted))
         if member is None:
             self._quiet.warn(
                 "not asked",
-                group.name,
+                name,
                 "No producer of group {group} is there whose account may send to {topic}: cannot "
                 "ask about half message {id}",
-                group=group.name,
+                group=name,
                 topic=wanted[0],
                 id=half.offset_msg_id,
             )
-            return
+        return member
+
+    def _ask(self, member: Member, half: Record, times: int) -> None:
+        """39."""
         unique = half.properties.get(UNIQUE_KEY)
         header = CheckTransactionRequest(
             tran_state_table_offset=half.queue_offset,

@@ -21,6 +21,7 @@ from rmqha.wire.remoting.fields import from_ext, to_ext
 from rmqha.wire.remoting.headers.clients import CheckTransactionRequest, EndTransactionRequest
 from rmqha.wire.remoting.json_body import write
 from tests.broker.support import SEND_V2, BrokerTestCase, Client, sending
+from tests.support.log_lines import log_events
 
 HALF_PROPERTIES = {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "U1", "TAGS": "A"}
 
@@ -33,6 +34,10 @@ class TransactionsTestCase(BrokerTestCase):
         limits = {"timeout": 6.0, "check_max": 2, "check_interval": 60.0} | settings
         broker = self.broker(transactions=TransactionSettings(**limits))
         broker.transactions.start()
+        return self.producer()
+
+    def producer(self) -> Client:
+        """Another connection of the producer group."""
         client = self.client()
         body = HeartbeatData(client_id="p1", producer_data_set=(ProducerData(group_name="pg"),))
         client.ask(RequestCode.HEART_BEAT, body=write(body))
@@ -411,14 +416,29 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.asked(client), [])
 
     def test_nobody_there(self) -> None:
-        """Without a producer nobody is asked, and it still counts."""
+        """While no producer is there nobody is asked, and that does not count as asking."""
         client = self.begin()
         self.half(client)
         client.connection.connectionLost()
         self.serving._heartbeats.lost(client.connection)
-        self.clock.advance(180)
-        self.clock.advance(0.01)
-        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 0)
-        for _ in range(3):
+        events = log_events(self)
+        for _ in range(10):
             self.clock.advance(60)
-        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 1)
+        told = [event for event in events if event.get("cause") == "not asked"]
+        self.assertEqual(("pg", "T"), (told[0]["group"], told[0]["topic"]))
+        client = self.producer()
+        for _ in range(2):
+            self.clock.advance(60)
+            self.assertEqual(1, len(self.asked(client)))
+        self.assertEqual(0, self.length(HALF_GIVEN_UP_TOPIC))
+
+    def test_never_back(self) -> None:
+        """A half message whose producer never comes back ends with the log's files."""
+        client = self.begin()
+        self.half(client)
+        client.connection.connectionLost()
+        self.serving._heartbeats.lost(client.connection)
+        self.clock.advance(self.serving.store.settings.file_reserved - 30)
+        self.assertEqual(0, self.length(HALF_GIVEN_UP_TOPIC))
+        self.clock.advance(90)
+        self.assertEqual(1, self.length(HALF_GIVEN_UP_TOPIC))
