@@ -600,6 +600,10 @@ class Broker(BrokerState):
             "laneMessages": None if self.lane is None else self.lane.messages,
         }
 
+    def puts_status(self) -> dict[str, Any]:
+        """What C{/status} says of the writes; a slave takes none."""
+        return {"putMillis": None} if self.writer is None else self.counts.puts_took.status()
+
     def _faults(self, wanted: Callable[[TableRead], bool]) -> dict[str, str]:
         """What was wrong with tables at the start, by their files' names."""
         reads = {file.path.name: file.read for file in self._files}

@@ -41,8 +41,8 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.server_names import ServerNames, look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
+from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
-from rmqha.roles.telling import UNHEALTHY, TellingNode
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -238,7 +238,7 @@ def _clamp(store: Store) -> list[object]:
 T = TypeVar("T")
 
 
-class MasterNode(TellingNode):
+class MasterNode(Node):
     """A master's service tree.
 
     @ivar writer: Takes writes; C{None} before C{ready} has fired.

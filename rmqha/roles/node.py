@@ -8,7 +8,7 @@ logs the reason, stops the reactor and ends the process with an exit code too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.admin.events import Facts
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
@@ -32,10 +33,16 @@ from rmqha.event_file import event_path
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
+from rmqha.health import HealthProbe, HealthReason
+from rmqha.metrics import node_families
+from rmqha.metrics.broker_families import of_broker
+from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.page.told import GroupRow
+from rmqha.periodic import Job
 from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
@@ -44,6 +51,7 @@ from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync_thread import fsync_thread
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
+from rmqha.store.published.readers import KnownReaders
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
@@ -52,6 +60,12 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FENCED, NodeState.FAILED})
 """States the log warns of: each start and clean stop passes through the others."""
+
+UNHEALTHY = frozenset(NodeState) - {NodeState.SERVING}
+"""States in which C{/healthz} says 503."""
+
+CLOSED = frozenset({NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED})
+"""States in which C{/readyz} says so too, whatever the role; a master has others."""
 
 RELOAD = "A reload of the configuration"
 """Who has changed settings, for the log."""
@@ -64,12 +78,15 @@ class Node(Process):
     @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
+    @ivar unready: States in which this role does not do what it promises its clients.
     @ivar decided: Keys that others decide about while this role runs.
     @ivar epochs: The master epochs of the log.
+    @ivar readers: Those that read the log's files under a name.
     @ivar truncated: Bytes that were cut off the log's end since the start, by all stores.
     """
 
     _log = Logger()
+    unready = CLOSED
     decided: frozenset[str] = frozenset()
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -94,6 +111,7 @@ class Node(Process):
         self.truncated = 0
         self.environment = self._environment()
         self.store_service = self._new_store_service(self.opening())
+        self.readers = KnownReaders(settings.store, self.environment)
 
     # --- for a role to say ----------------------------------------------------
 
@@ -427,3 +445,128 @@ class Node(Process):
             self._told = state
             log = self._log.warn if self.state in ALARMING else self._log.info
             log("{role} is {state}", role=self.role, state=state)
+
+    # --- how it is --------------------------------------------------------------
+
+    def health(self) -> Iterator[HealthReason]:
+        """What is wrong now: the node's own state, and what the store and the broker give."""
+        if self.state in UNHEALTHY:
+            ready = HealthProbe.READY if self.state in self.unready else HealthProbe(0)
+            yield HealthReason(
+                self.state.value, self.reason, fails=HealthProbe.HEALTH | ready, told=True
+            )
+        if self.store_service.opened is not None:
+            yield from self.store_service.opened.health()
+        if self.broker is not None:
+            yield from self.broker.health()
+        lost = self.lost_tail()
+        if lost is not None:
+            yield HealthReason("lost-tail", lost.text)
+        if self.accounts is not None:
+            yield from self.accounts.health()
+        yield from super().health()
+
+    def jobs(self) -> Iterator[Job]:
+        """What the store, the client ports and the broker do again and again."""
+        yield from super().jobs()
+        if self.store_service.opened is not None:
+            yield from self.store_service.opened.jobs()
+        yield from self.clients.jobs()
+        if self.accounts is not None:
+            yield from self.accounts.jobs()
+        if self.broker is not None:
+            yield from self.broker.jobs()
+
+    def facts(self) -> Facts:
+        """A process's, the state, and what the log has lost and got."""
+        found = {"state": (self.state.value, self.reason), **super().facts()}
+        fenced, store = self.epochs.journal.fenced_by, self.store_service.opened
+        found["master epoch"] = str(self.epochs.number), ""
+        found["fenced"] = "no" if fenced is None else "yes", str(fenced or "")
+        if store is not None:
+            retention = store.retention
+            found["cuts of published bytes"] = str(len(store.publisher.point.cuts)), ""
+            found["damaged ranges"] = str(store.scrubber.status()["faultCount"]), ""
+            found["bytes deleted that a replica needed"] = str(retention.lost_bytes), ""
+        return found
+
+    def metric_labels(self) -> dict[str, str]:
+        """A broker's, by the names that RocketMQ has for them."""
+        broker = self.settings.broker
+        return {
+            "cluster": broker.cluster,
+            "node_type": "broker",
+            "node_id": broker.name,
+            "broker_id": str(broker.id),
+        }
+
+    def samples(self) -> Iterator[Sample | None]:
+        """A process's, and those of the store and the broker."""
+        yield from super().samples()
+        store, broker = self.store_service.opened, self.broker
+        if store is not None:
+            yield node_families.of_durations(node_families.FSYNC, store.flusher.took)
+        if broker is None:
+            return
+        yield node_families.of_durations(node_families.READ_LATENCY, broker.counts.reads_took)
+        if broker.writer is not None:
+            yield from node_families.of_writes(broker.writer)
+        yield from of_broker(broker)
+
+    def groups_behind(self) -> Iterator[GroupRow | None]:
+        """The consumer groups that have something to consume."""
+        broker = self.broker
+        if broker is None:
+            return
+        now = broker.store.now_ms()
+        for found in broker.lags.each(broker.consumers.broadcasts):
+            if found is None or not found[2].messages:
+                yield None
+                continue
+            topic, group, lag = found
+            seconds = None if lag.since is None else max(0, now - lag.since) / 1000
+            yield GroupRow(group=group, topic=topic, messages=lag.messages, seconds=seconds)
+
+    def status(self) -> dict[str, Any]:
+        """What C{/status} says; docs/status.rst, Status, lists the fields."""
+        store = self.store_service.opened
+        log = None if store is None else store.log
+        lost, recovery, broker = self.lost_tail(), self.store_service.recovery, self.broker
+        return {
+            **self.identity(),
+            "state": self.state.value,
+            "reason": self.reason,
+            "minOffset": log.min_offset if log is not None else None,
+            "maxOffset": log.end if log is not None else None,
+            "confirmedOffset": log.confirmed if log is not None else None,
+            "flushedOffset": log.flushed if log is not None else None,
+            "dispatchedOffset": store.dispatcher.position if store is not None else None,
+            "syncGuarantee": self.guarantee(),
+            **self.epochs.status(),
+            "clusterName": self.settings.broker.cluster,
+            "brokerName": self.settings.broker.name,
+            "brokerId": self.settings.broker.id,
+            "store": str(self.settings.store.root),
+            "recovery": None if recovery is None else recovery.status(),
+            "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
+            "truncatedBytes": self.truncated,
+            "retention": store.retention.status() if store is not None else None,
+            **({"putMillis": None} if broker is None else broker.puts_status()),
+            "servedFaults": broker.served.faults if broker is not None else None,
+            "derivedFaults": store.dispatcher.fault_count if store is not None else None,
+            "published": store.publisher.status() if store is not None else None,
+            "faultsFromMaster": store.faults_from_master() if store is not None else None,
+            "scrub": store.scrubber.status() if store is not None else None,
+            "readers": self.readers.rows,
+            "remoting": self.clients.status() | ({} if broker is None else broker.status()),
+            **super().status(),
+        }
+
+    def looked(self) -> Deferred[None]:
+        """Look at what L{status} tells and only a thread may read: the readers of the files."""
+        store = self.store_service.opened
+        return succeed(None) if store is None else self.readers.look(store.publisher.point.confirm)
+
+    def guarantee(self) -> str:
+        """What an acknowledged write means here, in words."""
+        return "none: a slave takes no writes"

@@ -37,8 +37,8 @@ from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import NodeState, Standing, SyncState
 from rmqha.health import HealthReason
 from rmqha.periodic import Job
+from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
-from rmqha.roles.telling import TellingNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
@@ -54,108 +54,6 @@ from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
-
-
-class TellingSlave(TellingNode):
-    """A slave that is asked how it is.
-
-    @ivar follower: Replication, once C{ready} has fired.
-    @ivar upstream: Where the master is.
-    @ivar serving: The slaves behind this one.
-    @ivar repairs: Mends the log of the store that is open.
-    @ivar comparison: Compares it with the master's while nothing else is to do.
-    """
-
-    upstream: Upstream | ElectedUpstream
-    serving: Serving
-    follower: Follower | None = None
-    repairs: LiveRepair | None = None
-    comparison: ColdComparison | None = None
-
-    @property
-    def state(self) -> NodeState:
-        """What the node can do: while a repair closes and opens the store it recovers."""
-        state = super().state
-        return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
-
-    def _changed(self) -> None:
-        super()._changed()
-        service = self.store_service
-        if service.state == NodeState.FAILED.value and self.follower is not None:
-            self.follower.sync.fail(service.reason)
-
-    def health(self) -> Iterator[HealthReason]:
-        """A node's reasons, those of the HA port, and why the log does not follow the master's."""
-        yield from super().health()
-        yield from self.serving.health()
-        if self.follower is not None:
-            yield from self.follower.sync.health()
-        yield from self.upstream.health()
-        if self.comparison is not None:
-            yield from self.comparison.health()
-
-    def jobs(self) -> Iterator[Job]:
-        """A node's, those of the HA port, and what follows the master."""
-        yield from super().jobs()
-        yield from self.serving.jobs()
-        yield from self.upstream.jobs()
-        if self.repairs is not None:
-            yield from self.repairs.jobs()
-        if self.comparison is not None:
-            yield from self.comparison.jobs()
-
-    def facts(self) -> Facts:
-        """A node's, how it stands to its master, and what it was given back."""
-        found = dict(super().facts())
-        if self.follower is not None:
-            sync = self.follower.sync
-            found["replication"] = sync.state.value, sync.reason
-        if self.repairs is not None:
-            found["ranges repaired from the master"] = str(self.repairs.repaired), ""
-        return {**found, **self.serving.facts()}
-
-    def status(self) -> dict[str, Any]:
-        """A node's status, the replicas, and the upstream."""
-        status = super().status() | self.serving.status()
-        store = self.store_service.opened if self.store_service.running else None
-        stored = store.last_record_stored() if store is not None else 0
-        status["upstream"] = self.upstream.status(stored)
-        status["repair"] = None if self.repairs is None else self.repairs.status()
-        comparison = self.comparison
-        status["comparison"] = None if comparison is None else comparison.status()
-        status["metadata"] = None if self.broker is None else self.broker.metadata.status()
-        status["promotion"] = None if self.promotion is None else self.promotion.status()
-        return status
-
-    def lost_tail(self) -> LostTail | None:
-        """What is missing, until it was fetched again, or the master was found to have no more."""
-        lost, follower = super().lost_tail(), self.follower
-        if lost is None or self.store.log.confirmed >= lost.to:
-            return None
-        in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
-        return None if in_sync else lost
-
-    def ha_status(self) -> HaStatus:
-        """The master, as far as it is known here."""
-        log, follower = self.store.log, self.follower
-        connection = None if follower is None else follower.sync.connection
-        read, written = (0.0, 0.0) if connection is None else connection.last()
-        return HaStatus(
-            master=False,
-            ha_client_runtime_info=HaClientInfo(
-                master_addr=None if follower is None else follower.sync.port.peer,
-                transferred_byte_in_second=0 if connection is None else connection.speed.last(),
-                max_offset=log.end,
-                last_read_timestamp=self._milliseconds(read),
-                last_write_timestamp=self._milliseconds(written),
-            ),
-        )
-
-    def _milliseconds(self, moment: float) -> int:
-        """A moment of the reactor's clock in milliseconds since 1970; 0 for none."""
-        ago = self.reactor.seconds() - moment
-        return self.environment.now_ms() - int(ago * 1000) if moment else 0
-
 
 Reopen = Callable[[Callable[[StoreSettings], None], str], Deferred[str]]
 """Closes the store, does something to its files, and opens it again; fires with the text."""
@@ -247,13 +145,23 @@ TABLES_RETRY = 1.0
 """Seconds between two tries to read the tables after a repair, where no descriptor is left."""
 
 
-class SlaveNode(TellingSlave):
+class SlaveNode(Node):
     """A slave's service tree.
 
+    @ivar follower: Replication, once C{ready} has fired.
+    @ivar upstream: Where the master is.
+    @ivar serving: The slaves behind this one.
+    @ivar repairs: Mends the log of the store that is open.
+    @ivar comparison: Compares it with the master's while nothing else is to do.
     @ivar policy_repair: What is done to a log that is not the master's.
     """
 
     role = "slave"
+    upstream: Upstream | ElectedUpstream
+    serving: Serving
+    follower: Follower | None = None
+    repairs: LiveRepair | None = None
+    comparison: ColdComparison | None = None
     _reopening = False
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -602,3 +510,89 @@ class SlaveNode(TellingSlave):
     def _refuse_when_stopping(self) -> None:
         if not self.running:
             raise Refused("repair", "the node is stopping")
+
+    # --- how it is --------------------------------------------------------------
+
+    @property
+    def state(self) -> NodeState:
+        """What the node can do: while a repair closes and opens the store it recovers."""
+        state = super().state
+        return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
+
+    def _changed(self) -> None:
+        super()._changed()
+        service = self.store_service
+        if service.state == NodeState.FAILED.value and self.follower is not None:
+            self.follower.sync.fail(service.reason)
+
+    def health(self) -> Iterator[HealthReason]:
+        """A node's reasons, those of the HA port, and why the log does not follow the master's."""
+        yield from super().health()
+        yield from self.serving.health()
+        if self.follower is not None:
+            yield from self.follower.sync.health()
+        yield from self.upstream.health()
+        if self.comparison is not None:
+            yield from self.comparison.health()
+
+    def jobs(self) -> Iterator[Job]:
+        """A node's, those of the HA port, and what follows the master."""
+        yield from super().jobs()
+        yield from self.serving.jobs()
+        yield from self.upstream.jobs()
+        if self.repairs is not None:
+            yield from self.repairs.jobs()
+        if self.comparison is not None:
+            yield from self.comparison.jobs()
+
+    def facts(self) -> Facts:
+        """A node's, how it stands to its master, and what it was given back."""
+        found = dict(super().facts())
+        if self.follower is not None:
+            sync = self.follower.sync
+            found["replication"] = sync.state.value, sync.reason
+        if self.repairs is not None:
+            found["ranges repaired from the master"] = str(self.repairs.repaired), ""
+        return {**found, **self.serving.facts()}
+
+    def status(self) -> dict[str, Any]:
+        """A node's status, the replicas, and the upstream."""
+        status = super().status() | self.serving.status()
+        store = self.store_service.opened if self.store_service.running else None
+        stored = store.last_record_stored() if store is not None else 0
+        status["upstream"] = self.upstream.status(stored)
+        status["repair"] = None if self.repairs is None else self.repairs.status()
+        comparison = self.comparison
+        status["comparison"] = None if comparison is None else comparison.status()
+        status["metadata"] = None if self.broker is None else self.broker.metadata.status()
+        status["promotion"] = None if self.promotion is None else self.promotion.status()
+        return status
+
+    def lost_tail(self) -> LostTail | None:
+        """What is missing, until it was fetched again, or the master was found to have no more."""
+        lost, follower = super().lost_tail(), self.follower
+        if lost is None or self.store.log.confirmed >= lost.to:
+            return None
+        in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
+        return None if in_sync else lost
+
+    def ha_status(self) -> HaStatus:
+        """The master, as far as it is known here."""
+        log, follower = self.store.log, self.follower
+        connection = None if follower is None else follower.sync.connection
+        read, written = (0.0, 0.0) if connection is None else connection.last()
+        return HaStatus(
+            master=False,
+            ha_client_runtime_info=HaClientInfo(
+                master_addr=None if follower is None else follower.sync.port.peer,
+                transferred_byte_in_second=0 if connection is None else connection.speed.last(),
+                max_offset=log.end,
+                last_read_timestamp=self._milliseconds(read),
+                last_write_timestamp=self._milliseconds(written),
+            ),
+        )
+
+    def _milliseconds(self, moment: float) -> int:
+        """A moment of the reactor's clock in milliseconds since 1970; 0 for none."""
+        ago = self.reactor.seconds() - moment
+        return self.environment.now_ms() - int(ago * 1000) if moment else 0

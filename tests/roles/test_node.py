@@ -29,7 +29,6 @@ from rmqha.ha.slave import follow_state
 from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.errors import TlsFilesInvalid
-from rmqha.roles import telling
 from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
@@ -37,6 +36,7 @@ from rmqha.roles.slave import SlaveNode
 from rmqha.store.files import mapped
 from rmqha.store.files.lock import StoreLock, is_locked
 from rmqha.store.log.bootstrap_marker import UnfinishedCopy, marker
+from rmqha.store.published import readers
 from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
@@ -206,9 +206,10 @@ class HealthTests(NodeCase):
             (row,) = (await self._get(node, "status"))[1]["readers"]
             self.assertEqual(("lake", "ahead", 7), (row["name"], row["state"], row["offset"]))
             (folder / "lake.json").unlink()
-            self.patch(telling, "LOOK_PATIENCE", 0.01)
+            self.patch(readers, "LOOK_PATIENCE", 0.01)
             stuck: Deferred[Any] = Deferred()
-            self.patch(node, "_in_thread", lambda *arguments: stuck)
+            silent = evolve(node.environment, in_thread=lambda *arguments: stuck)
+            self.patch(node.readers, "environment", silent)
             for _ in range(2):
                 self.assertEqual((await self._get(node, "status"))[1]["readers"], [row])
             stuck.errback(OSError(5, "made up"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
@@ -58,6 +59,20 @@ class PutTimes:
             if status is not None:
                 found[status] += took.count
         return found
+
+    def status(self) -> dict[str, Any]:
+        """How many writes were answered with which status, and how long those of the last minute or
+        two took.
+        """
+        took = self.all()
+        return {
+            "writes": {status.value: count for status, count in self.results().items()},
+            "putMillis": {
+                "p50": took.below(0.5) * 1000,
+                "p99": took.below(0.99) * 1000,
+                "max": took.longest * 1000,
+            },
+        }
 
 
 @define(eq=False)

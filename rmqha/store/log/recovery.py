@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from attrs import asdict, define, field, frozen
 
@@ -46,6 +47,15 @@ class Recovery(LogEnd):
 
     tail: int
     corrupt: LogCorrupt | None
+
+    def status(self) -> dict[str, Any]:
+        """C{recovery} of C{/status}."""
+        return {
+            "from": self.start,
+            "end": self.end,
+            "records": self.records,
+            "endedBy": self.reason.value if self.reason is not None else "end of files",
+        }
 
 
 @define(eq=False)

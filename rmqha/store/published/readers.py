@@ -15,6 +15,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.store_settings import StoreSettings
+from rmqha.store.environment import StoreEnvironment
 from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES
 from rmqha.wire.log.record import magic_at, stored_at
 from rmqha.wire.store_layout import OWN_FOLDER, READERS
@@ -30,6 +37,51 @@ SILENCE = 600.0
 
 _HEAD = 64 + IP6_EXTRA
 """Bytes of a record up to its store time, with a born host of IPv6."""
+
+
+LOOK_PATIENCE = 1.0
+"""Seconds that a status waits for a disk."""
+
+
+@define(eq=False)
+class KnownReaders:
+    """The readers of a store, as a thread saw them last.
+
+    @ivar rows: C{readers} of C{/status}.
+    """
+
+    settings: StoreSettings
+    environment: StoreEnvironment
+    rows: list[dict[str, Any]] = field(factory=list, init=False)
+    _looking: bool = field(default=False, init=False)
+
+    _log = Logger()
+
+    def look(self, confirm: int) -> Deferred[None]:
+        """Have a thread look at their files.
+
+        @return: Fires when that is done, or takes too long: then what was seen last is told.
+        """
+        if self._looking:
+            return succeed(None)
+        self._looking = True
+        done: Deferred[None] = Deferred()
+        late = self.environment.clock.callLater(LOOK_PATIENCE, done.callback, None)
+
+        def over(result: object) -> None:
+            self._looking = False
+            if isinstance(result, Failure):
+                self._log.failure("Cannot read the positions of readers", result)
+            elif isinstance(result, list):
+                self.rows = result
+            if late.active():
+                late.cancel()
+                done.callback(None)
+
+        place = self.settings.root, self.settings.commitlog, self.settings.file_size
+        now_ms = self.environment.now_ms()
+        self.environment.in_thread(look, *place, confirm, now_ms).addBoth(over)
+        return done
 
 
 def look(
