@@ -57,10 +57,10 @@ CALLS = {
     "epoch": (">", "rmqha.ha.epoch.Epoch.save"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a member that is elected: before its epoch is written, behind that, with others let in
-    "lead": ("<", "rmqha.roles.leading.LeadingNode._promote"),
+    "lead": ("<", "rmqha.roles.leading.Lead._promote"),
     "lead-epoch": ("<", "rmqha.ha.master_epoch.EpochJournal.led"),
     "lead-written": ("<", "rmqha.store.store.Store.took_over"),
-    "lead-dispatched": ("<", "rmqha.roles.leading.LeadingNode._set_master"),
+    "lead-dispatched": ("<", "rmqha.roles.leading.Lead._set_master"),
     "lead-lets-in": (">", "rmqha.ha.elected.set_master.SetMaster.start"),
     "lead-tables": ("<", "rmqha.broker.tables.table.ConfigTable.lead"),
     # a cut

@@ -10,6 +10,7 @@ Source: docs/architecture.rst, Members of a set.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState, SignOfLife
+from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
 from rmqha.errors import (
     ControllerRefused,
@@ -41,7 +43,8 @@ from rmqha.health import HealthProbe, HealthReason
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.periodic import Job, Periodic
-from rmqha.roles.leading import LeadingNode
+from rmqha.roles.leading import Lead
+from rmqha.roles.slave import SlaveNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
@@ -50,6 +53,8 @@ from rmqha.store.tables import epoch_file
 from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_dialect import SetSlaveDialect
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
+from rmqha.wire.remoting.bodies.controller import LAST_END, EpochCache, EpochRange
+from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
@@ -59,6 +64,9 @@ LIFELESS = frozenset({NodeState.FAILED, NodeState.STOPPED})
 
 AGAIN = 1.0
 """Seconds to the next try to join."""
+
+REMEMBERED = 10
+"""Changes of the role that the status tells."""
 
 KEEP = 1.0
 """Seconds between two looks at what has to be kept of this member, and at whether it is fenced."""
@@ -76,10 +84,20 @@ def keep_labels(root: Path, journal: EpochJournal) -> None:
     epoch_file.write(root / EPOCH_FILE_CHECKPOINT, labels)
 
 
-class MemberNode(LeadingNode):
-    """A member's service tree."""
+class MemberNode(SlaveNode):
+    """A member's service tree.
+
+    @ivar member: C{controller.state} of the status.
+    @ivar why: The reason of it, in words.
+    @ivar elected: Its way to whoever else leads.
+    @ivar membership: Its id, and its signs of life.
+    @ivar lead: What it does to lead.
+    """
 
     role = "member"
+    member = MemberState.NO_CONTROLLER
+    why = ""
+    elected: ElectedUpstream
     decided = frozenset({"brokerId", "brokerRole"})
     _joined = False
     _joining: Deferred[None] | None = None
@@ -90,6 +108,13 @@ class MemberNode(LeadingNode):
         self.membership = self.elected.membership(
             self._sign_of_life, lambda: self.store.publisher.point.generation, self._in_thread
         )
+        self.lead = Lead(
+            node=self,
+            membership=self.membership,
+            elected=self.elected,
+            become=self._become,
+        )
+        self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
 
     def _upstream(self) -> ElectedUpstream:
@@ -106,7 +131,7 @@ class MemberNode(LeadingNode):
             etcd_tls=self.tls.etcd,
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
-            leads=lambda: self.master is not None,
+            leads=lambda: self.lead.master is not None,
         )
         return self.elected
 
@@ -147,7 +172,7 @@ class MemberNode(LeadingNode):
                 if error.code in UNKNOWN_SET and self.epochs.journal.starts:
                     self._refuse("unknown-set", f"{error}: the controllers lost what they knew")
                     # What it may show it shows.
-                    self._wear(BrokerRole.SLAVE, self.membership.id)
+                    self.lead.wear(BrokerRole.SLAVE, self.membership.id)
                     await self.open_broker(store, None)
                     return
                 self._become(self.member, str(error))
@@ -164,17 +189,17 @@ class MemberNode(LeadingNode):
         self._keeping.start(KEEP)
         if self.epochs.journal.starts:
             # It was a member before: what it may show it shows at once.
-            self._wear(BrokerRole.SLAVE, self.membership.id)
+            self.lead.wear(BrokerRole.SLAVE, self.membership.id)
             await self.follow(store)
         else:
             self.upstream.begin()
 
     async def _follow_on(self, store: Store) -> None:
         end = store.log.confirmed
-        if self._marker.exists():
-            self.counted_on.look(end)
+        if self.marker.exists():
+            self.lead.counted_on.look(end)
         else:
-            await self.counted_on.cut(end)
+            await self.lead.counted_on.cut(end)
         await self.follow(store)
 
     def _not_joined(self, failure: Failure) -> None:
@@ -201,12 +226,12 @@ class MemberNode(LeadingNode):
                 for each in labels
             )
             await self.epochs.keep(journal.followed(labels[-1].label, starts))
-        await self.counted_on.recall(end)
+        await self.lead.counted_on.recall(end)
 
     def _sign_of_life(self) -> SignOfLife | None:
         """None while we must not be elected: by it a controller would believe that we can be."""
         store, refused = self.store_service.opened, self.member is MemberState.REFUSED
-        if store is None or store.state in LIFELESS or self.counted_on.lost or refused:
+        if store is None or store.state in LIFELESS or self.lead.counted_on.lost or refused:
             return None
         starts, log = self.epochs.journal.starts, store.log
         epoch = starts[-1].epoch if starts else None
@@ -224,11 +249,11 @@ class MemberNode(LeadingNode):
             id=self.membership.id,
             address=self.membership.address,
             epoch=journal.starts[-1].epoch if journal.starts else 0,
-            leads=self._leads,
-            may_be_first=self._as_configured.broker.role.is_master,
+            leads=self.lead.epoch,
+            may_be_first=self.lead.configured.is_master,
         )
         asked = duty(state, member)
-        lost = self.counted_on.lost
+        lost = self.lead.counted_on.lost
         if asked is Duty.ELECT and not lost:
             try:
                 state = await self.elected.group.elect(member.id)
@@ -260,12 +285,12 @@ class MemberNode(LeadingNode):
                 why += f", and this member must not be it (lost-log): {lost}"
             return self._wait(why)
         if asked is Duty.GO_ON:
-            assert self.master is not None, "it leads"
-            self.master.told(state)
+            assert self.lead.master is not None, "it leads"
+            self.lead.master.told(state)
             self._unfence()
             return ""
         if asked is Duty.LEAD:
-            return await self._lead(state)
+            return await self.lead.begin(state)
         return await self._follow_decided(state)
 
     def _nobody_to_elect(self, state: SetState) -> str:
@@ -285,18 +310,18 @@ class MemberNode(LeadingNode):
     def _fence_refused(self, reason: str, why: str) -> str:
         """Do not act on a decision; another node may act on it."""
         refused = self._refuse(reason, why)
-        if self.master is not None:
-            self.master.fenced = refused
+        if self.lead.master is not None:
+            self.lead.master.fenced = refused
         return refused
 
     async def _follow_decided(self, state: SetState) -> str:
-        if self.master is not None:
-            await self._demote(f"master epoch {state.master_epoch} has another master")
+        if self.lead.master is not None:
+            await self.lead.demote(f"master epoch {state.master_epoch} has another master")
         if self.follower is None:
             await self.read_tables()
-            self._wear(BrokerRole.SLAVE, self.membership.id)
+            self.lead.wear(BrokerRole.SLAVE, self.membership.id)
             await self.follow(self.store)
-        counted_on, follower = self.counted_on, self.follower
+        counted_on, follower = self.lead.counted_on, self.follower
         proven = follower is not None and follower.sync.present().silent is not None
         if proven:
             counted_on.has(self.store.log.confirmed)
@@ -318,10 +343,10 @@ class MemberNode(LeadingNode):
         """A master that no controller answers may have been replaced, unless everybody is here who
         could have been elected.
         """
-        master = self.master
+        master = self.lead.master
         if master is None:
             return
-        if self._leads is not None and (doubt := self.membership.doubt(self._leads)):
+        if self.lead.epoch is not None and (doubt := self.membership.doubt(self.lead.epoch)):
             self._become(MemberState.FENCED, doubt)
             return
         silent = self.elected.watch.silent()
@@ -335,17 +360,17 @@ class MemberNode(LeadingNode):
         self._become(MemberState.FENCED, master.fenced)
 
     def _unfence(self) -> None:
-        if self.master is not None and self.master.fenced:
-            self.master.fenced = ""
-        if self._leads is not None and self.membership.doubt(self._leads):
+        if self.lead.master is not None and self.lead.master.fenced:
+            self.lead.master.fenced = ""
+        if self.lead.epoch is not None and self.membership.doubt(self.lead.epoch):
             return
-        self._become(MemberState.LEADING, f"in master epoch {self._leads}")
+        self._become(MemberState.LEADING, f"in master epoch {self.lead.epoch}")
 
     def _counts(self) -> bool:
         """Whether this member may be elected, as far as is known."""
         state = self.elected.followed.state
-        if self.master is not None:
-            return not self.master.in_sync.alone
+        if self.lead.master is not None:
+            return not self.lead.master.in_sync.alone
         return state is not None and self.membership.id in state.in_sync
 
     def _keep_held(self) -> Deferred[None] | None:
@@ -353,9 +378,9 @@ class MemberNode(LeadingNode):
         if store is None or not self._counts():
             return None
         # Followers report what is flushed or accepted; who leads has what is confirmed.
-        offset = store.readable if self.master is not None else self._reported()
+        offset = store.readable if self.lead.master is not None else self._reported()
         now = Held(id=self.membership.id, epoch=self.epochs.number, offset=offset)
-        return self.counted_on.keep(now)
+        return self.lead.counted_on.keep(now)
 
     def _reported(self) -> int:
         connection = None if self.follower is None else self.follower.sync.connection
@@ -370,6 +395,45 @@ class MemberNode(LeadingNode):
     def _role_changed(self, told: RoleChangedRequest) -> None:
         if told.master_epoch > self.epochs.number:
             self.elected.watch.hurry()
+
+    def _labels(self, token: int | None) -> EpochCache:
+        broker, end = self.settings.broker, self.store.log.confirmed
+        labels = [EpochLabel(one.epoch, one.start) for one in self.epochs.journal.starts]
+        last = len(labels) - 1
+        return EpochCache(
+            cluster_name=broker.cluster,
+            broker_name=broker.name,
+            broker_id=broker.id,
+            epoch_list=tuple(
+                EpochRange(
+                    epoch=each.label,
+                    start_offset=each.start,
+                    end_offset=LAST_END if number == last else end_of(labels, number, end),
+                )
+                for number, each in enumerate(labels)
+            ),
+            max_offset=end,
+            compares_bytes=True,
+            generation=self.store.publisher.point.generation,
+            token_told=None if token is None else self.elected.tell_token(token),
+        )
+
+    def ha_status(self) -> HaStatus:
+        """As a master or as a slave."""
+        if self.lead.master is None:
+            return super().ha_status()
+        return self.serving.ha_status(self.store.log.end)
+
+    def guarantee(self) -> str:
+        """What an acknowledged write means here, in words."""
+        return self.lead.guarantee()
+
+    def leave(self) -> Deferred[None]:
+        """End the epoch that we lead, if we do."""
+        return Deferred.fromCoroutine(self.lead.end())
+
+    def _let_in(self, store: Store) -> None:
+        """Only who leads feeds others."""
 
     async def unserve(self) -> None:
         """Leave the set as one that is expected back."""
@@ -390,8 +454,8 @@ class MemberNode(LeadingNode):
         """A node's reasons, and why this one is no member."""
         yield from super().health()
         yield from self.membership.health()
-        if self.master is not None:
-            yield from self.master.health()
+        if self.lead.master is not None:
+            yield from self.lead.master.health()
         if self.member in (MemberState.REFUSED, MemberState.FENCED):
             yield HealthReason(
                 f"member-{self.member.value}",
@@ -406,8 +470,8 @@ class MemberNode(LeadingNode):
     def samples(self) -> Iterator[Sample | None]:
         """A slave's, and of the master of a set how long writes wait."""
         yield from super().samples()
-        if self.master is not None:
-            waited = self.master.transfer.waited
+        if self.lead.master is not None:
+            waited = self.lead.master.transfer.waited
             yield node_families.of_durations(node_families.ACK_WAIT, waited)
 
     def jobs(self) -> Iterator[Job]:
@@ -415,14 +479,14 @@ class MemberNode(LeadingNode):
         yield from super().jobs()
         yield self._keeping
         yield from self.membership.jobs()
-        if self.master is not None:
-            yield from self.master.jobs()
+        if self.lead.master is not None:
+            yield from self.lead.master.jobs()
 
     def status(self) -> dict[str, Any]:
         """A slave's status, and the membership."""
         store = self.store_service.opened
         status = super().status()
-        watch, master = self.elected.watch, self.master
+        watch, master = self.elected.watch, self.lead.master
         status["controller"] = {
             "state": self.member.value,
             "reason": self.why,
@@ -437,3 +501,30 @@ class MemberNode(LeadingNode):
             "set": None if master is None else master.status(),
         }
         return status
+
+    def _become(self, state: MemberState, why: str) -> str:
+        refused = self.member is MemberState.REFUSED and state is MemberState.PROMOTING
+        if refused or (state, why) == (self.member, self.why):
+            return why
+        if state is not self.member:
+            self._log.info(
+                "Member of set {name}: {before} -> {state}{why}",
+                name=self.settings.broker.name,
+                before=self.member.value,
+                state=state.value,
+                why=f": {why}" if why else "",
+            )
+            self._changes.append(
+                {
+                    "time": self.environment.now_ms(),
+                    "state": state.value,
+                    "reason": why,
+                    "masterEpoch": self.epochs.number,
+                }
+            )
+        self.member, self.why = state, why
+        self._changed()
+        return why
+
+    def _refuse(self, reason: str, why: str) -> str:
+        return self._become(MemberState.REFUSED, f"{reason}: {why}")

@@ -263,8 +263,8 @@ class SlaveNode(Node):
                 port=MasterClientPort(upstream.bounds(), self.reactor, upstream.address),
                 current_log=lambda: self.store.log,
                 settings=evolve(self.settings.ha, policy=upstream.policy),
-                bootstrapping=self._mark_bootstrap,
-                is_bootstrapping=self._marker.exists(),
+                bootstrapping=self.mark_bootstrap,
+                is_bootstrapping=self.marker.exists(),
                 reportable=upstream.reportable(
                     flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
                 ),
@@ -327,10 +327,7 @@ class SlaveNode(Node):
         nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
         shutdown = Shutdown("serving", self.reactor)
         await shutdown.step("the choice of a master", self.upstream.stop)
-        if self.repairs is not None:
-            await shutdown.step("repairing the log", self.repairs.stop)
-        if self.comparison is not None:
-            await shutdown.step("comparing the log", self.comparison.stop)
+        await self._end_mending(shutdown)
         steps = [
             shutdown.step("the broker", self.shut_broker),
             # Writes that wait are answered by this, before their connections are closed.
@@ -350,6 +347,26 @@ class SlaveNode(Node):
             root = self.settings.store.root
             await shutdown.step("the lost tail", self._in_thread, lost_tail.forget, root)
         shutdown.finish()
+
+    async def unfollow(self, left: Callable[[], None]) -> None:
+        """Nobody writes our log, and nobody reads of a master's.
+
+        @param left: Called between both.
+        """
+        changing = Shutdown("following", self.reactor)
+        if self.follower is not None:
+            # It waits for a repair, which opens the store and begins to follow again.
+            await changing.step("replication from the master", self.follower.stopService)
+        await self._end_mending(changing)
+        self.follower = self.repairs = self.comparison = None
+        left()
+        await changing.step("the broker", self.shut_broker)
+
+    async def _end_mending(self, shutdown: Shutdown) -> None:
+        if self.repairs is not None:
+            await shutdown.step("repairing the log", self.repairs.stop)
+        if self.comparison is not None:
+            await shutdown.step("comparing the log", self.comparison.stop)
 
     def leave(self) -> Deferred[None]:
         """End the lead of a node that may have it."""
@@ -391,7 +408,7 @@ class SlaveNode(Node):
         service = self.store_service
         if not (self.running and service.running and store is service.opened):
             return
-        if store.log.confirmed == store.log.min_offset or self._marker.exists():
+        if store.log.confirmed == store.log.min_offset or self.marker.exists():
             return
         try:
             self.serving.begin(store)
@@ -409,10 +426,10 @@ class SlaveNode(Node):
     # --- bootstrap ----------------------------------------------------------------
 
     @property
-    def _marker(self) -> Path:
+    def marker(self) -> Path:
         return bootstrap_marker.marker(self.settings.store.root)
 
-    def _mark_bootstrap(self, on: bool) -> None:
+    def mark_bootstrap(self, on: bool) -> None:
         root = self.settings.store.root
         if on:
             bootstrap_marker.begin(root, str(self.settings.ha.master))
@@ -462,10 +479,7 @@ class SlaveNode(Node):
 
         self._refuse_when_stopping()
         closing = Shutdown("the slave, for a repair")
-        if self.repairs is not None:
-            await closing.step("repairing the log", self.repairs.stop)
-        if self.comparison is not None:
-            await closing.step("comparing the log", self.comparison.stop)
+        await self._end_mending(closing)
         await closing.step("the broker", self.shut_broker)
         await readers.step("client connections", self.clients.release)
         await readers.step("replication to slaves", self.serving.end, gently=False)

@@ -433,7 +433,7 @@ class SafetyTests(MemberCase):
         self.member()
         self.pass_time(1.0)
         self.assert_state(MemberState.REFUSED, "same-id")
-        self.assertIsNone(self.node.master)
+        self.assertIsNone(self.node.lead.master)
 
     def test_copy_of_a_living_disk(self) -> None:
         """A node on a copy of a living member's disk does not join, and names that member."""

@@ -131,7 +131,7 @@ class ConfirmTests(AgainCase):
         self.assertEqual(said["controller"]["confirmOffset"], confirm)
         self.assertEqual(said["dispatchedOffset"], confirm)
         self.assertEqual(self.node.acknowledged(), confirm)
-        self.assertEqual(self.node.master.confirm, confirm)
+        self.assertEqual(self.node.lead.master.confirm, confirm)
         self.assertEqual(self.node.store.queues.end("TopicA", 0), messages)
 
     def test_not_seen(self) -> None:
@@ -254,7 +254,7 @@ class LostEndTests(AgainCase):
         """
         self.led_before(300)
         self.assert_state(MemberState.REFUSED, "lost-log")
-        self.assertIsNone(self.node.master)
+        self.assertIsNone(self.node.lead.master)
         self.assertTrue(self.node.clients.serving)
         self.beats()
         self.pass_time(LOOK + 1)

@@ -140,7 +140,7 @@ class PromotionTests(MemberChangeCase):
         self.node.run = run
         self.joined(self.node.store.log.end)
         self.assertEqual(len(held.calls), 1)
-        demoted = Deferred.fromCoroutine(self.node._demote("the promotion did not succeed"))
+        demoted = Deferred.fromCoroutine(self.node.lead.demote("the promotion did not succeed"))
         self.pass_time(1.0)
         self.assertNoResult(demoted)
         held.work()
@@ -193,7 +193,7 @@ class PromotionTests(MemberChangeCase):
             self.node.elected.watch.hurry()
             self.pass_time(LOOK + 1)
             self.assertNotEqual(self.node.member, MemberState.LEADING)
-            self.assertIsNone(self.node.master)
+            self.assertIsNone(self.node.lead.master)
             self.assertIsNone(self.node.serving.gate.inner)
         self.pass_time(LOOK + 1)
         self.assert_state(MemberState.LEADING, "in master epoch 2")
