@@ -12,7 +12,7 @@ Source: docs/status.rst, Periodic jobs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
@@ -240,6 +240,20 @@ class Periodic(Job):
         again, self._again = self._again, False
         if again:
             self.hurry()
+
+
+class NodePart(Protocol):
+    """What a node is made of: its health and its jobs are the node's."""
+
+    __slots__ = ()
+
+    def health(self) -> Iterator[HealthReason]:
+        """Why the node is not well because of it."""
+        return iter(())
+
+    def jobs(self) -> Iterator[Job]:
+        """What it does again and again."""
+        return iter(())
 
 
 async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:

@@ -8,10 +8,10 @@ from typing import ClassVar
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 
 
-class Watch:
+class Watch(NodePart):
     """A part that looks at its node; its class is made by attrs, and has a C{clock}.
 
     @cvar job: What the look is called in log and status.

@@ -25,7 +25,7 @@ from rmqha.net.remoting.handlers import Answer, Registry
 from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.periodic import Job
+from rmqha.periodic import Job, NodePart
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -92,7 +92,7 @@ class ServedPort(Registry):
         return inner.serve(connection, command)
 
 
-class ClientPorts:
+class ClientPorts(NodePart):
     """C{listenPort} and, two below it, the VIP port."""
 
     def __init__(

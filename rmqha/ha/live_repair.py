@@ -24,7 +24,7 @@ from rmqha.errors import RmqhaError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.range_repair import (
     RepairIntent,
@@ -55,7 +55,7 @@ UNREACHED = (ConnectError, ConnectionClosed, CancelledError, RmqhaError, OSError
 
 
 @define(eq=False, kw_only=True)
-class LiveRepair:
+class LiveRepair(NodePart):
     """Repairs the log of one open store.
 
     @ivar master: Who has the bytes; C{None} while the log is not known to be the master's.

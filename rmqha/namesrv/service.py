@@ -48,7 +48,7 @@ from rmqha.net.remoting.needs import (
 )
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import TlsGate
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -291,7 +291,7 @@ def _change(name: str, text: str) -> dict[str, Any]:
         ) from None
 
 
-class NameServer:
+class NameServer(NodePart):
     """A name server without its port.
 
     @ivar table: Who has what.

@@ -33,14 +33,13 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.tail_fetch import TailFetch, TailFetchState
-from rmqha.health import HealthReason
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.server_names import ServerNames, look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.periodic import Job
+from rmqha.periodic import Job, NodePart
 from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
@@ -60,7 +59,7 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
 @define(eq=False, kw_only=True)
-class TailRecovery:
+class TailRecovery(NodePart):
     """One start's way to a log that may be written.
 
     @ivar repair: Whether an operator accepts what is missing (C{--repair}).
@@ -424,16 +423,10 @@ class MasterNode(Node):
             return "none: not serving"
         return self.writer.guarantee()
 
-    def health(self) -> Iterator[HealthReason]:
-        """A node's reasons, and those of the HA port."""
-        yield from super().health()
-        yield from self.serving.health()
-
-    def jobs(self) -> Iterator[Job]:
-        """A node's, and those of the HA port."""
-        yield from super().jobs()
-        yield from self.serving.jobs()
-        yield from self.tail.jobs()
+    def parts(self) -> Iterator[NodePart | None]:
+        """A node's, the HA port, and what asks for a lost tail."""
+        yield from super().parts()
+        yield from (self.serving, self.tail)
 
     def facts(self) -> Facts:
         """A node's, and how its replicas are."""

@@ -42,7 +42,7 @@ from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.roles.leading import Lead
 from rmqha.roles.slave import SlaveNode
 from rmqha.roles.upstream.elected import ElectedUpstream
@@ -450,12 +450,14 @@ class MemberNode(SlaveNode):
 
     # --- the status -----------------------------------------------------------------------
 
+    def parts(self) -> Iterator[NodePart | None]:
+        """A slave's, the membership, and the set while it leads."""
+        yield from super().parts()
+        yield from (self.membership, self.lead.master)
+
     def health(self) -> Iterator[HealthReason]:
         """A node's reasons, and why this one is no member."""
         yield from super().health()
-        yield from self.membership.health()
-        if self.lead.master is not None:
-            yield from self.lead.master.health()
         if self.member in (MemberState.REFUSED, MemberState.FENCED):
             yield HealthReason(
                 f"member-{self.member.value}",
@@ -475,12 +477,9 @@ class MemberNode(SlaveNode):
             yield node_families.of_durations(node_families.ACK_WAIT, waited)
 
     def jobs(self) -> Iterator[Job]:
-        """A node's, and those of the membership."""
+        """Those of its parts, and its own."""
         yield from super().jobs()
         yield self._keeping
-        yield from self.membership.jobs()
-        if self.lead.master is not None:
-            yield from self.lead.master.jobs()
 
     def status(self) -> dict[str, Any]:
         """A slave's status, and the membership."""

@@ -18,7 +18,7 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.listening import listen
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import Process
 from rmqha.wire.remoting.bodies.route import ClusterInfo
@@ -102,10 +102,10 @@ class NamesrvNode(Process):
 
         return self._in_thread(save)
 
-    def jobs(self) -> Iterator[Job]:
-        """A process's, and those of the server."""
-        yield from super().jobs()
-        yield from self.server.jobs()
+    def parts(self) -> Iterator[NodePart | None]:
+        """A process's, and the server."""
+        yield from super().parts()
+        yield self.server
 
     def known_brokers(self) -> ClusterInfo | None:
         """All brokers that are registered."""

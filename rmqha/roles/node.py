@@ -42,7 +42,7 @@ from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.page.told import GroupRow
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
@@ -448,34 +448,22 @@ class Node(Process):
 
     # --- how it is --------------------------------------------------------------
 
+    def parts(self) -> Iterator[NodePart | None]:
+        """A process's, the store, and those that serve clients."""
+        yield from super().parts()
+        yield from (self.store_service.opened, self.clients, self.accounts, self.broker)
+
     def health(self) -> Iterator[HealthReason]:
-        """What is wrong now: the node's own state, and what the store and the broker give."""
+        """What is wrong now: the node's own state, a lost tail, and what its parts give."""
         if self.state in UNHEALTHY:
             ready = HealthProbe.READY if self.state in self.unready else HealthProbe(0)
             yield HealthReason(
                 self.state.value, self.reason, fails=HealthProbe.HEALTH | ready, told=True
             )
-        if self.store_service.opened is not None:
-            yield from self.store_service.opened.health()
-        if self.broker is not None:
-            yield from self.broker.health()
         lost = self.lost_tail()
         if lost is not None:
             yield HealthReason("lost-tail", lost.text)
-        if self.accounts is not None:
-            yield from self.accounts.health()
         yield from super().health()
-
-    def jobs(self) -> Iterator[Job]:
-        """What the store, the client ports and the broker do again and again."""
-        yield from super().jobs()
-        if self.store_service.opened is not None:
-            yield from self.store_service.opened.jobs()
-        yield from self.clients.jobs()
-        if self.accounts is not None:
-            yield from self.accounts.jobs()
-        if self.broker is not None:
-            yield from self.broker.jobs()
 
     def facts(self) -> Facts:
         """A process's, the state, and what the log has lost and got."""

@@ -47,7 +47,7 @@ from rmqha.page.history import History
 from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
-from rmqha.periodic import Job, health_of, rows_of
+from rmqha.periodic import Job, NodePart, health_of, rows_of
 from rmqha.roles.advice import masterless, open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
@@ -179,19 +179,22 @@ class Process(Service):
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
 
+    def parts(self) -> Iterator[NodePart | None]:
+        """What this role is made of; C{None} for what is not there now."""
+        yield from (self.health_log, self.events, self.tls.identities, self.history)
+
     def health(self) -> Iterator[HealthReason]:
-        """What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it.  A role
-        adds what its parts give.
-        """
-        yield from self.tls.identities.health()
+        """What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it."""
+        for part in self.parts():
+            if part is not None:
+                yield from part.health()
         yield from health_of(self.jobs())
 
     def jobs(self) -> Iterator[Job]:
         """What this role does again and again."""
-        yield from self.health_log.jobs()
-        yield from self.events.jobs()
-        yield from self.tls.identities.jobs()
-        yield from self.history.jobs()
+        for part in self.parts():
+            if part is not None:
+                yield from part.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says; docs/status.rst, Status, lists the fields."""

@@ -35,8 +35,7 @@ from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import NodeState, Standing, SyncState
-from rmqha.health import HealthReason
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.roles.upstream.elected import ElectedUpstream
@@ -539,25 +538,11 @@ class SlaveNode(Node):
         if service.state == NodeState.FAILED.value and self.follower is not None:
             self.follower.sync.fail(service.reason)
 
-    def health(self) -> Iterator[HealthReason]:
-        """A node's reasons, those of the HA port, and why the log does not follow the master's."""
-        yield from super().health()
-        yield from self.serving.health()
-        if self.follower is not None:
-            yield from self.follower.sync.health()
-        yield from self.upstream.health()
-        if self.comparison is not None:
-            yield from self.comparison.health()
-
-    def jobs(self) -> Iterator[Job]:
-        """A node's, those of the HA port, and what follows the master."""
-        yield from super().jobs()
-        yield from self.serving.jobs()
-        yield from self.upstream.jobs()
-        if self.repairs is not None:
-            yield from self.repairs.jobs()
-        if self.comparison is not None:
-            yield from self.comparison.jobs()
+    def parts(self) -> Iterator[NodePart | None]:
+        """A node's, the HA port, and what makes the log the master's."""
+        yield from super().parts()
+        sync = None if self.follower is None else self.follower.sync
+        yield from (self.serving, sync, self.upstream, self.repairs, self.comparison)
 
     def facts(self) -> Facts:
         """A node's, how it stands to its master, and what it was given back."""

@@ -42,6 +42,7 @@ from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.tls.errors import TlsRefused
+from rmqha.periodic import NodePart
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
@@ -61,7 +62,7 @@ fires with what came of it, in words."""
 
 
 @define(eq=False, kw_only=True)
-class FollowState:
+class FollowState(NodePart):
     """How one slave's log stands to its master's.
 
     @ivar port: What the master's client port says, and where the master is, in words.
