@@ -16,7 +16,6 @@ from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, Number, in_reactor, note
 from rmqha.cli.live_promotion import (
-    BEFORE,
     CUT_OFF,
     LOST,
     admin_at,
@@ -34,7 +33,7 @@ from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.promote import promote
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.config.load import load
+from rmqha.config.load import BEFORE, load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
@@ -45,6 +44,8 @@ from rmqha.nodes.poll import Look
 from rmqha.store.files.lock import is_locked
 from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import LOCK
+
+SWITCHOVER = "`rmqha switchover` changes the roles without a loss"
 
 LOOKS = 3
 """How often the master is looked for, a second apart: one connection may fail by chance."""
@@ -143,8 +144,12 @@ def failover(
         if gone is None:
             raise Refused("failover", f"{conf} names no master: give --master HOST:PORT")
         in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls))
-    elif conf.with_name(conf.name + BEFORE).exists():
+    elif (before := conf.with_name(conf.name + BEFORE)).exists():
         click.echo(f"{conf} is a master's already: going on")
+        gone = split_address(checked(master)) if master else load(before).ha.master_client
+        if gone is not None and not running:
+            again = f"`mv {before} {conf}` makes a slave of this node again, or stop that one"
+            in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls, again))
     else:
         raise Refused("failover", f"{conf} is a master's: it takes the file of a slave")
     if dry_run:
@@ -177,6 +182,7 @@ async def _look(
     master: tuple[str, int],
     credentials: Credentials | None,
     tls: ToolTls,
+    instead: str = SWITCHOVER,
 ) -> None:
     """See that the master is gone, and say what may be lost with it.
 
@@ -193,8 +199,8 @@ async def _look(
             if await broker_at(client, *master) is not None:
                 raise Refused(
                     "failover",
-                    f"the master at {address} answers: `rmqha switchover` changes the roles "
-                    "without a loss; a second master would part the logs",
+                    f"the master at {address} answers: {instead}; a second master would part the "
+                    "logs",
                 )
     finally:
         await client.close()

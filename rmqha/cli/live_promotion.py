@@ -23,7 +23,7 @@ from rmqha.cli.common import Unreachable, in_reactor, note
 from rmqha.cli.nodes.arguments import checked
 from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.config.load import OF_A_SLAVE, load
+from rmqha.config.load import BEFORE, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
@@ -32,9 +32,6 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 from rmqha.nodes.summary import duration
-
-BEFORE = ".before-failover"
-"""What the name of the slave's file ends with that is kept."""
 
 LOST = (
     "lost is what the master acknowledged without a replica: as ASYNC_MASTER, or with "

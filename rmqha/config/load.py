@@ -295,6 +295,9 @@ ROLES: dict[str, tuple[BrokerRole, ...]] = {
 OF_A_SLAVE = ("brokerRole", "brokerId", "haMasterAddress", "haMasterClientAddress")
 """Keys that are others in a master's file."""
 
+BEFORE = ".before-failover"
+"""What the name of a slave's file ends with that is kept where it was made a master's."""
+
 MEMBER = "member"
 """The role whose broker is a master or a slave as controllers decide."""
 

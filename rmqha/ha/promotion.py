@@ -16,7 +16,8 @@ master was fenced by another: then the number alone is raised, above the other's
 
 A running slave that is to become the master notes that first (L{intend}), then its configuration
 is changed, and whoever starts as a master next, in the same process or after a kill, promotes the
-store before anything else (L{finish}).  Who starts as a slave again forgets the note.
+store before anything else (L{finish}), unless the master is back by then.  Who starts as a slave
+again forgets the note.
 
 Source: docs/operations.rst, Changing roles.
 """
@@ -174,19 +175,28 @@ def promote(
         )
         if not done.was_master or done.cut or done.epoch != done.epoch_before:
             event_file.note(settings.root, "promotion", _event(done))
+        forget_intent(settings.root)
         return done
 
 
-def intend(root: Path, epoch: int | None) -> None:
+def intend(root: Path, epoch: int | None, master: str) -> None:
     """Note that this slave's store is promoted when it is next opened as a master's.  Durable on
     return; blocking.
 
     @param epoch: As for L{promote}.
+    @param master: C{host:port} of a port of the master that is gone.
     @raise Refused: If C{epoch} is too low.
     @raise DiskFull: If there is no room.
     """
     number = EpochJournal.read(root).raised(0, epoch).number
-    json_table.replace(root / OWN_FOLDER / PROMOTION, {"epoch": number})
+    json_table.replace(root / OWN_FOLDER / PROMOTION, {"epoch": number, "master": master})
+
+
+def replaced(root: Path) -> str:
+    """C{host:port} of the master instead of which this store's is to be one, as was noted; C{""} if
+    nothing was.  Blocking.
+    """
+    return str((json_table.read(root / OWN_FOLDER / PROMOTION) or {}).get("master", ""))
 
 
 def forget_intent(root: Path) -> None:
@@ -213,9 +223,7 @@ def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion
     # Raised by a run that did not come to its end; before that it forgets the master it followed.
     following = row is not None and row.following
     resumed = epoch is not None and epoch == EpochJournal.read(root).number and not following
-    done = promote(settings, epoch=epoch, resumed=resumed, step=step)
-    forget_intent(root)
-    return done
+    return promote(settings, epoch=epoch, resumed=resumed, step=step)
 
 
 def _event(done: Promotion) -> str:

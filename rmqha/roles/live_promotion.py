@@ -12,7 +12,8 @@ often may not.  So there are two questions to the admin port, and the file is ch
     configuration.  Nothing of the slave is left: no connection, no table, no file that is open.
 
 A kill before the file is changed leaves a slave, which forgets the note; one after it leaves a
-master, which finishes the promotion when it starts (L{rmqha.ha.promotion.finish}).
+master, which finishes the promotion when it starts (L{rmqha.ha.promotion.finish}), unless the old
+master is back.
 
 Source: docs/operations.rst, Lost master.
 """
@@ -149,7 +150,7 @@ class LivePromotion(Service):
                 self._refuse_store(node)
                 self._refuse_connected(node)
             if not dry_run:
-                await in_thread(promotion.intend, store.root, epoch)
+                await in_thread(promotion.intend, store.root, epoch, self._master(node))
         except (RmqhaError, OSError) as error:
             self.state = "refused"
             self.said.append(str(error))
@@ -214,8 +215,11 @@ class LivePromotion(Service):
                     f"the master at {address} answers: `rmqha switchover` changes the roles "
                     "without a loss; a second master would part the logs"
                 )
-        shown = address or (node.follower.sync.port.peer if node.follower else "")
-        self.said.append(f"the master at {shown} gives no answer in {LOOKS} looks")
+        self.said.append(f"the master at {self._master(node)} gives no answer in {LOOKS} looks")
+
+    def _master(self, node: SlaveNode) -> str:
+        """A port of the master: the client port, where that is known."""
+        return node.upstream.client_port or (node.follower.sync.port.peer if node.follower else "")
 
     async def _answers(self, node: SlaveNode, address: str) -> bool:
         assert isinstance(node.upstream, Upstream), "others are elected"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +19,10 @@ from twisted.python.reflect import namedAny
 
 from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.load import MEMBER, NAMESRV, OF_A_SLAVE, load
+from rmqha.config.load import BEFORE, MEMBER, NAMESRV, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
-from rmqha.config.store_settings import StoreSettings
-from rmqha.config.values import Folder
-from rmqha.errors import BadValue, ConfigError, RmqhaError, StoreError
+from rmqha.config.values import Endpoint, Folder
+from rmqha.errors import BadValue, ConfigError, Refused, RmqhaError, StoreError
 from rmqha.net import lean_reactor
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.roles import slave_of
@@ -273,7 +273,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     reactor.seconds = time.monotonic
     try:
         if options.role == MASTER:
-            _finish_promotion(options.settings.store)
+            _finish_promotion(options)
         made = _node(options, reactor)
     except StoreError as error:
         # twistd has not begun to log, so there is no other place for it.
@@ -286,13 +286,38 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     return cast(IService, made)
 
 
-def _finish_promotion(settings: StoreSettings) -> None:
-    """A running slave was to become the master, and its process ended before it had."""
+def _finish_promotion(options: Options) -> None:
+    """A running slave was to become the master, and its process ended before it had.
+
+    @raise Refused: If something listens again where the master was.
+    """
     from rmqha.ha import promotion  # a name server needs it never
 
-    done = promotion.finish(settings)
+    store, before = options.settings.store, f"{options.conf}{BEFORE}"
+    master = promotion.replaced(store.root)
+    if master and not options["force"] and _listens(master):
+        raise Refused(
+            "promotion",
+            f"the master at {master} is back, or another process listens there, and this node was "
+            f"killed before it had taken its place. Make it a slave again: `mv {before} "
+            f"{options.conf}`, and start it; or stop the other one; --force starts this one as "
+            "the master all the same",
+        )
+    done = promotion.finish(store)
     for line in () if done is None else promotion.told(done):
         sys.stderr.write(f"{line}\n")
+
+
+def _listens(address: str) -> bool:
+    """Whether one of three connections to an address is taken.  Blocking."""
+    for look in range(3):
+        time.sleep(min(look, 1))
+        try:
+            socket.create_connection(Endpoint().parse(address), 3.0).close()
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def _node(options: Options, reactor: Any) -> Any:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, pull, records, send
+from rmqha.cli.live_promotion import masters_file, take
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import load
+from rmqha.ha.promotion import intend
 from tests.faults.harness import BRISK, FaultTestCase
 
 RMQHA = Path(sys.executable).parent / "rmqha"
@@ -208,6 +210,26 @@ class LiveTests(FailoverTestCase):
             with socket.create_server(("127.0.0.1", port)) as server:
                 server.settimeout(1.5)
                 self.assertRaises(TimeoutError, server.accept)
+
+    def test_master_is_back(self) -> None:
+        """Killed when its file was a master's: it starts as the master as long as that is away, and
+        else says how it becomes a slave again, as the command does; then it is one, and in sync.
+        """
+        master, slave = self.pair()
+        slave.kill9()
+        intend(slave.root, None, f"127.0.0.1:{master.port}")
+        take(slave.conf, masters_file(slave.conf, "SYNC_MASTER"))
+        slave.launch()
+        until(lambda: not slave.running, "it does not start")
+        back = f"`mv {slave.conf}.before-failover {slave.conf}`"
+        self.assertIn(f"the master at 127.0.0.1:{master.port} is back", slave.tail())
+        self.assertIn(back, slave.tail())
+        said = self.rmqha("failover", slave.conf, code=1)
+        self.assertIn(f"the master at 127.0.0.1:{master.port} answers: {back}", said)
+        slave.conf.with_name("slave.conf.before-failover").replace(slave.conf)
+        slave.launch()
+        slave.until_synced(master.status()["maxOffset"])
+        self.assertFalse((slave.root / "rmqha" / "promotion.json").exists())
 
     def test_kills(self) -> None:
         """Whenever it is killed, what starts is a slave that can be promoted, or the master; and

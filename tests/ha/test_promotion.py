@@ -461,7 +461,7 @@ class IntentTests(PromotionTestCase):
         """A store for which nothing was noted, or no more, stays as it is."""
         before = everything(self.root)
         self.assertIsNone(finish(self.settings))
-        intend(self.root, None)
+        intend(self.root, None, "10.0.0.1:10911")
         forget_intent(self.root)
         self.assertIsNone(finish(self.settings))
         self.assertEqual(before, everything(self.root))
@@ -481,7 +481,7 @@ class IntentTests(PromotionTestCase):
             steps.clear()
             root = self.folder() / "store"
             shutil.copytree(self.root, root)
-            intend(root, 7)
+            intend(root, 7, "10.0.0.1:10911")
             try:
                 done = finish(settings(root, **SIZES), step)
             except Killed:
@@ -502,7 +502,7 @@ class IntentTests(PromotionTestCase):
         """An epoch that is too low is refused before anything is noted."""
         EpochJournal(number=7).write(self.root)
         before = everything(self.root)
-        self.assertRaises(Refused, intend, self.root, 7)
+        self.assertRaises(Refused, intend, self.root, 7, "")
         self.assertEqual(before, everything(self.root))
 
 

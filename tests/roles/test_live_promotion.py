@@ -13,6 +13,7 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
 from rmqha.errors import Refused, RemotingUnreachable
 from rmqha.ha.master_epoch import HigherMaster
+from rmqha.ha.promotion import replaced
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.roles.live_promotion import LivePromotion
@@ -111,6 +112,7 @@ class LivePromotionTests(SlaveCase):
         self.assertIsNone(self.node.status()["promotion"])
         self.assertIn("verified the whole log: ", self.check())
         self.assertEqual(("ready", True), (promotion.state, self.noted))
+        self.assertEqual(CLIENT, replaced(self.root))
         self.as_master()
         process = MultiService()
         self.node.setServiceParent(process)

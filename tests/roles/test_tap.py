@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import socket
 import sys
 import tempfile
 import time
@@ -227,6 +228,35 @@ class MakeServiceTests(OptionsTests):
         options = self.parsed("--conf", self.conf("brokerRole=SYNC_MASTER"))
         ended = self.assertRaises(SystemExit, tap.makeService, options, NodeReactor())
         self.assertEqual(78, ended.code)
+        self.assertIn("the log holds no record", said.getvalue())
+
+    def test_master_is_back(self) -> None:
+        """Such a one is not promoted, and keeps the note, while something listens where its master
+        was: it says how it becomes a slave again.  --force has it go on.
+        """
+        path = self.folder / "store" / "rmqha" / "promotion.json"
+        path.parent.mkdir(parents=True)
+        said = StringIO()
+        self.patch(sys, "stderr", said)
+        self.patch(time, "sleep", lambda seconds: None)
+        conf = self.conf("brokerRole=SYNC_MASTER")
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            path.write_text(f'{{"epoch": 3, "master": "127.0.0.1:{port}"}}')
+            for words, more in (
+                (f"the master at 127.0.0.1:{port} is back", ()),
+                (f"`mv {conf}.before-failover {conf}`", ()),
+                ("the log holds no record", ("--force",)),
+            ):
+                options = self.parsed("--conf", conf, *more)
+                ended = self.assertRaises(SystemExit, tap.makeService, options, NodeReactor())
+                self.assertEqual(78, ended.code)
+                self.assertIn(words, said.getvalue())
+                self.assertTrue(path.exists())
+                self.assertEqual(bool(more), "no record" in said.getvalue())
+        said.truncate(0)
+        options = self.parsed("--conf", conf)
+        self.assertRaises(SystemExit, tap.makeService, options, NodeReactor())
         self.assertIn("the log holds no record", said.getvalue())
 
     def test_name_server(self) -> None:
