@@ -153,9 +153,6 @@ class HASettings:
     accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
     """Whether a slave replicates although its log could not be compared with its master's."""
 
-    verify_before_ack: bool = key("haVerifyBeforeAck", Switch(), "true", origin=Origin.OURS)
-    """Whether a slave checks records before it acknowledges them."""
-
     send_flushed_only: bool = key(
         "haSendFlushedOnly",
         Switch(),

@@ -278,6 +278,9 @@ UNSUPPORTED: dict[str, Foreign] = {
     "haMaxUnprovenPerAddress": _not(
         ("8", ""), "an address always has 8; haAllowedPeers says who may connect at all"
     ),
+    "haVerifyBeforeAck": _not(
+        ("true", ""), "a slave always checks records before it acknowledges them"
+    ),
     # where name servers are found
     "fetchNamesrvAddrByAddressServer": on("name servers are taken from namesrvAddr alone"),
     "fetchNameSrvAddrByDnsLookup": on("name servers are taken from namesrvAddr alone"),

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 from twisted.application.internet import ClientService
 from twisted.internet.defer import Deferred, DeferredList, DeferredLock, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
@@ -157,7 +157,7 @@ class TailSource:
         self.connection = SlaveProtocol(
             log=log,
             question=Probe(ProbeKind.OVERLAP, search.start),
-            settings=evolve(self.settings, verify_before_ack=True),
+            settings=self.settings,
             clock=self.clock,
             follower=self,
             onlooker=True,

@@ -546,6 +546,7 @@ class ForeignTests(LoadTestCase):
             "tls.server.keyPassword": ("",),
             "tls.client.keyPassword": ("",),
             "haMaxUnprovenPerAddress": ("8", ""),
+            "haVerifyBeforeAck": ("true", ""),
         }
         for name in UNSUPPORTED:
             for text in off.get(name, ("false", "FALSE", "")):
@@ -564,6 +565,7 @@ class ForeignTests(LoadTestCase):
             "messageStorePlugIn": "com.example.Store",
             "readOnlyCommitLogStorePaths": "/old",
             "haMaxUnprovenPerAddress": "9",
+            "haVerifyBeforeAck": "false",
         }
         for name, foreign in UNSUPPORTED.items():
             text = on.get(name, "true")

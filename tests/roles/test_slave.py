@@ -15,6 +15,7 @@ from rmqha.broker.broker import Broker
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import DiskFull
+from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import NodeState
 from rmqha.roles import slave as slave_role
@@ -423,8 +424,9 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.node.endpoint.waiting, [])
 
     def test_bad_record_found_by_dispatch(self) -> None:
-        """Without verification before reports dispatch finds it; it is dropped and refetched."""
-        self.start(verify_before_ack=False)
+        """What became bad after it was checked is found by dispatch, dropped and refetched."""
+        self.patch(SlaveProtocol, "_verify", lambda connection: None)
+        self.start()
         connection = self.accept()
         connection.feed(self.theirs, 0)
         end = self.theirs.end

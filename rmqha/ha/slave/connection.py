@@ -278,7 +278,7 @@ class SlaveProtocol(Protocol):
         cursor, log = self.cursor, self.log
         if cursor is None:
             return self.reported
-        value = log.confirmed if self.settings.verify_before_ack else log.end
+        value = log.confirmed
         may = self.reportable(log)
         if may < value:
             value = may
@@ -510,8 +510,7 @@ class SlaveProtocol(Protocol):
         turn, self._turn = self._turn, 0
         self.speed.count(turn)
         if self.cursor >= self.own_end and self._head is None:
-            if self.settings.verify_before_ack:
-                self._verify()
+            self._verify()
             # First of all: a write waits for it.
             self.report_progress()
             self.log.progress()

@@ -166,7 +166,7 @@ class FollowState(NodePart):
     def protocol(self) -> SlaveProtocol | None:
         """The next connection and its question; C{None} if there is nothing to ask."""
         log = self.current_log()
-        if self.settings.verify_before_ack and log.end > log.confirmed:
+        if log.end > log.confirmed:
             # Part of a record: never reported, so cheaper fetched again than compared.
             log.rewind()
         bounds = self.port.bounds

@@ -105,7 +105,7 @@ class Follower(Service):
         return gone
 
     def bad_record(self, error: StoreError) -> None:
-        """Dispatch found a bad record (with C{haVerifyBeforeAck=false})."""
+        """Dispatch found a bad record: it was whole when it came."""
         if self.sync.connection is not None:
             self.sync.connection.violation(error)
 

@@ -103,18 +103,6 @@ class EqualTests(ThreeFilesCase):
         self.begun(mine)
         self.assertEqual(mine.end, mine.confirmed)
 
-    def test_what_was_reported_is_kept(self) -> None:
-        """With haVerifyBeforeAck=false a record is reported before it is checked, and kept."""
-        mine = self.copied(self.theirs)
-        connection = self.in_sync(mine, verify_before_ack=False)
-        self.grow(700)
-        connection.feed(self.theirs, mine.end)
-        self.assertEqual(connection.reports()[-1], self.theirs.end)
-        self.assertLess(mine.confirmed, mine.end)
-        connection.close()
-        self.accept(within=1.3)
-        self.assertEqual(mine.end, self.theirs.end)
-
     def test_compared_again(self) -> None:
         """After a lost connection everything is compared before it is in sync again."""
         connection = self.in_sync(self.copied(self.theirs))

@@ -8,6 +8,7 @@ from twisted.internet.defer import succeed
 
 from rmqha.config.ha_settings import BadRecordPolicy
 from rmqha.ha.slave import master_damage
+from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.log import copied_damage_file
@@ -208,8 +209,9 @@ class CopyTests(DamageCase):
         self.assertEqual(mine.confirmed, self.theirs.end)
 
     def test_unverified(self) -> None:
-        """With C{haVerifyBeforeAck=false} dispatch finds it, and the same rules hold."""
-        mine = self.empty(verify_before_ack=False)
+        """Dispatch finds what became bad after it was checked, and the same rules hold."""
+        self.patch(SlaveProtocol, "_verify", lambda connection: None)
+        mine = self.empty()
         self.follower.sync.damage.told(self.theirs.end)
         self.clock.advance(6)
         for _ in range(2):
