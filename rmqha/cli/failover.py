@@ -146,10 +146,10 @@ def failover(
         in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls))
     elif (before := conf.with_name(conf.name + BEFORE)).exists():
         click.echo(f"{conf} is a master's already: going on")
-        gone = split_address(checked(master)) if master else load(before).ha.master_client
-        if gone is not None and not running:
+        old = split_address(checked(master)) if master else load(before).ha.master_client
+        if old is not None and not running:
             again = f"`mv {before} {conf}` makes a slave of this node again, or stop that one"
-            in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls, again))
+            in_reactor(lambda reactor: _look(reactor, settings, old, credentials, tls, again))
     else:
         raise Refused("failover", f"{conf} is a master's: it takes the file of a slave")
     if dry_run:

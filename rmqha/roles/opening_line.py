@@ -10,6 +10,7 @@ from rmqha.config.load import MEMBER, NAMESRV
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import StoreLocked
+from rmqha.wire.ports import VIP_STEP
 
 
 def opening_line(settings: Settings, role: str, version: str) -> str:
@@ -57,10 +58,12 @@ def _port(address: str, port: int) -> str:
     return Endpoint().show((address, port)) if address else str(port)
 
 
-def next_step(error: BaseException) -> str:
+def next_step(error: BaseException, settings: Settings, role: str) -> str:
     """What to do about a node that cannot start, as a further sentence; empty if the error says
     that itself.
     """
+    broker = settings.broker.listen_port
+    clients = (settings.namesrv.listen_port,) if role == NAMESRV else (broker, broker - VIP_STEP)
     if isinstance(error, StoreLocked):
         return ". Stop that node, or give this one another folder: --store DIR"
     if isinstance(error, CannotListenError) and error.socketError.errno == errno.EADDRINUSE:
@@ -68,6 +71,16 @@ def next_step(error: BaseException) -> str:
             f" Stop what listens on port {error.port}, or give this node other ports: "
             "--set listenPort=PORT, from which its HA and admin ports are counted"
         )
+    if isinstance(error, CannotListenError):
+        if error.port in clients:
+            address, port = "bindAddress", "listenPort"
+        elif error.port == settings.admin.listen_port:
+            address, port = "adminListenAddress", "adminListenPort"
+        else:
+            address, port = "haListenAddress", "haListenPort"
+        if error.socketError.errno == errno.EADDRNOTAVAIL:
+            return f" {address}={error.interface} is no address of this machine"
+        return f" The keys of this port are {port} and {address}"
     return ""
 
 

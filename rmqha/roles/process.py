@@ -313,7 +313,8 @@ class Process(Service):
             self._ports += self.listen()
             self.begin()
         except Exception as error:
-            self._log.critical("Cannot start: {error}{step}", error=error, step=next_step(error))
+            step = next_step(error, self.settings, self.role)
+            self._log.critical("Cannot start: {error}{step}", error=error, step=step)
             self.abandon()
             for port in self._ports:
                 port.stopListening()

@@ -68,9 +68,31 @@ class NextStepTests(SynchronousTestCase):
 
     def test_steps(self) -> None:
         """What somebody else has, a port or a folder, comes with what to do."""
+        settings = load(None, [], "master")
         used = CannotListenError("", 10911, OSError(errno.EADDRINUSE, "in use"))
-        self.assertIn("Stop what listens on port 10911, or give", next_step(used))
-        self.assertIn("--store DIR", next_step(StoreLocked("/data/a/lock")))
-        foreign = CannotListenError("10.0.0.5", 10911, OSError(errno.EADDRNOTAVAIL, "no"))
-        for error in (foreign, DiskFull("/data/a", 1)):
-            self.assertEqual("", next_step(error))
+        self.assertIn(
+            "Stop what listens on port 10911, or give", next_step(used, settings, "master")
+        )
+        locked = StoreLocked("/data/a/lock")
+        self.assertIn("--store DIR", next_step(locked, settings, "master"))
+        self.assertEqual("", next_step(DiskFull("/data/a", 1), settings, "master"))
+
+    def test_address(self) -> None:
+        """An address or a port that cannot be listened on is told with its key."""
+        ports = ["listenPort=911", "haListenPort=912", "adminListenPort=914"]
+        broker = load(None, ports, "master")
+        server = load(None, ["listenPort=911", "adminListenPort=914"], "namesrv")
+        for settings, number, address, port in (
+            (broker, 911, "bindAddress", "listenPort"),
+            (broker, 909, "bindAddress", "listenPort"),
+            (broker, 912, "haListenAddress", "haListenPort"),
+            (broker, 914, "adminListenAddress", "adminListenPort"),
+            (server, 911, "bindAddress", "listenPort"),
+            (server, 914, "adminListenAddress", "adminListenPort"),
+        ):
+            foreign = CannotListenError("10.0.0.5", number, OSError(errno.EADDRNOTAVAIL, "no"))
+            role = "namesrv" if settings is server else "master"
+            said = next_step(foreign, settings, role)
+            self.assertEqual(f" {address}=10.0.0.5 is no address of this machine", said)
+            low = CannotListenError("", number, OSError(errno.EACCES, "no"))
+            self.assertIn(f" are {port} and {address}", next_step(low, settings, role))
