@@ -210,7 +210,8 @@ def forget_intent(root: Path) -> None:
 
 
 def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion | None:
-    """Promote a store for which that was noted.  Blocking.
+    """Promote a store for which that was noted, to a number above what it has learnt since.
+    Blocking.
 
     @return: C{None} if nothing was noted.
     @raise StoreError: As L{promote} does; the note stays.
@@ -222,7 +223,10 @@ def finish(settings: StoreSettings, step: Step = lambda name: None) -> Promotion
     epoch, row = noted.get("epoch"), FollowedMaster.read(root)
     # Raised by a run that did not come to its end; before that it forgets the master it followed.
     following = row is not None and row.following
-    resumed = epoch is not None and epoch == EpochJournal.read(root).number and not following
+    journal = EpochJournal.read(root)
+    resumed = epoch is not None and epoch <= journal.number and not following
+    if epoch is not None and epoch < journal.next_number:
+        epoch = None
     return promote(settings, epoch=epoch, resumed=resumed, step=step)
 
 

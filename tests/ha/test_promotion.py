@@ -14,6 +14,7 @@ from rmqha.event_file import event_path, read
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
 from rmqha.ha.promotion import Promotion, finish, forget_intent, intend, plan, promote
+from rmqha.ha.slave.followed import FollowedMaster
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_writer import EPOCH_FILE
@@ -497,6 +498,26 @@ class IntentTests(PromotionTestCase):
         else:
             self.fail("it has no end")
         self.assertIn("epoch", steps)
+
+    def test_promoted_by_hand(self) -> None:
+        """What was noted and never begun is no hindrance when others promote the store: a master
+        starts in their epoch.
+        """
+        intend(self.root, None)
+        promote(self.settings, epoch=7)
+        done = finish(self.settings)
+        assert done is not None
+        self.assertEqual((True, 7, 7), (done.was_master, done.epoch_before, done.epoch))
+        self.assertIsNone(finish(self.settings))
+
+    def test_followed_since(self) -> None:
+        """What was noted before it followed a master of a higher epoch is above that one."""
+        intend(self.root, None)
+        EpochJournal(number=7).write(self.root)
+        FollowedMaster(address="10.0.0.1:10912", following=True).write(self.root)
+        done = finish(self.settings)
+        assert done is not None
+        self.assertEqual((7, 8), (done.epoch_before, done.epoch))
 
     def test_low_epoch(self) -> None:
         """An epoch that is too low is refused before anything is noted."""
