@@ -18,7 +18,7 @@ from typing import Self
 from attrs import evolve, frozen
 
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, open_halves
+from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, handed_out, open_halves
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
@@ -55,12 +55,15 @@ class Clamped:
         )
 
     def __str__(self) -> str:
-        kind = "delayed" if self.topic == SCHEDULE_TOPIC else "half"
+        kind = _KINDS.get(self.topic, "handed-out")
         again = f": {self.waiting} {kind} messages wait again" if self.waiting else ""
         return (
             f"{self.who} in queue {self.queue_id} of {self.topic}: "
             f"offset {self.before} is now {self.after}{again}"
         )
+
+
+_KINDS = {SCHEDULE_TOPIC: "delayed", HALF_TOPIC: "half"}
 
 
 def clamp_consumers(
@@ -75,7 +78,9 @@ def clamp_consumers(
     that is open.  Blocking.
 
     A queue of which nothing is left begins where its furthest group is.  An offset below a queue's
-    first one stays: who pulls there is told where the queue begins.
+    first one stays: who pulls there is told where the queue begins.  A group that was handed
+    messages (POP) goes on behind the last of which the log says so: of others it says nothing, so
+    that those which were not acknowledged would never come again.
 
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
@@ -92,18 +97,26 @@ def clamp_consumers(
         return ()
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
+    handed = handed_out(lookup) if whole else {}
     for key, of_queues in offsets.items():
         topic, _, group = key.partition("@")
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
             continue
         for queue_id, offset in of_queues.items() if whole else ():
-            most = lookup.queues.begin(topic, queue_id, offset)
-            if offset > most:
-                who = f"group {group}"
+            end = min(offset, lookup.queues.begin(topic, queue_id, offset))
+            after = min(end, handed.get((key, queue_id), end))
+            if after < offset:
                 clamped.append(
-                    Clamped(who=who, topic=topic, queue_id=queue_id, before=offset, after=most)
+                    Clamped(
+                        who=f"group {group}",
+                        topic=topic,
+                        queue_id=queue_id,
+                        before=offset,
+                        after=after,
+                        waiting=end - after,
+                    )
                 )
-                of_queues[queue_id] = most
+                of_queues[queue_id] = after
     for moved in _halves(offsets, lookup):
         clamped.append(moved)
         offsets[f"{moved.topic}@{TRANSACTION_GROUP}"][moved.queue_id] = moved.after

@@ -4,9 +4,10 @@ A table says how far delayed messages are delivered and half messages are ended.
 than the log it stands beside: of another node that had more, of a later moment, or the log lost
 its end.  What it calls done may then be behind the log's end, and nobody would do it again.  So
 here it is read from the log: a delayed message is delivered if its copy is there, a half message
-is ended if an op names it.  What cannot be told is not done: twice is allowed, never is not.
+is ended if an op names it, and what was handed out comes again only if a check point says so.  What
+cannot be told is not done: twice is allowed, never is not.
 
-Source: docs/protocol/remoting.md, Transactions and Delayed messages.
+Source: docs/protocol/remoting.md, Transactions, Delayed messages and POP.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from attrs import define, field, frozen
 
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.log.layout import struct_of
+from rmqha.wire.log.pop_record import CHECK_POINT_TAG, CheckPoint
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import (
     HALF_DONE_TOPIC,
@@ -27,11 +30,12 @@ from rmqha.wire.names import (
     SCHEDULE_TOPIC,
     TIMER_DEQUEUED,
     TIMER_ENQUEUED,
+    TIMER_TOPIC,
     UNIQUE_KEY,
 )
 
 QUEUE = 0
-"""The one queue of half messages, and the one of ops."""
+"""The one queue of half messages, the one of ops, and the one of check points."""
 
 WINDOW = 64
 """Delayed messages looked at together: of those that are alike the first count as delivered."""
@@ -251,3 +255,29 @@ def _first_op(lookup: Lookup, half: int) -> int:
         return 0 if found is None else found[0]
 
     return ops.start + bisect_right(ops, unit[0], key=place)
+
+
+# --- messages that were handed out --------------------------------------------------
+
+
+def handed_out(lookup: Lookup) -> dict[tuple[str, int], int]:
+    """Where groups go on behind the last messages that they were handed, as the log says it, by
+    C{topic@group} and queue id.
+    """
+    found: dict[tuple[str, int], int] = {}
+    queue, code = lookup.queues.get(TIMER_TOPIC, QUEUE), tags_code(CHECK_POINT_TAG)
+    if queue is None:
+        return found
+    for at in reversed(range(queue.min_offset, queue.max_offset)):
+        unit = queue.unit(at)
+        wanted = unit is not None and unit[2] == code
+        record = lookup.by_queue_offset(TIMER_TOPIC, QUEUE, at) if wanted else None
+        try:
+            point = None if record is None else CheckPoint.read(record.body, "", QUEUE)
+        except ValueError:
+            continue
+        if record is None or point is None or point.behind is None:
+            continue
+        if not lookup.queues.outlived(point.topic, record.offset):
+            found.setdefault((f"{point.topic}@{point.group}", point.queue_id), point.next_offset)
+    return found
