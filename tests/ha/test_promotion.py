@@ -503,7 +503,7 @@ class IntentTests(PromotionTestCase):
         """What was noted and never begun is no hindrance when others promote the store: a master
         starts in their epoch.
         """
-        intend(self.root, None)
+        intend(self.root, None, "")
         promote(self.settings, epoch=7)
         done = finish(self.settings)
         assert done is not None
@@ -512,7 +512,7 @@ class IntentTests(PromotionTestCase):
 
     def test_followed_since(self) -> None:
         """What was noted before it followed a master of a higher epoch is above that one."""
-        intend(self.root, None)
+        intend(self.root, None, "")
         EpochJournal(number=7).write(self.root)
         FollowedMaster(address="10.0.0.1:10912", following=True).write(self.root)
         done = finish(self.settings)
