@@ -326,6 +326,10 @@ class PopSettings:
     """Whether members that ask which queues are theirs are given a share. Otherwise each is given
     all of them."""
 
+    retry_v2: bool = key("enableRetryTopicV2", Switch(), "false", origin=Origin.RMQ53)
+    """Whether what was not acknowledged comes again by %RETRY%group+topic. By default it is
+    %RETRY%group_topic, which other groups may have too. Both are read."""
+
 
 @frozen(kw_only=True)
 class RegistrationSettings:

@@ -57,7 +57,7 @@ _GROUPS: dict[str, str] = {
         enableCalcFilterBitMap enableDetailStat enableMixedMessageType enableNetWorkFlowControl
         enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
         enablePopBufferMerge enablePopLog enablePopMessageThreshold
-        enableRetryTopicV2 enableScheduleAsyncDeliver enableScheduleMessageStats
+        enableScheduleAsyncDeliver enableScheduleMessageStats
         enableSkipLongAwaitingAck endTransactionPoolQueueCapacity endTransactionThreadPoolNums
         estimateAccumulation expectConsumerNumUseFilter filterDataCleanTimeSpan filterSupportRetry
         flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval

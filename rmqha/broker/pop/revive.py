@@ -22,7 +22,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from rmqha.broker.pop.check_points import CheckPoints, OpenCheckPoint, all_stored
-from rmqha.broker.pop.handles import RETRY_V1, REVIVE_QUEUES, retry_topic
+from rmqha.broker.pop.handles import RETRY_V1, RETRY_V2, REVIVE_QUEUES, retry_topic
 from rmqha.broker.sending.retry import MOST_TIMES
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
@@ -216,12 +216,13 @@ class Revival:
 
     def _look_for_copies(self, point: OpenCheckPoint) -> None:
         told = point.point
-        retry = self._retry_topic(told)
         copied = []
         for offset in sorted(point.left, reverse=True):
             record = self.state.lookup.by_queue_offset(told.topic, told.queue_id, offset)
             # What is gone or damaged is told of when it is due.
-            if record is not None and self._copies.take(retry, record, told.due):
+            if record is not None and any(
+                self._copies.take(topic, record, told.due) for topic in self._retry_topics(told)
+            ):
                 copied.append(offset)
         self.points.done(point, copied)
 
@@ -276,7 +277,7 @@ class Revival:
             told[FIRST_POP_TIME] = str(point.pop_time)
         return self.state.messages.from_record(
             record,
-            topic=self.state.topics.ensure(self._retry_topic(point), 1).topic_name,
+            topic=self.state.topics.ensure(self._retry_topics(point)[0], 1).topic_name,
             queue_id=0,
             properties=encode(told),
             reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
@@ -284,11 +285,14 @@ class Revival:
             store_host=self.state.messages.host,
         )
 
-    def _retry_topic(self, point: CheckPoint) -> str:
-        """Where the messages of a check point come again; those of a retry topic in the same."""
+    def _retry_topics(self, point: CheckPoint) -> list[str]:
+        """Where the messages of a check point come again, those of a retry topic in the same; and
+        where they did when that was set otherwise.
+        """
         if point.topic.startswith(RETRY_PREFIX):
-            return point.topic
-        return retry_topic(point.group, point.topic, RETRY_V1)
+            return [point.topic]
+        kinds = (RETRY_V2, RETRY_V1) if self.state.settings.pop.retry_v2 else (RETRY_V1, RETRY_V2)
+        return [retry_topic(point.group, point.topic, kind) for kind in kinds]
 
     def _finish_old(self, key: PointKey, queue_id: int, stored: int, wait: float) -> None:
         """Finish a check point of the revive topic; when none is left there the revive group's

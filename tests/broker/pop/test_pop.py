@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from typing import Any
 
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
+from rmqha.config.broker_settings import PopSettings
 from rmqha.errors import NotWritable
 from rmqha.wire.names import FIRST_POP_TIME
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -152,6 +154,29 @@ class AckTests(ServedTestCase):
             self.skips(11)
         self.assertEqual(len(self.got("%RETRY%G_T")), 4)
         self.assertEqual(self.serving.topics.get("%RETRY%G_%RETRY%G_T"), None)
+
+    def test_again_by_v2(self) -> None:
+        """Where it is set, what comes again does so by the retry topic whose name cannot be
+        another's, and wakes who waits; what came by the other one before goes on there.
+        """
+        self.put(b"a")
+        self.pop()
+        self.skips(11)
+        self.again(pop=PopSettings(retry_v2=True))
+        self.who = self.client()
+        self.put(b"b")
+        first = handles(self.pop())
+        self.assertEqual({named["topic"] for named in first}, {"T", "%RETRY%G_T"})
+        self.skips(11)
+        again = [self.pop(), self.pop()]
+        self.assertEqual([answer.ext["msgOffsetInfo"] for answer in again], ["1 0 1", "2 0 0"])
+        self.assertEqual([bodies(answer) for answer in again], [[b"a"], [b"b"]])
+        (record,) = records(again[1])
+        self.assertEqual((record.topic, record.reconsume_times), ("T", 1))
+        for answer in again:
+            self.assertEqual(self.ack(handles(answer)[0]), 0)
+        self.skips(12)
+        self.assertEqual(self.popped(), [])
 
     def test_batch(self) -> None:
         """Several acks are one record."""
@@ -373,11 +398,11 @@ class AckTests(ServedTestCase):
 class RestartTests(ServedTestCase):
     """What the log says counts."""
 
-    def killed(self) -> None:
+    def killed(self, **settings: Any) -> None:
         """Stop without a word, and serve again."""
         self.serving.timers._cancel()
         self.close_store(self.serving.store)
-        self.serve()
+        self.serve(**settings)
 
     def test_open(self) -> None:
         """What was handed out is not handed out again; what is not done with comes again, and an
@@ -430,6 +455,17 @@ class RestartTests(ServedTestCase):
         self.killed()
         self.skips(2)
         self.assertEqual(self.popped(), [])
+        self.skips(15)
+        self.assertEqual(self.popped(), [])
+
+    def test_not_twice_by_the_other(self) -> None:
+        """Nor by the one retry topic what came by the other, as the key was set meanwhile."""
+        self.put(b"a")
+        self.pop()
+        self.skips(10)
+        self.passes(0.1)
+        self.assertEqual(self.popped(), [b"a"])
+        self.killed(pop=PopSettings(retry_v2=True))
         self.skips(15)
         self.assertEqual(self.popped(), [])
 
