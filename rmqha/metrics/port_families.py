@@ -252,6 +252,13 @@ def of_pop() -> Iterator[StatusFamily]:
         ),
         "group",
     )
+    yield gauge(
+        "pop_first_due_timestamp_seconds",
+        "seconds",
+        "When the first open check point is due, in seconds since 1970.",
+        "remoting.pop.firstDue",
+        at("remoting.pop.firstDue", MILLIS),
+    )
     yield counter(
         "pop_revived",
         "messages",

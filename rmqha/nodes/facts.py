@@ -23,6 +23,7 @@ from rmqha.nodes.summary import (
     replication_of,
     size,
     state_of,
+    waiting_of,
     writes_of,
 )
 
@@ -62,6 +63,7 @@ def _broker(status: Status) -> list[tuple[str, str]]:
         ("slots", _slots(status)),
         ("registration", registration_of(status)),
         ("clients", f"{remoting.get('connections', 0)} connections"),
+        *waiting_of(status),
     ]
 
 

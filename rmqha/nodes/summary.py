@@ -28,6 +28,9 @@ again.
 FILLING = 0.8
 """How full a disk is that should be looked at; the first alert's value."""
 
+MOST = 5
+"""How many groups or topics are told by name."""
+
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
@@ -210,7 +213,27 @@ def _clients(status: Status) -> str:
     writes = writes_of(status)
     if writes:
         parts.append(f"writes {writes}")
+    parts += [f"{name}: {text}" for name, text in waiting_of(status) if text]
     return "; ".join(parts)
+
+
+def waiting_of(status: Status) -> list[tuple[str, str]]:
+    """What was handed out by POP, by group, and which timer messages wait, by topic; each with its
+    name, and empty without any.
+    """
+    remoting = status.get("remoting") or {}
+    pop, timers = remoting.get("pop") or {}, remoting.get("timers") or {}
+    held = _most(pop.get("unacked") or {})
+    held = f"{held} ({pop.get('checkPoints')} check points)" if held else ""
+    return [("not acknowledged", held), ("timer messages", _most(timers.get("pending") or {}))]
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    rows = sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+    told = [f"{count} of {name}" for name, count in rows[:MOST]]
+    if more := rows[MOST:]:
+        told.append(f"{sum(count for _, count in more)} of {len(more)} others")
+    return ", ".join(told)
 
 
 def writes_of(status: Status) -> str:

@@ -83,6 +83,16 @@ class FactsTests(SynchronousTestCase):
         self.assertEqual(names["masters"], "none of a")
         self.assertNotIn("log", names)
 
+    def test_handed_out(self) -> None:
+        """What was handed out by POP, and what waits for its time."""
+        pop = {"checkPoints": 1, "unacked": {f"g{n}": n for n in range(1, 9)}}
+        found = told(MASTER | {"remoting": {"pop": pop, "timers": {"pending": {"orders": 7}}}})
+        self.assertEqual(
+            found["not acknowledged"],
+            "8 of g8, 7 of g7, 6 of g6, 5 of g5, 4 of g4, 6 of 3 others (1 check points)",
+        )
+        self.assertEqual(found["timer messages"], "7 of orders")
+
     def test_an_older_node(self) -> None:
         """One that tells next to nothing is shown all the same."""
         self.assertEqual(told({"state": "serving"})["state"], "serving")

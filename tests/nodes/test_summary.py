@@ -107,6 +107,18 @@ class LinesTests(SynchronousTestCase):
         short = MASTER | {"replicas": []}
         self.assertEqual(self.told(short)["replication"], "0 of 1 replicas in sync")
 
+    def test_handed_out(self) -> None:
+        """What was handed out and not acknowledged is told by group, the one with most first, and
+        how many timer messages wait by topic; nothing of both where there is nothing.
+        """
+        pop = {"checkPoints": 3, "unacked": {"audit": 2, "billing": 40}}
+        busy = {"connections": 1, "pop": pop, "timers": {"pending": {"orders": 7}}}
+        self.assertEqual(
+            self.told(MASTER | {"remoting": busy, "writes": {}})["clients"],
+            "1 connections; not acknowledged: 40 of billing, 2 of audit (3 check points); timer "
+            "messages: 7 of orders",
+        )
+
     def test_behind_one_address(self) -> None:
         """Replicas that count as one for a write have a row each, and that is said."""
         row = {"state": "in-sync", "lagBytes": 0, "lagSeconds": 0.0, "connections": 2}
