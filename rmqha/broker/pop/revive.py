@@ -14,7 +14,7 @@ Source: docs/protocol/remoting.md, POP.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
@@ -100,8 +100,10 @@ class Revival:
     lost: int = field(default=0, init=False)
     on_ready: Callable[[], None] = field(default=lambda: None, init=False)
     points: CheckPoints = field(factory=CheckPoints, init=False)
-    # At the start: what acks say whose check points were not met yet, from the end of the log.
+    # At the start: what acks say whose check points were not met yet, from the end of the log; and
+    # which check points are met in the revive topic too.
     _acked: dict[PointKey, set[int]] = field(factory=dict, init=False)
+    _copied: set[PointKey] = field(factory=set, init=False)
     _copies: _RetryCopies = field(init=False)
     # Of the revive topic: the check points that are not finished, and the last one, by queue.
     _old: dict[int, set[PointKey]] = field(factory=dict, init=False)
@@ -141,7 +143,8 @@ class Revival:
         if isinstance(found, Acks):
             self._acked.setdefault(found.key, set()).update(found.offsets)
         elif found is not None:
-            acked = self._acked.pop(found.key, set())
+            take = self._acked.get if found.key in self._copied else self._acked.pop
+            acked = take(found.key, set())
             if found.pop_time > self._last - SNAPSHOT:
                 self._recent.append(found)
             if not finished and not self.state.store.queues.outlived(found.topic, record.offset):
@@ -166,28 +169,40 @@ class Revival:
         if isinstance(found, CheckPoint):
             self.points.remove(found.key)
 
+    def read_copied(self) -> Generator[None]:
+        """Read which check points a stock broker has copied and not finished: what their acks say,
+        that may wait yet, counts there too.
+        """
+        for _, _, record in self._unfinished():
+            found = None if record is None else self._read(record)
+            if isinstance(found, CheckPoint):
+                self._copied.add(found.key)
+            yield
+
+    def _unfinished(self) -> Iterator[tuple[int, int, Record | None]]:
+        """What lies in the revive topic, each queue from its end: queue, offset and record."""
+        for queue_id in range(REVIVE_QUEUES):
+            first, end = self.state.lookup.bounds(self.topic, queue_id) or (0, 0)
+            done = self.state.offsets.get(REVIVE_GROUP, self.topic, queue_id)
+            for offset in reversed(range(max(first, 0 if done is None else done + 1), end)):
+                record = self.state.lookup.by_queue_offset(self.topic, queue_id, offset)
+                yield queue_id, offset, record
+
     def read_revive_topic(self) -> Generator[None]:
         """Read what a stock broker had not finished; then it is known what is open."""
         self._catch_up()
         waiting = []
-        for queue_id in range(REVIVE_QUEUES):
-            bounds = self.state.lookup.bounds(self.topic, queue_id)
-            if bounds is None:
+        for queue_id, offset, record in self._unfinished():
+            if record is None:
+                self._not_understood(f"{offset} of queue {queue_id} of {self.topic}", "damaged")
                 continue
-            done = self.state.offsets.get(REVIVE_GROUP, self.topic, queue_id)
-            first = max(bounds[0], 0 if done is None else done + 1)
-            for offset in reversed(range(first, bounds[1])):
-                record = self.state.lookup.by_queue_offset(self.topic, queue_id, offset)
-                if record is None:
-                    self._not_understood(f"{offset} of queue {queue_id} of {self.topic}", "damaged")
-                    continue
-                found = self._read(record)
-                self.note(record, finished=False)
-                if isinstance(found, CheckPoint):
-                    self._last_old.setdefault(queue_id, offset)
-                    self._old.setdefault(queue_id, set()).add(found.key)
-                    waiting.append((found.key, queue_id, record.offset))
-                yield
+            found = self._read(record)
+            self.note(record, finished=False)
+            if isinstance(found, CheckPoint):
+                self._last_old.setdefault(queue_id, offset)
+                self._old.setdefault(queue_id, set()).add(found.key)
+                waiting.append((found.key, queue_id, record.offset))
+            yield
         for key, queue_id, stored in waiting:
             point = self.points.get(key)
             if point is not None:
@@ -196,6 +211,7 @@ class Revival:
             self._finish_old(key, queue_id, stored, max(0, wait) / 1000)
             yield
         self._acked.clear()
+        self._copied.clear()
         self._copies = _RetryCopies(self.state.lookup)
         self.ready = True
         self.on_ready()
@@ -341,12 +357,14 @@ class Revival:
 
     def _read(self, record: Record) -> CheckPoint | Acks | None:
         """What a record says; C{None} if it makes no sense."""
-        tag, queue = record.properties.get(TAGS), record.properties.get(REAL_QUEUE, "")
+        tag = record.properties.get(TAGS)
         try:
             if not record.body_holds:
                 raise ValueError("its body is not what its checksum says")
             if tag == CHECK_POINT_TAG:
-                return CheckPoint.read(record.body, self.state.name, int(queue))
+                # One that was due when a stock broker made it lies in its queue at once.
+                queue = int(record.properties.get(REAL_QUEUE, record.queue_id))
+                return CheckPoint.read(record.body, self.state.name, queue)
             if tag in (ACK_TAG, ACKS_TAG):
                 return Acks.read(record.body, self.state.name)
         except ValueError as error:

@@ -308,6 +308,7 @@ class Timers:
         last, queue = self.state.store.last_stored, self._queue
         least, end = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         self.revival.begin(last)
+        yield from self.revival.read_copied()
         # From the end, so that a message that was stored anew is met there first, and acks before
         # their check point.
         first, left = least if known is None else max(known.low, least), end

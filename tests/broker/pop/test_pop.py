@@ -11,6 +11,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.broker_settings import PopSettings
 from rmqha.errors import NotWritable
+from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -481,6 +482,68 @@ class RestartTests(ServedTestCase):
         self.killed()
         self.skips(15)
         self.assertEqual(self.popped(), [])
+
+    def taken_over(self, *copied: tuple[bytes, dict[str, str], str, int]) -> None:
+        """Have been a stock broker that put these into the revive topic, and was killed.
+
+        @param copied: Body, properties, topic and queue of each.
+        """
+        state = self.serving
+        assert state.writer is not None
+        (like, *_) = self.waiting()
+        for body, told, topic, queue_id in copied:
+            state.topics.ensure(topic, 8)
+            state.writer.put(
+                state.messages.from_record(
+                    like, topic=topic, queue_id=queue_id, properties=encode(told), body=body
+                )
+            )
+        self.passes(0.05)
+        for path in (self.root / "config").glob("delayOffset.json*"):
+            path.unlink()
+        self.killed()
+
+    def test_copied_before_its_acks(self) -> None:
+        """A check point that a stock broker has copied to the revive topic has the acks that wait
+        for their time yet.
+        """
+        self.put(b"a", b"b", b"c")
+        for named in handles(self.pop(maxMsgNums=1)):
+            self.assertEqual(self.ack(named), 0)
+        answer = self.pop()
+        self.assertEqual(self.ack(handles(answer)[0]), 0)
+        self.skips(9.5)
+        told = [record for record in self.waiting() if record.properties["TAGS"] == "ck"]
+        self.taken_over(
+            *(
+                (
+                    record.body,
+                    dict(record.properties),
+                    record.properties["REAL_TOPIC"],
+                    int(record.properties["REAL_QID"]),
+                )
+                for record in told
+            )
+        )
+        self.skips(2)
+        self.assertEqual(self.popped(), [b"c"])
+        self.skips(12)
+        self.assertEqual(self.popped(), [])
+
+    def test_put_at_once(self) -> None:
+        """One that was due when it was made lies in the revive topic alone, and does not say where
+        it was to go.
+        """
+        self.put(b"a", b"b")
+        for named in handles(self.pop()):
+            self.assertEqual(self.ack(named), 0)
+        self.passes(0.05)
+        point, *_ = self.waiting()
+        body = json.dumps(json.loads(point.body) | {"so": 1, "it": 500}).encode()
+        self.taken_over((body, {"TAGS": "ck"}, point.properties["REAL_TOPIC"], 3))
+        self.assertEqual(self.popped(), [], "b is somebody's")
+        self.skips(1)
+        self.assertEqual(self.popped(), [b"b"])
 
     def test_stopped(self) -> None:
         """The same where it stopped cleanly."""
