@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, make_topic, send
 from lab.stock.brokers import Broker
 from lab.stock.clients import Consumer
 from rmqha.broker.pop.handles import PopHandle
+from rmqha.ha.promotion import promote
 from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -18,10 +23,13 @@ from rmqha.wire.remoting.headers.pop import (
     ChangeInvisibleTimeRequest,
     PopMessageRequest,
 )
-from rmqha.wire.remoting.json_body import write
+from rmqha.wire.remoting.json_body import read, write
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SiteTestCase
-from tests.interop.test_metadata import OF_THEIRS
+from tests.interop.test_metadata import OF_THEIRS, ROUND
+from tests.interop.test_switchover import SYNC
+from tests.support.client import must
+from tests.support.pop_load import PopLoad
 from tests.support.popping import handed_out
 
 GROUP = "poppers"
@@ -99,6 +107,103 @@ class JavaConsumerTests(SiteTestCase):
             self.fill(client, f"{late:.2f} s after the ten", "ok")
             self.assertTrue(0 <= late < 2.5, late)
             consumer.stop()
+
+
+class PromotionTests(InteropTestCase):
+    """Messages are handed out and acknowledged, the master is killed, and its slave takes over."""
+
+    version = "5.3.3"
+
+    def setUp(self) -> None:
+        super().setUp()
+        seed = os.environ.get("RMQHA_SEED") or str(SystemRandom().randrange(10**9))
+        self.random = Random(f"{seed} {self.id()}")
+        self.load = PopLoad(random=self.random)
+        sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
+
+    def assertAll(self) -> None:
+        """Each message was handed out, and none that was done with."""
+        books = self.load.books
+        sys.stdout.write(f"{books}\n")
+        self.assertGreater(len(books.done), 100)
+        self.assertEqual(books.lost, set(), "never handed out, or not done with")
+        self.assertEqual(books.wrong, [], "done with, and handed out again")
+
+    def work(self, seconds: float) -> None:
+        """Let some time pass."""
+        time.sleep(seconds)
+
+    def test_ours_of_theirs(self) -> None:
+        """Our slave of a stock master, which is killed while they do."""
+        with self.scenario(
+            "POP: our slave takes over from a Java master", "Java master, our slave"
+        ):
+            master = self.broker(timerWheelEnable="true", role="SYNC_MASTER", **SYNC).start()
+            given = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+            slave = self.our_slave(master.address, **given).start()
+            slave.until_synced(master.max_offset())
+            with self.load.on(master.port):
+                self.work(self.random.uniform(12.0, 16.0))
+                master.kill9()
+            slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "")
+            slave.term()
+            promote(self.settings(slave))
+            heir = Node(self.folder, "master", "heir", root=slave.root, **given)
+            self._processes.append(heir)
+            heir.start()
+            self.load.drain(heir.port, 15)
+            self.assertAll()
+        for node in (slave, heir):
+            self.assertEqual([], node.complaints(), node.log()[-20_000:])
+
+    def test_theirs_of_ours(self) -> None:
+        """A stock slave of our master, which is killed when the slave has had its offsets, as it
+        asks for them once a minute; what is open comes again.
+        """
+        with self.scenario(
+            "POP: a Java slave takes over from our master", "our master, Java slave"
+        ):
+            given = {**OF_THEIRS, "namesrvAddr": self.tool.names, "brokerRole": "SYNC_MASTER"}
+            master = Node(self.folder, "master", "master", **given)
+            self._processes.append(master)
+            address = f"127.0.0.1:{master.start().port}"
+            slave = self.broker("java-slave", timerWheelEnable="true", role="SLAVE")
+            slave.start()
+            with self.load.on(master.port):
+                self.work(self.random.uniform(5.0, 8.0))
+            open_for = 90_000
+            until = time.monotonic() + open_for / 1000
+            with Remote(master.port) as client:
+                for number in range(100):
+                    answer = client.ask(send(self.load.topic, b"open %d" % number, number % 4))
+                    self.assertEqual(0, answer.code, answer.remark)
+                    self.load.books.sent.add(b"open %d" % number)
+                while self.load.consume(client, 0.5, open_for):
+                    pass
+            self.until_offsets(address, slave)
+            master.kill9()
+            slave.stop()
+            slave.keys |= {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
+            slave.start()
+            self.load.drain(slave.port, max(15.0, until - time.monotonic() + open_for / 1000))
+            self.assertAll()
+        self.assertEqual([], master.complaints(), master.log()[-20_000:])
+
+    def until_offsets(self, address: str, slave: Broker) -> None:
+        """Wait until a stock slave has our master's offsets of the group."""
+
+        def offsets(where: str) -> dict[str, Any]:
+            body = must(where, RequestCode.GET_ALL_CONSUMER_OFFSET).body
+            table = read(body)["offsetTable"]
+            return {name: row for name, row in table.items() if self.load.group in name}
+
+        until(
+            lambda: offsets(address) == offsets(slave.client_address),
+            "the Java slave has the offsets",
+            ROUND,
+            tell=lambda: f"{offsets(address)} {offsets(slave.client_address)}",
+            pause=0.5,
+        )
 
 
 class StoreTests(InteropTestCase):
