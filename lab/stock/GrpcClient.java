@@ -17,7 +17,7 @@ import org.apache.rocketmq.client.apis.producer.*;
  * Needs the topics normal, single, letters, fifo, ordered, delay and tx, whose attribute message.type is three times NORMAL, twice FIFO, DELAY and
  * TRANSACTION, and the groups
  * g-push, g-simple, g-fifo (orderly), g-delay, g-tx, g-filter-tag, g-filter-sql, g-dlq and g-fifodlq (orderly), of which the last two
- * try once more.  Prints PASS or FAIL, the name, how long it took and what was wrong.
+ * try once more.  The scenario restart is done only where it is asked for.  Prints PASS or FAIL, the name, how long it took and what was wrong.
  */
 public class GrpcClient {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -195,6 +195,31 @@ public class GrpcClient {
         }
     }
 
+    /** Sends and gets for a while, in which the proxy is started anew. */
+    static void restart() throws Exception {
+        Seen seen = new Seen();
+        List<String> sent = new ArrayList<>();
+        try (PushConsumer c = push("g-push", "normal", seen, FilterExpression.SUB_ALL); Producer p = producer(null, "normal")) {
+            long began = System.currentTimeMillis(), last = began, longest = 0, end = began + 75000;
+            for (int i = 0; System.currentTimeMillis() < end; i++) {
+                String body = "jr-" + RUN + "-" + i;
+                try {
+                    p.send(message("normal", body).build());
+                    longest = Math.max(longest, System.currentTimeMillis() - last);
+                    last = System.currentTimeMillis();
+                    sent.add(body);
+                } catch (ClientException away) {
+                    Thread.sleep(100);
+                }
+                Thread.sleep(100);
+            }
+            if (longest < 2000) throw new Exception("nothing happened to the proxy");
+            if (longest > 60000) throw new Exception("sent nothing for " + longest + " ms");
+            seen.await(90, sent.toArray(new String[0]));
+            System.out.println("sent nothing for " + longest + " ms");
+        }
+    }
+
     public static void main(String[] args) throws Exception {
         ClientConfigurationBuilder b = ClientConfiguration.newBuilder().setEndpoints(args[0]);
         b.enableSsl(false);
@@ -209,6 +234,7 @@ public class GrpcClient {
         all.put("transaction", GrpcClient::transaction);
         all.put("dead_letter", GrpcClient::dead_letter);
         all.put("errors", GrpcClient::errors);
+        if (names.contains("restart")) all.put("restart", GrpcClient::restart);
         List<Thread> threads = new ArrayList<>();
         for (String name : names.isEmpty() ? new ArrayList<>(all.keySet()) : names) {
             Thread thread = new Thread(() -> {

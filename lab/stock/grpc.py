@@ -1,10 +1,11 @@
-"""The stock gRPC proxy 5.3.3 in front of brokers that name servers know, and a client of it."""
+"""The stock gRPC proxy 5.3.3 in front of brokers that name servers know, and clients of it."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Self
 
@@ -12,7 +13,7 @@ from attrs import frozen
 
 from lab.harness.nodes import Process, until
 from lab.harness.ports import free_ports
-from lab.stock import jars
+from lab.stock import jars, packages
 from lab.stock.brokers import BOOT
 
 CLIENT = jars.HERE / "GrpcClient.java"
@@ -52,15 +53,16 @@ class GrpcProxy(Process):
             encoding="ascii",
         )
         home = self.folder / "proxy-home"
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         main = "org.apache.rocketmq.proxy.ProxyStartup"
         arguments = ("-pc", str(conf), "-pm", "CLUSTER")
+        said = len(self.log())
         self.spawn(jars.alone("proxy-5.3.3", main, home, *arguments))
 
         def booted() -> bool:
             if not self.running:
                 raise AssertionError(f"the proxy has ended\n{self.tail()}")
-            return "startup successfully" in self.log()
+            return "startup successfully" in self.log()[said:]
 
         until(booted, "the proxy has started", BOOT, tell=self.tail, pause=0.1)
         return self
@@ -78,14 +80,40 @@ class Outcome:
     fault: str = ""
 
 
-def outcomes(port: int, home: Path) -> list[Outcome]:
-    """Have the official Java client of gRPC do all its scenarios, side by side.
+def java_client(port: int, home: Path, *scenarios: str) -> list[str]:
+    """The command line of the official Java client.
 
+    @param scenarios: Which; all that any proxy is asked, without one.
     @raise Missing: If it was not resolved.
+    """
+    return jars.alone("client-java-5.2.0", str(CLIENT), home, f"127.0.0.1:{port}", *scenarios)
+
+
+def python_client(port: int, home: Path) -> list[str]:
+    """That of the official Python client.
+
+    @raise Missing: If it cannot be installed here.
+    """
+    path = f"PYTHONPATH={packages.grpc_python()}"
+    script = str(jars.HERE / "python" / "grpc_client.py")
+    return ["env", path, f"HOME={home}", sys.executable, script, f"127.0.0.1:{port}"]
+
+
+def node_client(port: int, home: Path) -> list[str]:
+    """That of the official Node client.
+
+    @raise Missing: If it cannot be installed here.
+    """
+    script = str(jars.HERE / "node" / "grpc" / "client.js")
+    told = str(packages.grpc_node()), f"127.0.0.1:{port}"
+    return ["env", f"HOME={home}", "node", script, *told]
+
+
+def outcomes(command: list[str], home: Path) -> list[Outcome]:
+    """Have a client do its scenarios, side by side.
+
     @raise AssertionError: If it ended otherwise.
     """
-    home.mkdir()
-    command = jars.alone("client-java-5.2.0", str(CLIENT), home, f"127.0.0.1:{port}")
     done = subprocess.run(
         command,
         cwd=home,

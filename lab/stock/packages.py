@@ -21,17 +21,7 @@ def node() -> Path:
 
     @raise Missing: If there is no Node, or npm cannot install what is pinned.
     """
-    for tool in ("node", "npm"):
-        if shutil.which(tool) is None:
-            raise Missing(f"no {tool} on the PATH; Node.js with npm is needed")
-    pinned = [HERE / "node" / name for name in ("package.json", "package-lock.json")]
-
-    def install(folder: Path) -> None:
-        for path in pinned:
-            shutil.copy(path, folder)
-        _run(folder, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
-
-    return _installed("node", pinned, install)
+    return _modules("node", HERE / "node")
 
 
 def python() -> Path:
@@ -52,6 +42,48 @@ def python() -> Path:
         )
 
     return _installed("python", [pinned], install) / "bin" / "python"
+
+
+def grpc_node() -> Path:
+    """The folder with C{node_modules} of the official gRPC client.
+
+    @raise Missing: As L{node}.
+    """
+    return _modules("grpc-node", HERE / "node" / "grpc")
+
+
+def grpc_python() -> Path:
+    """The folder of the official gRPC client, for C{PYTHONPATH}: its package has the name of the
+    C++ client's.
+
+    @raise Missing: If pip cannot install what is pinned.
+    """
+    pinned = HERE / "python" / "grpc-requirements.txt"
+
+    def install(folder: Path) -> None:
+        _run(
+            folder,
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--require-hashes", "--only-binary", ":all:", "--no-deps"),
+            *("--target", str(folder), "-r", str(pinned)),
+        )
+
+    return _installed("grpc-python", [pinned], install)
+
+
+def _modules(name: str, told: Path) -> Path:
+    """The folder with C{node_modules} of a package and its lock."""
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            raise Missing(f"no {tool} on the PATH; Node.js with npm is needed")
+    pinned = [told / name for name in ("package.json", "package-lock.json")]
+
+    def install(folder: Path) -> None:
+        for path in pinned:
+            shutil.copy(path, folder)
+        _run(folder, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+
+    return _installed(name, pinned, install)
 
 
 def _installed(name: str, pinned: list[Path], install: Callable[[Path], None]) -> Path:

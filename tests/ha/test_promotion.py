@@ -13,7 +13,7 @@ from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked
 from rmqha.event_file import event_path, read
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
-from rmqha.ha.promotion import Promotion, finish, forget_intent, intend, plan, promote
+from rmqha.ha.promotion import Promotion, finish, forget_intent, intend, plan, promote, replaced
 from rmqha.ha.slave.followed import FollowedMaster
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
@@ -500,15 +500,13 @@ class IntentTests(PromotionTestCase):
         self.assertIn("epoch", steps)
 
     def test_promoted_by_hand(self) -> None:
-        """What was noted and never begun is no hindrance when others promote the store: a master
-        starts in their epoch.
+        """What was noted and never begun is forgotten when others promote the store: a master starts
+        in their epoch.
         """
-        intend(self.root, None, "")
+        intend(self.root, None, "10.0.0.1:10911")
         promote(self.settings, epoch=7)
-        done = finish(self.settings)
-        assert done is not None
-        self.assertEqual((True, 7, 7), (done.was_master, done.epoch_before, done.epoch))
-        self.assertIsNone(finish(self.settings))
+        self.assertEqual(("", None), (replaced(self.root), finish(self.settings)))
+        self.assertEqual(7, EpochJournal.read(self.root).number)
 
     def test_followed_since(self) -> None:
         """What was noted before it followed a master of a higher epoch is above that one."""

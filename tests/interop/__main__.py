@@ -188,7 +188,13 @@ def main(arguments: list[str]) -> int:
             # Its tests say so too, each of them.
             complete = False
             jars.say(f"interop skipped: RocketMQ {version}: {error}")
-    for clients in (jars.resolve_alone, packages.node, packages.python):
+    for clients in (
+        jars.resolve_alone,
+        packages.node,
+        packages.python,
+        packages.grpc_node,
+        packages.grpc_python,
+    ):
         try:
             clients()
         except jars.Missing as error:
