@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.controller.coordinator import SetMembership, SetState
@@ -28,6 +29,15 @@ from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_v2 import EpochLabel
+
+HANDOVER = 0.5
+"""Seconds for the master before this one to end the connection by which this member followed it."""
+
+HEARD = 1.0
+"""Seconds after which it is not waited for: it may stand still."""
+
+PAUSE = 0.01
+"""Seconds between two looks at that connection: no write is acknowledged meanwhile."""
 
 
 @define(eq=False, kw_only=True)
@@ -77,6 +87,7 @@ class Lead:
             return self.become(MemberState.WAITING, unknown)
         self.become(MemberState.PROMOTING, f"elected in master epoch {number}")
         try:
+            await self._take_over()
             await self.node.unfollow(self.elected.leave)
             refused = await self._promote(state)
         except Exception:
@@ -212,25 +223,35 @@ class Lead:
         master.confirm_moved.append(lambda: store.confirm(master.confirm))
         return master
 
+    async def _take_over(self) -> None:
+        """Take what the master before us has sent.  Other members have it too, and would have to
+        cut it off before they can acknowledge anything of ours.
+        """
+        follower, seconds = self.node.follower, self.node.reactor.seconds
+        connection = None if follower is None else follower.sync.connection
+        if connection is None or connection.heard is None:
+            return
+        until = min(connection.heard + HEARD, seconds() + HANDOVER)
+        while not connection.finished and seconds() < until:
+            await deferLater(self.node.reactor, PAUSE)
+
     async def demote(self, why: str) -> None:
         """Lead no more: no write that waits is acknowledged, and none is taken."""
         self.become(MemberState.DEMOTING, why)
         changing = Shutdown("leading", self.node.reactor)
-        ending = changing.step("the set", self._end_at_once)
+        # Members have what was written: whoever leads next is not to lack what others got.
+        ending = changing.step("the set", lambda: Deferred.fromCoroutine(self.end()))
         await changing.step("the broker", self.node.shut_broker)
         await ending
 
-    def _end_at_once(self) -> Deferred[None]:
-        # Whoever does not read would hold up the change of the role.
-        return Deferred.fromCoroutine(self.end(gently=False))
-
-    async def end(self, *, gently: bool = True) -> None:
+    async def end(self) -> None:
+        """End the epoch that we lead, if we do."""
         master, growth = self.master, self._growth
         self.master = self._growth = self.epoch = self._writer = None
         if master is not None and growth is not None:
             written = growth.close()
-            await master.end(gently=gently)
-            await self.node.serving.end(gently=gently)
+            await master.end()
+            await self.node.serving.end()
             # Whoever leads on in this epoch reads it.
             await written
 

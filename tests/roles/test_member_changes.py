@@ -16,6 +16,7 @@ from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
 from rmqha.errors import DiskFull, FlushFailed, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.roles.leading import HANDOVER, HEARD
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.store import Store
 from rmqha.store.tables import checked_table, epoch_file
@@ -125,6 +126,43 @@ class PromotionTests(MemberChangeCase):
         self.assertFalse(self.node.endpoint.waiting)
         self.assertIsNone(self.node.repairs)
         self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def elected(self, *, after: float = 0.0) -> SetMaster:
+        """Chosen while it follows a master that writes on, and that it heard some seconds ago."""
+        master = self.follow()
+        master.heartbeat(self.theirs.end, self.theirs.end)
+        self.put(self.theirs, 300)
+        self.pass_time(after)
+        self.set.make_master(OURS)
+        self.node.elected.watch.hurry()
+        self.turn()
+        return master
+
+    def test_takes_what_was_sent(self) -> None:
+        """What the master before it has sent, to others too, is in its log when it leads: they need
+        not cut it off.
+        """
+        master = self.elected()
+        end = self.node.store.log.confirmed
+        self.assert_state(MemberState.PROMOTING)
+        master.feed(self.theirs, end, end)
+        master.connection.close()
+        self.pass_time(TICK)
+        self.assert_state(MemberState.LEADING)
+        self.assertEqual(content(self.node.store.log)[: self.theirs.end], content(self.theirs))
+
+    def test_a_master_that_stays(self) -> None:
+        """It may be cut off from what elects: it is waited for a while."""
+        self.elected()
+        self.pass_time(HANDOVER - TICK)
+        self.assert_state(MemberState.PROMOTING)
+        self.pass_time(2 * TICK)
+        self.assert_state(MemberState.LEADING)
+
+    def test_a_master_that_stands_still(self) -> None:
+        """It was not heard for a while: it is not waited for."""
+        self.elected(after=2 * HEARD)
+        self.assert_state(MemberState.LEADING)
 
     def test_led_again_while_growth_is_written(self) -> None:
         """A promotion ends half-way while it is written down how its set is to grow: what leads on

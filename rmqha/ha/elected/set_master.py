@@ -311,11 +311,11 @@ class SetMaster:
         """The controller tells what is decided, for whatever reason it was asked."""
         self.in_sync.told(state)
 
-    def end(self, *, gently: bool = True) -> Deferred[None]:
+    def end(self) -> Deferred[None]:
         """This is not our epoch any more, or this node stops: no write that waits is acknowledged,
-        none is taken, and all connections end.  Doing it again changes nothing.
+        none is taken, and all connections end, when members have what was written to them.  Doing
+        it again changes nothing.
 
-        @param gently: Let members have what was written to them.
         @return: Fires when the last connection is gone.
         """
         if not self._ended:
@@ -329,7 +329,7 @@ class SetMaster:
             if self._telling is not None:
                 self._telling.cancel()
                 self._telling = None
-        return self.factory.stop(gently=gently)
+        return self.factory.stop()
 
     # --- writes -----------------------------------------------------------------------
 
