@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import resource
 import sys
 import tempfile
@@ -32,6 +33,14 @@ from rmqha.controller.set_watch import LOOK
 
 MEMBERS = 3
 TTL = 10
+COUNTED = (
+    "etcd_server_proposals_committed_total",
+    "etcd_disk_wal_fsync_duration_seconds_count",
+    "etcd_disk_wal_fsync_duration_seconds_sum",
+    "etcd_server_leader_changes_seen_total",
+)
+"""What etcd counts itself, that is told."""
+
 SETTLE = 10.0
 """Seconds before it is measured."""
 
@@ -62,6 +71,8 @@ class Asking(Protocol):
 
     @ivar requests: What is asked, and each how many seconds.
     """
+
+    REASON = re.compile(rb'"message":"([^"]*)"')
 
     def __init__(self, reactor: IReactorTime, seen: Seen, requests: dict[bytes, float]) -> None:
         self.reactor, self.seen, self.requests = reactor, seen, requests
@@ -108,7 +119,8 @@ class Asking(Protocol):
                 self.buffer = head + b"\r\n\r\n" + rest
                 return False
         if not lines[0].endswith(b"200 ok"):
-            self.seen.failures[lines[0].decode()] += 1
+            said = self.REASON.search(rest)
+            self.seen.failures[(said[1] if said else lines[0]).decode()] += 1
         self.seen.latencies.append(self.reactor.seconds() - self.sent.pop(0))
         return True
 
@@ -166,6 +178,12 @@ def member(one: Etcd, number: int, name: str) -> tuple[dict[bytes, float], bytes
     return asked, posted("watch", {"create_request": below(prefix)})
 
 
+def waited(pid: int) -> float:
+    """How long the threads of a process could have run, and had no core, in seconds."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text(encoding="ascii").split()[1]) for each in threads) / 1e9
+
+
 def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, float]:
     """Run them for a while.
 
@@ -184,11 +202,12 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
 
             kept += [Made(asking), Made(watching)]
     found: dict[str, float] = {}
-    before: list[tuple[float, int, float, float]] = []
+    before: list[tuple[float, ...]] = []
 
-    def now() -> tuple[float, int, float, float]:
-        written = one.counted("etcd_server_proposals_committed_total")
-        return time.monotonic(), one.processor_time(), written, time.process_time()
+    def now() -> tuple[float, ...]:
+        counted = map(one.counted, COUNTED)
+        used = one.processor_time(), waited(one.pid), time.process_time()
+        return time.monotonic(), *used, *counted
 
     def begin() -> None:
         seen.latencies.clear()
@@ -198,7 +217,7 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
 
     def end() -> None:
         ended = now()
-        span, ticks, written, own = (
+        span, ticks, waiting, own, written, syncs, syncing, elected = (
             after - first for after, first in zip(ended, before[0], strict=True)
         )
         times = sorted(seen.latencies)
@@ -207,7 +226,10 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
                 "sets": sets,
                 "requests a second": len(times) / span,
                 "writes a second": written / span,
+                "ms a fsync of its log": 1000 * syncing / max(1.0, syncs),
+                "elections in etcd": elected,
                 "etcd, % of a core": 100 * ticks / os.sysconf("SC_CLK_TCK") / span,
+                "its threads wait for one, %": 100 * waiting / span,
                 "etcd, MB of memory": one.memory() / 1e6,
                 "median, ms": 1000 * times[len(times) // 2],
                 "p99, ms": 1000 * times[len(times) * 99 // 100],
@@ -250,7 +272,7 @@ def main(arguments: list[str]) -> int:
         finally:
             one.kill9()
     for name, value in found.items():
-        sys.stdout.write(f"{name:28}{value:10.1f}\n")
+        sys.stdout.write(f"{name:32}{value:10.1f}\n")
     return 0
 
 

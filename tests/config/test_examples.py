@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
@@ -40,20 +41,48 @@ class ContainerTests(SynchronousTestCase):
 
     def test_compose(self) -> None:
         """Each service runs a role, with a file that is mounted there and is of that role."""
-        whole = yaml.safe_load((self.FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+        self.assertEqual(
+            {"names": "namesrv", "master": "master", "slave": "slave"},
+            self.roles(self.services("compose")),
+        )
+
+    def test_set(self) -> None:
+        """Members ask the etcd that is started beside them, where it listens."""
+        services = self.services("set")
+        command, members = services.pop("etcd")["command"], ("first", "second", "third")
+        roles = {"names": "namesrv", **dict.fromkeys(members, "member")}
+        self.assertEqual(roles, self.roles(services))
+        settings = load(self.FOLDER / "member.properties")
+        (address,) = settings.etcd.addresses
+        self.assertIn(f"--advertise-client-urls=http://{address}", command)
+        stores = {services[name]["volumes"][-1] for name in members}
+        self.assertEqual(3, len(stores), "each has a disk of its own")
+
+    def services(self, name: str) -> dict[str, Any]:
+        """What a file starts; each volume is one of its own."""
+        whole = yaml.safe_load((self.FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        services: dict[str, Any] = whole["services"]
+        for service in services.values():
+            sources = {volume.split(":")[0] for volume in service["volumes"]}
+            named = {source for source in sources if not source.startswith("./")}
+            self.assertLessEqual(named, whole["volumes"].keys())
+        return services
+
+    def roles(self, services: dict[str, Any]) -> dict[str, str]:
+        """The role of each, whose file is read."""
         roles = {}
-        for name, service in whole["services"].items():
+        for name, service in services.items():
             run, role, option, path = service["command"]
             self.assertEqual(("run", "--conf"), (run, option))
             mounts = [volume.split(":") for volume in service["volumes"]]
             sources = {mount[1]: mount[0] for mount in mounts}
             settings = load(self.FOLDER / sources[path], role=role)
             self.assertEqual(((), ()), (settings.ignored, settings.notes))
-            self.assertIn(sources["/var/lib/rmqha"], whole["volumes"])
+            self.assertIn("/var/lib/rmqha", sources)
             port = service["healthcheck"]["test"][-1].rpartition(":")[2]
             self.assertEqual(settings.admin.listen_port, int(port))
             roles[name] = role
-        self.assertEqual({"names": "namesrv", "master": "master", "slave": "slave"}, roles)
+        return roles
 
     def test_image(self) -> None:
         """What the image is made of is there, and each pinned version can be read."""
