@@ -29,6 +29,11 @@ from rmqha.wire.remoting.headers.offsets import WHOLE
 WITHIN = 3.0
 """Seconds a master waits for all of it, before it serves without."""
 
+IN_A_SET = 0.5
+"""The same for a member of a set: it copied the offsets of the master before it each second, and no
+write is acknowledged meanwhile.
+"""
+
 
 @define(eq=False)
 class Return:
@@ -51,14 +56,15 @@ class Return:
         """
         if not self.servers():
             return succeed(None)
+        within = IN_A_SET if self.state.current.settings.controller.member else WITHIN
         asking = Deferred.fromCoroutine(self._gather())
-        asking.addTimeout(WITHIN, self.state.clock, lambda result, _: self._late())
+        asking.addTimeout(within, self.state.clock, self._late)
         return asking.addErrback(self._failed)
 
-    def _late(self) -> None:
+    def _late(self, _: object, within: float) -> None:
         self._log.warn(
             "Not all slaves answered within {s} s; serving with the consumer offsets known here",
-            s=WITHIN,
+            s=within,
         )
 
     def _failed(self, failure: Failure) -> None:

@@ -56,6 +56,9 @@ SHORTEST, LONGEST = 10.0, 60.0
 FAREWELL = 3.0
 """Seconds a name server has to take note that this broker goes."""
 
+BRIEF = 0.3
+"""The same for one that has not answered before: a member of a set that changes its role waits."""
+
 PATIENCE = 2.0
 """Seconds who changed a topic waits for the name servers to know; mqadmin waits 5 in all."""
 
@@ -190,7 +193,9 @@ class Registration:
             return succeed(None)
         leaving = [
             self.client.request(
-                server, Command.request(RequestCode.UNREGISTER_BROKER, self._who()), FAREWELL
+                server,
+                Command.request(RequestCode.UNREGISTER_BROKER, self._who()),
+                FAREWELL if server in self._said else BRIEF,
             )
             for server in self.servers
         ]

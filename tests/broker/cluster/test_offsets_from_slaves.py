@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.broker.broker import Broker
-from rmqha.broker.cluster.offsets_from_slaves import WITHIN
+from rmqha.broker.cluster.offsets_from_slaves import IN_A_SET, WITHIN
 from rmqha.errors import RemotingUnreachable
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -124,6 +124,19 @@ class ReturnTests(ReturnTestCase):
         self.turns(WITHIN)
         self.successResultOf(gathering)
         self.assertEqual([(TWO, 106), (ONE, 106), (SLAVE, 43)], self.others.asked)
+
+    def test_member_of_a_set(self) -> None:
+        """One that leads a set does not wait long for name servers that do not answer: no write is
+        acknowledged meanwhile.
+        """
+        self.others.bodies.clear()
+        settings = self.serving.current.settings
+        controller = evolve(settings.controller, enabled=True)
+        self.serving.current.settings = evolve(settings, controller=controller)
+        gathering = self.gather()
+        self.assertNoResult(gathering)
+        self.turns(IN_A_SET)
+        self.successResultOf(gathering)
 
     def test_idle(self) -> None:
         """A queue of which nothing is left here goes on where a slave's does, or where a group is

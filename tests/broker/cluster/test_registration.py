@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.logger import LogLevel, formatEvent
 
 from rmqha.broker.cluster import registration
-from rmqha.broker.cluster.registration import Registration
+from rmqha.broker.cluster.registration import BRIEF, FAREWELL, Registration
 from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.values import NamedAddress
@@ -40,13 +40,16 @@ class NameServers:
 
     @ivar asked: All requests so far, with whom they went to.
     @ivar answers: What each says: an answer's fields and body, or a Deferred.
+    @ivar patience: How long each was waited for the last time.
     """
 
     asked: list[tuple[str, Command]] = field(factory=list)
     answers: dict[str, Any] = field(factory=dict)
+    patience: dict[str, float] = field(factory=dict)
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
         self.asked.append((address, command))
+        self.patience[address] = timeout
         answer = self.answers.get(address)
         if isinstance(answer, Deferred):
             return answer
@@ -590,6 +593,20 @@ class RegistrationTests(BrokerTestCase):
         self.serving.topics.put(TopicConfig(topic_name="T"))
         self.clock.advance(100)
         self.assertEqual(self.servers.taken(), [])
+
+    def test_stop_where_one_is_mute(self) -> None:
+        """Leave is taken of all, and who has not answered before has a moment for it: a member of a
+        set that changes its role takes no writes meanwhile.
+        """
+        self.begin()
+        self.servers.answers = {TWO: ConnectionLost()}
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.servers.taken()
+        self.registration.stop()
+        asked = [(address, command.code) for address, command in self.servers.taken()]
+        self.assertEqual(asked, [(ONE, 104), (TWO, 104)])
+        self.assertEqual(self.servers.patience, {ONE: FAREWELL, TWO: BRIEF})
 
     def test_stop_while_asking(self) -> None:
         """Who has taken leave does not come back when a name server says what it knew before."""
