@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from logging import getLogger
 from typing import Any
 
 import pyarrow as pa
-from attrs import evolve
+from attrs import evolve, frozen
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -26,21 +27,102 @@ from pyspark.sql.types import StructType
 
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import settled
-from rmqha.pipeline.log.errors import CopyBehind, LogEndsBefore, PositionInvalid, StoresDiffer
+from rmqha.pipeline.log.errors import (
+    CopyBehind,
+    DataLost,
+    LogEndsBefore,
+    PositionInvalid,
+    RangeBroken,
+    StoresDiffer,
+)
+from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ROWS_MAX, MissingStores, ReadOptions
-from rmqha.pipeline.log.positions import Position, from_json, to_json
+from rmqha.pipeline.log.positions import Position, from_json, make, to_json
 from rmqha.pipeline.log.ranges import at_least, hint_at_topics, ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
 from rmqha.pipeline.log.reading import PATIENCE
 from rmqha.pipeline.log.stores import StoreView, open_stores
 from rmqha.pipeline.spark.batch import RangePartition, TaskRows
-from rmqha.pipeline.spark.batch_end import BatchLimits, advance, shares
 from rmqha.tier.joined_log import only_tier
+
+_log = getLogger(__name__)
+
 
 _POLL = 0.1
 """Seconds between two looks at a copy that is behind."""
 
 _log = getLogger(__name__)
+
+
+@frozen
+class BatchLimits:
+    """The most a batch may hold; C{None} is no limit.
+
+    @ivar size: Bytes of the log.
+    @ivar rows: Records, before any selection.
+    """
+
+    size: int | None = None
+    rows: int | None = None
+
+
+def shares(limits: BatchLimits, backlog: Mapping[str, int]) -> dict[str, BatchLimits]:
+    """Divide limits among logs.
+
+    @param backlog: Bytes that each log has left.
+    """
+    total = sum(max(0, left) for left in backlog.values())
+
+    def part(whole: int | None, left: int) -> int | None:
+        return None if whole is None else max(1, whole * max(0, left) // max(1, total))
+
+    return {
+        name: BatchLimits(part(limits.size, left), part(limits.rows, left))
+        for name, left in backlog.items()
+    }
+
+
+def advance(
+    store: StoreView, position: Position, end: int, limits: BatchLimits, options: ReadOptions
+) -> Position:
+    """The position at the end of the next batch.
+
+    @param position: The position at its start.
+    @param end: How far the log may be read.
+    @return: C{position} itself if there is nothing more.
+    @raise DataLost: If what comes next is deleted, and that is not allowed.
+    """
+    start = position.offset
+    if end <= start:
+        return position
+    for low, high in store.files.missing(start, end):
+        if low > start:
+            end = low
+            break
+        lost = DataLost(store.name, low, high)
+        if options.fail_on_data_loss:
+            raise lost
+        _log.warning("skipping bytes of the log: %s", lost)
+        start = high
+    alone = options.missing_stores is MissingStores.FAIL
+    if limits.size is None and limits.rows is None and alone:
+        # Nothing has to be counted, so only the last records have to be walked.
+        start = max(start, store.anchor(end - 1))
+    walked = partial(boundary, store.files, start, size=limits.size, rows=limits.rows)
+    # Damage that a task met would fail the batch of all stores: it must not get there.
+    careful = partial(walked, behind=store.behind, crc=not alone and not store.tolerant)
+    try:
+        found = careful(end)
+    except RangeBroken as error:
+        if alone or error.offset <= start:
+            raise
+        found = careful(error.offset)
+    if not found.rows:
+        return evolve(position, offset=max(start, found.offset))
+    made = make(store.files, found.offset, found.last, store.identity)
+    # What an older release began ends its beginning here.
+    seen = store.end if position.seen < 0 else position.seen
+    return evolve(made, begun=position.begun, seen=seen)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

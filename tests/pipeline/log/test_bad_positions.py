@@ -45,8 +45,8 @@ try:
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.positions import from_json, to_json
     from rmqha.pipeline.log.stores import open_stores
-    from rmqha.pipeline.spark import batch_end
-    from rmqha.pipeline.spark.batch_end import BatchLimits, advance
+    from rmqha.pipeline.spark import stream
+    from rmqha.pipeline.spark.stream import BatchLimits, advance
     from tests.pipeline.spark.test_stream import reader_of, rows_between
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
@@ -298,7 +298,7 @@ class AdvancingTests(BadInputTestCase):
         """Where retention or a cut takes the record that a position would name, the log is looked
         at again: the stream goes on behind it, or says that the log is broken there.
         """
-        walked = batch_end.boundary
+        walked = stream.boundary
         waiting: list[Path] = []
 
         def racing(files: LogFiles, *args: Any, **more: Any) -> Any:
@@ -307,7 +307,7 @@ class AdvancingTests(BadInputTestCase):
                 self.take(waiting.pop())
             return found
 
-        self.patch(batch_end, "boundary", racing)
+        self.patch(stream, "boundary", racing)
         kept = [offset for offset in self.all if offset >= SIZE]
         for take in (Path.unlink, lambda file: os.truncate(file, 100)):
             self.take = take

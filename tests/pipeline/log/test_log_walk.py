@@ -10,7 +10,7 @@ from lab.harness import golden
 from rmqha.logfiles.log_end import find_end_in_last_file
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.log.log_walk import boundary, first_stored, round_up
-from rmqha.pipeline.spark.batch_end import BatchLimits, shares
+from rmqha.pipeline.spark.stream import BatchLimits, shares
 
 RECORDS = [
     line
