@@ -38,9 +38,16 @@ from zope.interface import Interface, implementer
 from rmqha.errors import FrameSizeOutOfRange, RmqhaError
 from rmqha.wire.ha_dialect import CLASSIC_HEADERS, FrameHeaders, Handover
 
+FIRST_TURN = 64 * 1024
+"""
+Bytes that are read before the sink is told that a turn ends, where the socket was empty before:
+somebody may be waiting for them.
+"""
+
 TURN = 1024 * 1024
 """
-Most bytes one connection reads in one reactor turn, so that the others get theirs.
+The same where ever more was there: each turn in a row reads twice what the one before did, so that
+the others get theirs.
 """
 
 SMALL = 8 * 1024
@@ -120,6 +127,7 @@ class ZeroCopyClient(tcp.Client):
     @ivar _filled: ... before this one.
     @ivar _stopped: Reading was stopped (pause, close, abort): ends a turn early.
     @ivar _refused: A violation was told; reading never starts again.
+    @ivar _turn: Most bytes of the next turn.
     """
 
     _sink: Any = None
@@ -127,6 +135,7 @@ class ZeroCopyClient(tcp.Client):
     _refused = False
     _at = 0
     _filled = 0
+    _turn = FIRST_TURN
 
     def start_scatter(
         self, sink: Any, handover: Handover, max_body: int, headers: FrameHeaders = CLASSIC_HEADERS
@@ -182,11 +191,11 @@ class ZeroCopyClient(tcp.Client):
             super().write(data)
 
     def doRead(self) -> Any:
-        """Read up to L{TURN} bytes, each to where it belongs."""
+        """Read what a turn may, each byte to where it belongs."""
         sink = self._sink
         if sink is None:
             return super().doRead()
-        budget = TURN
+        budget = turn = self._turn
         why: Exception | None = None
         try:
             if self._at < self._filled and not self._stopped:
@@ -215,7 +224,8 @@ class ZeroCopyClient(tcp.Client):
                     self._copy()
                 if count < wanted:
                     break  # the socket is empty
-            if budget < TURN and self._sink is not None:
+            self._turn = FIRST_TURN if budget > 0 else min(TURN, 2 * turn)
+            if budget < turn and self._sink is not None:
                 sink.turn_ends()
         except RmqhaError as error:
             self._refuse(error)

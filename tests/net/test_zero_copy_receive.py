@@ -262,19 +262,24 @@ class ChunkingTests(SynchronousTestCase):
                 self.assertRaises(ValueError, pair.feed, frame(0, b"y" * 50))
             self.assertEqual(bytes(room), bytes(size))
 
-    def test_turn_is_bounded(self) -> None:
-        """A turn ends after L{zero_copy_receive.TURN} bytes though more are there."""
+    def test_turn_grows(self) -> None:
+        """What comes alone is told soon; while more is there each turn reads twice as much as the
+        one before, up to a bound, and what comes after a pause is told soon again.
+        """
         sink = MemorySink()
         pair = Pair()
         self.addCleanup(pair.close)
         pair.client.start_scatter(sink, FRESH, MAX)
-        pair.peer.send(b"".join(frame(n * 100, bytes(100)) for n in range(100)))
-        with patch.object(zero_copy_receive, "TURN", 1000):
-            pair.client.doRead()
-        self.assertEqual(len(sink.turns), 1)
-        self.assertTrue(900 <= sink.received <= 1100, sink.received)
-        pair.client.doRead()
-        self.assertEqual(sink.received, 10_000)
+        pair.client._turn = 1000
+        stream = b"".join(frame(n * 100, bytes(100)) for n in range(200))
+        with patch.multiple(zero_copy_receive, FIRST_TURN=1000, TURN=4000):
+            for part in (stream[: len(stream) // 2], stream[len(stream) // 2 :]):
+                pair.peer.send(part)
+                before, sizes = sink.received, []
+                while sink.received < before + 10_000:
+                    pair.client.doRead()
+                    sizes.append(sink.received - before - sum(sizes))
+                self.assertEqual([1, 2, 4, 4, 0], [round(size / 1000) for size in sizes])
 
 
 class ElectedTests(SynchronousTestCase):
