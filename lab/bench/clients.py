@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import sys
 
-from lab.bench import consuming, crowd, delays, metadata, slave_reads, topics, writes
+from lab.bench import client_kinds, consuming, crowd, delays, metadata, slave_reads, topics, writes
 from lab.bench.beside import GIB, Bench
 
 NEEDED = 10 * GIB
 """Four stores of nearly two million messages, with their queues and indexes."""
 
-LIMIT = 1800.0
+LIMIT = 2100.0
 """Seconds after which the whole run is given up."""
 
 #: Seconds of the run after which a part begins no more rounds.
 SYNC_UNTIL, ASYNC_UNTIL, FLUSH_UNTIL, TOPICS_UNTIL = 210.0, 420.0, 600.0, 800.0
-CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL = 950.0, 1050.0, 1200.0
+CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL, KINDS_UNTIL = 950.0, 1050.0, 1200.0, 1450.0
 
 NOTES = """\
 ## What is compared
@@ -85,6 +85,7 @@ BENCH = Bench(
         "consume": lambda field: consuming.run(field, CONSUME_UNTIL),
         "idle": lambda field: crowd.run(field, IDLE_UNTIL),
         "slave-reads": lambda field: slave_reads.run(field, SLAVE_UNTIL),
+        "kinds": lambda field: client_kinds.run(field, KINDS_UNTIL),
         "delays": delays.run,
         "metadata": metadata.run,
     },

@@ -151,14 +151,25 @@ class Target:
         """
         return set(self._send(4, 4, 1, 0).statuses) == {"SEND_OK"}
 
-    def send(self, count: int, threads: int, each: int = 1, topics: int = 0) -> Sends:
+    def send(
+        self,
+        count: int,
+        threads: int,
+        each: int = 1,
+        topics: int = 0,
+        *,
+        kind: str = "single",
+        size: int = BODY,
+    ) -> Sends:
         """Send with stock producers, all of which must be answered with success.
 
         @param count: Sends of all threads together.
         @param each: Messages of one send.
         @param topics: How many topics are sent to in turn; 0 is the one without a number.
+        @param kind: Of message and of send, as C{Timings.java} knows them.
+        @param size: Bytes of a body.
         """
-        found = self._send(count, threads, each, topics)
+        found = self._send(count, threads, each, topics, kind, size)
         if set(found.statuses) != {"SEND_OK"}:
             raise AssertionError(f"{self.topic}: {found.statuses}\n{self.master.tail()}")
         return found
@@ -173,7 +184,15 @@ class Target:
             self.send(min(left, WARM_PIECE), MANY, topics=topics)
             left -= WARM_PIECE
 
-    def _send(self, count: int, threads: int, each: int, topics: int) -> Sends:
+    def _send(
+        self,
+        count: int,
+        threads: int,
+        each: int,
+        topics: int,
+        kind: str = "single",
+        size: int = BODY,
+    ) -> Sends:
         processes = zip(ROLES, (self.master, self.slave, self.tool), strict=True)
         sampler = Sampler({role: process.pid for role, process in processes})
         asked = self.tool.ask(
@@ -181,8 +200,8 @@ class Target:
             sampler.heard,
             namesrv=self.tool.names,
             topic=self.topic,
-            kind="single",
-            size=BODY,
+            kind=kind,
+            size=size,
             count=count,
             threads=threads,
             batch=each,

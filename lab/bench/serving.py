@@ -58,6 +58,9 @@ class Pair:
     def send(self, count: int, threads: int, each: int = 1) -> Sends:
         return self.target.send(count, threads, each)
 
+    def send_kind(self, kind: str, count: int, threads: int, each: int, size: int) -> Sends:
+        return self.target.send(count, threads, each, kind=kind, size=size)
+
     def warm_up(self, quick: bool) -> None:
         """Have all JVMs compile what a send needs, as L{Target.warm_up}.
 

@@ -154,6 +154,9 @@ final class Producers {
         }
         Message message = new Message(asked.getString("topic"), "Tag" + n % 3, "k" + n % 97 + " m" + n, body);
         message.putUserProperty("origin", kind);
+        for (int i = 0; kind.equals("rich") && i < 10; i++) {
+            message.putUserProperty("property" + i, "value " + n % 7 + " of " + i);
+        }
         if (kind.equals("delay")) {
             message.setDelayTimeLevel(1 + n % 2);
         }
