@@ -36,7 +36,6 @@ from rmqha.ha.tail_fetch import TailFetch, TailFetchState
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.server_names import ServerNames, look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, NodePart
@@ -320,7 +319,7 @@ class MasterNode(Node):
 
     async def _refuse_twin(self) -> None:
         broker = self.settings.broker
-        client = RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
+        client = self.connect()
         names = ServerNames(partial(look_up, self.reactor), self.reactor, self.name_servers)
         client.dialled = names.dialled
         search = TwinSearch(

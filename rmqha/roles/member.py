@@ -118,17 +118,7 @@ class MemberNode(SlaveNode):
         self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
 
     def _upstream(self) -> ElectedUpstream:
-        self.elected = ElectedUpstream(
-            settings=self.settings,
-            reactor=self.reactor,
-            epochs=self.epochs,
-            store=lambda: self.store,
-            dialled=self._dialled,
-            moved=self._ask_master,
-            now_ms=self.environment.now_ms,
-            credentials=self.credentials,
-            tls=self.tls.requests,
-            etcd_tls=self.tls.etcd,
+        self.elected = self._elected_upstream(
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
             leads=lambda: self.lead.master is not None,

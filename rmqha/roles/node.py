@@ -419,9 +419,14 @@ class Node(Process):
         """Those it registers at."""
         return [server for server in self.settings.broker.namesrv.split(";") if server]
 
-    def connect(self) -> RemotingClient:
+    def connect(self, *, close_on_timeout: bool = False) -> RemotingClient:
         """A client that signs what it asks, where there are accounts."""
-        return RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
+        return RemotingClient(
+            self.reactor,
+            close_on_timeout=close_on_timeout,
+            credentials=self.credentials,
+            tls=self.tls.requests,
+        )
 
     # --- what it can do -------------------------------------------------------------
 

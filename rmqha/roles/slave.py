@@ -186,27 +186,29 @@ class SlaveNode(Node):
 
     def _upstream(self) -> Upstream | ElectedUpstream:
         if self.settings.controller.enabled:
-            return ElectedUpstream(
-                settings=self.settings,
-                reactor=self.reactor,
-                epochs=self.epochs,
-                store=lambda: self.store,
-                dialled=self._dialled,
-                moved=self._ask_master,
-                now_ms=self.environment.now_ms,
-                credentials=self.credentials,
-                tls=self.tls.requests,
-                etcd_tls=self.tls.etcd,
-            )
+            return self._elected_upstream()
         return Upstream(
             settings=self.settings,
             reactor=self.reactor,
             epochs=self.epochs,
             in_thread=self._in_thread,
-            credentials=self.credentials,
-            tls=self.tls.requests,
+            connect=self.connect,
             dialled=self._dialled,
             moved=self._ask_master,
+        )
+
+    def _elected_upstream(self, **more: Any) -> ElectedUpstream:
+        return ElectedUpstream(
+            settings=self.settings,
+            reactor=self.reactor,
+            epochs=self.epochs,
+            store=lambda: self.store,
+            dialled=self._dialled,
+            moved=self._ask_master,
+            now_ms=self.environment.now_ms,
+            connect=self.connect,
+            etcd_tls=self.tls.etcd,
+            **more,
         )
 
     def opening(self) -> Opening:

@@ -56,7 +56,6 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import HaInfo
 from rmqha.wire.remoting.json_body import read
-from rmqha.wire.remoting.signature import Credentials
 
 ALARM = 10.0
 """Seconds without an answer of a controller after which a node says that something is wrong."""
@@ -123,9 +122,8 @@ class ElectedUpstream:
     @ivar speak: How each connection speaks; by default, as a learner.
     @ivar leads: Whether this node is the master.
     @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
-    @ivar credentials: What brokers and controllers are asked is signed with them.
-    @ivar tls: How they are connected to.
-    @ivar etcd_tls: How etcd is.
+    @ivar connect: Makes what asks brokers and controllers.
+    @ivar etcd_tls: How etcd is connected to.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
@@ -141,11 +139,10 @@ class ElectedUpstream:
     dialled: Callable[[str, int], IStreamClientEndpoint]
     moved: Callable[[], None]
     now_ms: Callable[[], int]
+    connect: Callable[..., RemotingClient]
     decide: Callable[[SetState], Awaitable[str]] | None = None
     speak: Callable[[], SlaveDialect] = SetSlaveDialect
     leads: Callable[[], bool] = lambda: False
-    credentials: Credentials | None = None
-    tls: OutgoingTls = IN_CLEAR_TEXT
     etcd_tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
@@ -160,9 +157,7 @@ class ElectedUpstream:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.client = RemotingClient(
-            self.reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls
-        )
+        self.client = self.connect(close_on_timeout=True)
         if self.settings.controller.etcd:
             self.group = set_in_etcd(self.settings, self.reactor, self.etcd_tls)
         else:
@@ -263,10 +258,9 @@ class ElectedUpstream:
                 in_thread=in_thread,
                 changed=self.watch.hurry,
             )
-        beats = RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls)
         return Membership(
             group=group,
-            beats=controllers(self.settings, beats, self.now_ms),
+            beats=controllers(self.settings, self.connect(), self.now_ms),
             files=files,
             address=address,
             sign=sign,

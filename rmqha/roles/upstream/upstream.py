@@ -26,12 +26,10 @@ from rmqha.ha.slave.reportable import Reportable
 from rmqha.ha.states import SyncState
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
-from rmqha.wire.remoting.signature import Credentials
 
 
 @define(eq=False, kw_only=True)
@@ -39,8 +37,7 @@ class Upstream:
     """What a slave knows of where its master is.
 
     @ivar follower: Follows it; C{None} before the store is open.
-    @ivar credentials: What a master's clients sign with; C{None} if they do not.
-    @ivar tls: What client ports are asked with.
+    @ivar connect: Makes what asks client ports.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar client_port: Where they connect; C{""} if that is not known.
@@ -52,10 +49,9 @@ class Upstream:
     reactor: Any
     epochs: MasterEpochs
     in_thread: InThread
-    credentials: Credentials | None
+    connect: Callable[..., RemotingClient]
     dialled: Callable[[str, int], IStreamClientEndpoint]
     moved: Callable[[], None]
-    tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(init=False)
     followed: FollowedMasters = field(init=False)
@@ -71,9 +67,7 @@ class Upstream:
     def __attrs_post_init__(self) -> None:
         ha = self.settings.ha
         self.client_port = Endpoint().show(ha.master_client)
-        self._client = RemotingClient(
-            self.reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls
-        )
+        self._client = self.connect(close_on_timeout=True)
         self.followed = FollowedMasters(
             root=self.settings.store.root,
             name=self.settings.broker.name,
