@@ -9,7 +9,10 @@ from twisted.internet.error import CannotListenError
 from rmqha.config.load import MEMBER, NAMESRV
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
+from rmqha.config.vocabulary import KEYS
 from rmqha.errors import StoreLocked
+from rmqha.net.key_file import KeyFileInvalid
+from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.wire.ports import VIP_STEP
 
 
@@ -62,6 +65,10 @@ def next_step(error: BaseException, settings: Settings, role: str) -> str:
     """What to do about a node that cannot start, as a further sentence; empty if the error says
     that itself.
     """
+    if isinstance(error, (KeyFileInvalid, TlsFilesInvalid)):
+        files = ((key.name, key.value_in(settings)) for key in KEYS)
+        named = (name for name, at in files if at and str(error).startswith(f"{at}: "))
+        return next((f" ({name})" for name in named), "")
     broker = settings.broker.listen_port
     clients = (settings.namesrv.listen_port,) if role == NAMESRV else (broker, broker - VIP_STEP)
     if isinstance(error, StoreLocked):

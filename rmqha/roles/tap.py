@@ -24,6 +24,7 @@ from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint, Folder
 from rmqha.errors import BadValue, ConfigError, Refused, RmqhaError, StoreError
 from rmqha.net import lean_reactor
+from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.roles import slave_of
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
@@ -174,6 +175,8 @@ class Options(usage.Options):
             read_credentials(self.settings.access.credentials)
         except ConfigProblems as error:
             raise usage.UsageError("\n".join(str(problem) for problem in error.problems)) from error
+        except KeyFileInvalid as error:
+            raise usage.UsageError(f"{error} (aclCredentialsFile)") from error
         except ConfigError as error:
             raise usage.UsageError(str(error)) from error
         if name is None:

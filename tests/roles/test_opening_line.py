@@ -9,6 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked
+from rmqha.net.key_file import KeyFileInvalid
+from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles.opening_line import next_step, opening_line
 
 
@@ -96,3 +98,19 @@ class NextStepTests(SynchronousTestCase):
             self.assertEqual(f" {address}=10.0.0.5 is no address of this machine", said)
             low = CannotListenError("", number, OSError(errno.EACCES, "no"))
             self.assertIn(f" are {port} and {address}", next_step(low, settings, role))
+
+    def test_file(self) -> None:
+        """A file of keys that cannot be used is told with the key that names it."""
+        keys = [
+            "aclEnable=true",
+            "aclPlainFile=/a/acl",
+            "haTlsCertPath=/a/c",
+            "haTlsKeyPath=/k",
+        ]
+        settings = load(None, keys, "master")
+        for error, key in (
+            (KeyFileInvalid("/a/acl", "No such file"), " (aclPlainFile)"),
+            (TlsFilesInvalid("/a/c", "No such file"), " (haTlsCertPath)"),
+            (TlsFilesInvalid("/a/cc", "No such file"), ""),
+        ):
+            self.assertEqual(key, next_step(error, settings, "master"))
