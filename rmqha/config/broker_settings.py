@@ -140,7 +140,8 @@ class BrokerSettings:
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
-    """The host that slaves are told as that of the HA port."""
+    """The host that slaves are told as that of the HA port. A name is told as it is; slaves look it
+    up each time they connect."""
 
     namesrv: str = key("namesrvAddr", Endpoints(), "")
     """Addresses of the name servers, host:port, separated by semicolons."""

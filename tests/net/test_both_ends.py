@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 from twisted.application.internet import ClientService
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.error import (
     CannotListenError,
@@ -347,6 +347,26 @@ class RegionTests(LoopbackTestCase):
         endpoint = ZeroCopyServerEndpoint(reactor, port, interface="127.0.0.1")
         with self.assertRaises(CannotListenError):
             await endpoint.listen(Once(End()))
+
+    async def test_name(self) -> None:
+        """A name is looked up for each connection: its host may have another address by then."""
+        server, client, asked = End(), End(), []
+        listening = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.2")
+        port = await listening.listen(Once(server))
+        self.addCleanup(port.stopListening)
+        addresses = iter(["127.0.0.1", "127.0.0.2"])
+
+        def resolve(name: str, *_: object) -> Deferred[str]:
+            asked.append(name)
+            return succeed(next(addresses))
+
+        self.patch(reactor, "resolve", resolve)
+        endpoint = ZeroCopyClientEndpoint(reactor, "broker-a-ha.test", port.getHost().port)
+        with self.assertRaises(ConnectionRefusedError):
+            await endpoint.connect(Once(client))
+        await endpoint.connect(Once(client))
+        self.assertEqual(["broker-a-ha.test"] * 2, asked)
+        await self._leave(server, client)
 
     async def test_ipv6(self) -> None:
         """Both endpoints take IPv6 addresses."""

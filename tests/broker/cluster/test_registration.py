@@ -415,6 +415,14 @@ class RegistrationTests(BrokerTestCase):
         self.clock.advance(PERIOD)
         self.assertEqual(self.registration.address, "10.0.0.10:10911")
 
+    def test_name_for_slaves(self) -> None:
+        """A name in brokerIP2 is told as it is: slaves look it up when they connect."""
+        self.begin(ip2="broker-a-ha.test")
+        (_, first), *_ = self.servers.taken()
+        header = from_ext(RegisterBrokerRequest, first.ext)
+        self.assertEqual("broker-a-ha.test:10912", header.ha_server_addr)
+        self.assertEqual("10.0.0.9:10911", header.broker_addr)
+
     def test_first_answer(self) -> None:
         """The first of the configured ones that answers is believed."""
         theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
