@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,6 +179,26 @@ class SelectionTests(SynchronousTestCase):
         for row in found:
             if row["sys_flag"] & 1:
                 self.assertNotIn(row["body"][:4], (b"\x04\x22\x4d\x18", b"\x28\xb5\x2f\xfd"))
+
+
+class SystemTopicTests(SynchronousTestCase):
+    """A store of a stock 5.3.3 broker, with timer messages and check points of POP."""
+
+    def test_left_out(self) -> None:
+        """What brokers keep for themselves is not read unless it is asked for; what was handed out
+        before says so.
+        """
+        store = Path(self.mktemp())
+        with tarfile.open(golden.DATA / "pop" / "store-killed.tar.xz") as archive:
+            archive.extractall(store, filter="data")
+        own = {"rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_C"}
+        (root,) = store.iterdir()
+        found = rows(root, columns="topic,properties")
+        self.assertEqual([row for row in found if row["topic"] in own], [])
+        again = [row for row in found if row["topic"] == "%RETRY%G_T"]
+        self.assertTrue(again and all("1ST_POP_TIME" in dict(row["properties"]) for row in again))
+        everything = {row["topic"] for row in rows(root, columns="topic", visibility="log")}
+        self.assertLessEqual(own, everything)
 
 
 class TableTests(SynchronousTestCase):
