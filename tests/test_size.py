@@ -13,10 +13,10 @@ from tests.support.imports import ROOT, imports_below, module_name, modules_in, 
 
 PACKAGE = ROOT / "rmqha"
 
-CODE = 63_251
+CODE = 63_382
 """Lines of code, without docstrings, comments, blank lines and imports."""
 
-ALONE = 34
+ALONE = 29
 """Modules that one module alone imports, which stands beside them: they are a part of that."""
 
 RELAYED = 285

@@ -500,8 +500,8 @@ class IntentTests(PromotionTestCase):
         self.assertIn("epoch", steps)
 
     def test_promoted_by_hand(self) -> None:
-        """What was noted and never begun is forgotten when others promote the store: a master starts
-        in their epoch.
+        """What was noted and never begun is forgotten when others promote the store: a master
+        starts in their epoch.
         """
         intend(self.root, None, "10.0.0.1:10911")
         promote(self.settings, epoch=7)
