@@ -144,8 +144,10 @@ class StoreService(Service):
     def _named(self, error: OSError) -> OSError:
         """The same with the key that says where the file is."""
         root, commitlog = self.settings.root, self.settings.commitlog
-        key, folder = "storePathRootDir", root
-        if root not in commitlog.parents and Path(error.filename).is_relative_to(commitlog):
+        key, folder, at = "storePathRootDir", root, Path(error.filename)
+        # A folder above it may be what is missing.
+        of_log = at.is_relative_to(commitlog) or commitlog.is_relative_to(at)
+        if of_log and root not in commitlog.parents and not root.is_relative_to(at):
             key, folder = "storePathCommitLog", commitlog
         return OSError(error.errno, f"{key}={folder}: {error.strerror}", error.filename)
 

@@ -192,9 +192,10 @@ class LifeTests(SlaveCase):
 
     def test_no_place_for_the_log(self) -> None:
         """N6: what keeps a node from starting names the key that says where the file is."""
-        self.start(wait=False, store_commitlog=Path("/proc/nope"))
-        self.assertIn("storePathCommitLog=/proc/nope: No such file", self.node.reason)
-        self.assertEqual([1], self.node.codes)
+        for folder in ("/proc/nope", "/proc/nope/log"):
+            self.start(wait=False, store_commitlog=Path(folder))
+            self.assertIn(f"storePathCommitLog={folder}: No such file", self.node.reason)
+            self.assertEqual([1], self.node.codes)
 
     def test_recovering(self) -> None:
         """Until the store is open the node recovers, is not healthy, and follows nobody."""
