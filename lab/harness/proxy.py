@@ -367,11 +367,17 @@ class Proxy(Piped):
     @ivar address: Where slaves connect to.
     """
 
-    def __init__(self, folder: Path, target: tuple[str, int], seed: object = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        target: tuple[str, int],
+        seed: object = 0,
+        address: tuple[str, int] | None = None,
+    ) -> None:
         super().__init__("proxy", folder / "proxy.log")
         self.target = target
         self.seed = seed
-        self.address = ("127.0.0.1", free_ports(1)[0])
+        self.address = address or ("127.0.0.1", free_ports(1)[0])
 
     def start(self) -> Proxy:
         """Start it, and wait until it listens."""
@@ -381,6 +387,7 @@ class Proxy(Piped):
                 sys.executable,
                 "-m",
                 "lab.harness.proxy",
+                self.address[0],
                 str(self.address[1]),
                 host,
                 str(port),
@@ -437,10 +444,10 @@ def main(arguments: list[str]) -> int:
     from twisted.internet import reactor as installed
 
     reactor: Any = installed
-    port, host, target, seed = arguments
+    interface, port, host, target, seed = arguments
     network = Network(reactor, (host, int(target)), seed)
     StandardIO(network.commands, reactor=reactor)
-    reactor.listenTCP(int(port), network, interface="127.0.0.1")
+    reactor.listenTCP(int(port), network, interface=interface)
     reactor.callWhenRunning(network.commands.say, None, news="ready")
     reactor.run()
     return 0

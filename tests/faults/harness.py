@@ -141,8 +141,8 @@ class FaultTestCase(SynchronousTestCase):
         self._processes.append(slave)
         return slave
 
-    def proxy(self, address: tuple[str, int]) -> Proxy:
-        proxy = Proxy(self.folder, address, self.seed)
+    def proxy(self, address: tuple[str, int], at: tuple[str, int] | None = None) -> Proxy:
+        proxy = Proxy(self.folder, address, self.seed, at)
         self._processes.append(proxy)
         return proxy.start()
 

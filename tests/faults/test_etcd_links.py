@@ -16,6 +16,9 @@ from rmqha.controller.etcd.client import decoded
 from tests.faults.harness import rounds, seconds
 from tests.faults.test_etcd import LATE, TOPIC, TTL, EtcdCase
 
+ELSEWHERE = "127.0.0.2"
+"""Where members' client ports are to each other, with proxies there."""
+
 MOST_LATE = 17.0
 """Seconds that an answer is late at most: longer than anything here waits."""
 
@@ -115,6 +118,80 @@ class MemberLinkTests(LinkCase):
             slave.until(lambda status: status["controller"]["lease"]["secondsLeft"], "a lease")
         self.until_in_sync(3)
         self.assertEqual(self.epoch(), epoch)
+        self.check()
+
+
+class ApartTests(LinkCase):
+    """Members that do not reach each other."""
+
+    def setUp(self) -> None:
+        """No ways between them yet."""
+        super().setUp()
+        self.between: dict[str, list[Proxy]] = {}
+
+    def member(self, name: str, **keys: Any) -> Node:
+        """One whose client and HA ports others reach through proxies; clients reach it directly."""
+        own = {"bindAddress": "127.0.0.1", "brokerIP1": ELSEWHERE, "haAllowedPeers": "127.0.0.1"}
+        node = super().member(name, **own, **keys)
+        clients = self.proxy(("127.0.0.1", node.port), (ELSEWHERE, node.port))
+        replication = self.proxy(node.address)
+        told = [f"127.0.0.1:{port}" for port in (node.ha_port, replication.address[1])]
+        clients.swap("down", *told)
+        self.between[name] = [clients, replication]
+        return node
+
+    def cut_off(self, node: Node, on: bool) -> None:
+        """Let the other members reach it no more, or again."""
+        for way in self.between[node.name]:
+            way.part(on)
+
+    def test_members(self) -> None:
+        """The master is cut off from its slaves, not from etcd: nobody else is elected, and it
+        acknowledges nothing, as it alone would hold that; all goes on when the network is whole.
+        """
+        self.etcd()
+        self.set_of()
+        assert self.load is not None
+        for _ in rounds(1):
+            master, epoch = self.until_in_sync(3), self.epoch()
+            self.passes(1.0)
+            cut = time.monotonic()
+            self.cut_off(master, True)
+            self.passes(2 * TTL)
+            last = self.last_by(*(node.name for node in self.nodes)) - cut
+            self.tell(f"the last write was acknowledged {last:.2f} s after the cut")
+            self.assertLess(last, LATE)
+            self.assertEqual(self.epoch(), epoch)
+            self.cut_off(master, False)
+            healed = time.monotonic()
+            again = self.load.first_after(healed, master.name) - healed
+            self.tell(f"and {again:.2f} s after it was whole again")
+            self.until_in_sync(3)
+        self.check()
+
+    def test_both(self) -> None:
+        """It is cut off from etcd as well, and clients go on at both sides: another one leads when
+        its lease is over, it acknowledges nothing, and follows when the network is whole.
+        """
+        self.etcd()
+        self.set_of()
+        assert self.load is not None
+        for _ in rounds(1):
+            master = self.until_in_sync(3)
+            self.passes(1.0)
+            cut = time.monotonic()
+            self.cut_off(master, True)
+            self.part(master, told=self.random.random() < 0.5)
+            first = self.load.first_after(cut, *(node.name for node in self.others(master))) - cut
+            self.passes(1.0)
+            last = self.last_by(master.name) - cut
+            self.tell(f"last write by the old one {last:.2f} s after the cut, first {first:.2f} s")
+            self.assertLess(last, LATE)
+            self.assertLess(first, TTL + LATE)
+            self.cut_off(master, False)
+            self.heal(master)
+            master.until(lambda status: status["controller"]["state"] == "following", "it follows")
+            self.until_in_sync(3)
         self.check()
 
 
