@@ -337,16 +337,19 @@ class SetScenarioTests(SynchronousTestCase):
         """Those of the tests that the page is about."""
         folder = ROOT / "tests" / "interop"
         named = [folder / f"{name}.py" for name in self.modules]
-        for path in (*named, *sorted(folder.glob("test_member_*.py"))):
+        faults = ROOT / "tests" / "faults"
+        with_etcd = (*faults.glob("test_etcd*.py"), folder / "test_coordinators.py")
+        for path in (*named, *with_etcd, *sorted(folder.glob("test_member_*.py"))):
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef):
                     yield node
 
     def test_complete(self) -> None:
         """Each scenario has a row."""
-        rows = re.findall(r"^   \* - (S\d\db?)$", self.text, re.MULTILINE)
+        rows = re.findall(r"^   \* - ([SE]\d\db?)$", self.text, re.MULTILINE)
         numbers = [f"S{number:02}" for number in range(1, 34)]
-        self.assertEqual(sorted([*numbers, "S08b"]), rows)
+        with_etcd = [f"E{number:02}" for number in range(1, 25)]
+        self.assertEqual([*sorted([*numbers, "S08b"]), *with_etcd], rows)
 
     def test_tests(self) -> None:
         """All tests are named, and no other."""
