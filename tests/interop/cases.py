@@ -25,6 +25,7 @@ from lab.harness.writer import Driver, Write
 from lab.stock import jars
 from lab.stock.brokers import Broker, Row, Sent, Tool
 from rmqha.config.store_settings import StoreSettings
+from rmqha.ha.promotion import promote
 from rmqha.wire.log.layout import MAGIC_BLANK
 from rmqha.wire.log.record import decode
 from tests.interop import matrix
@@ -156,6 +157,15 @@ class InteropTestCase(SynchronousTestCase):
         slave = Node(self.folder, "slave", name, master=address, **{**BRISK, **keys})
         self._processes.append(slave)
         return slave
+
+    def our_heir(self, slave: Node, **keys: Any) -> Node:
+        """The master that a slave of a dead one becomes, once it has dispatched what it has."""
+        slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "done")
+        slave.term()
+        promote(self.settings(slave))
+        heir = Node(self.folder, "master", "heir", root=slave.root, **keys)
+        self._processes.append(heir)
+        return heir.start()
 
     def our_master(self, name: str = "master", **keys: Any) -> Driver:
         """A master of ours that can be told to write, not started."""

@@ -16,7 +16,6 @@ from lab.harness.remote import Remote, make_topic, send
 from lab.stock.brokers import BOOT, Broker, Tool
 from lab.stock.clients import Consumer, java_client
 from rmqha.broker.pop.handles import PopHandle
-from rmqha.ha.promotion import promote
 from rmqha.nodes.summary import replicas_in_sync
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -187,12 +186,7 @@ class PromotionTests(InteropTestCase):
             with self.load.on(master.port):
                 self.work(self.random.uniform(12.0, 16.0))
                 master.kill9()
-            slave.until(lambda status: status["dispatchedOffset"] == status["confirmedOffset"], "")
-            slave.term()
-            promote(self.settings(slave))
-            heir = Node(self.folder, "master", "heir", root=slave.root, **given)
-            self._processes.append(heir)
-            heir.start()
+            heir = self.our_heir(slave, **given)
             self.load.drain(heir.port, 15)
             self.assertAll()
         for node in (slave, heir):

@@ -13,6 +13,7 @@ from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from tests.interop.cases import InteropTestCase
 from tests.interop.test_metadata import OF_THEIRS, ROUND
+from tests.interop.test_switchover import SYNC
 from tests.support import client
 
 COUNT, STEP = 60, 500
@@ -118,6 +119,22 @@ class TimerTests(TimerTestCase):
             slave.keys |= {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
             slave.start()
             self.assertTwice(self.until_all(slave), 12, "stock slave of ours as master")
+
+    def test_ours_of_theirs(self) -> None:
+        """Our slave of a stock master that is killed goes on, and delivers nothing twice."""
+        with self.scenario("our slave delivers the rest of a Java master's timer messages"):
+            master = self.stock(role="SYNC_MASTER", **SYNC).start()
+            given = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+            slave = self.our_slave(master.address, **given).start()
+            slave.until_synced(master.max_offset())
+            self.makes_topic(master.port)
+            self.sends(master.port)
+            until(lambda: len(self.copies(master.port)) > COUNT // 4, "some come", LAST, pause=0.2)
+            master.kill9()
+            heir = self.our_heir(slave, **given)
+            self.assertTwice(self.until_all(heir), 0, "our slave of a stock master")
+        for node in (slave, heir):
+            self.assertEqual([], node.complaints(), node.log()[-20_000:])
 
     def until_equal_logs(self, master: Node, slave: Broker) -> None:
         """Wait until the slave's log is as long."""
