@@ -64,17 +64,20 @@ class RunbookTests(FaultTestCase, RunbookTestCase):
         machine = self.machine(self.slave)
         machine.run("systemctl start rmqha@broker", {})
         self.until_serving(self.slave, in_sync=True)
+        other = "{}:{}".format(*self.master.address)
+        names = self.names(
+            self.slave, **{"OTHER:10912": f"{other} --client-port {self.master.port}"}
+        )
+        stop, *rest = steps
+        self.follow(machine, names, stop)
+        # Not before: while the slave runs, its scrubber may mend that by itself.
         path = min((self.slave.root / "commitlog").iterdir())
         with open(path, "r+b") as file:
             file.seek(3000)
             (byte,) = file.read(1)
             file.seek(3000)
             file.write(bytes([byte ^ 255]))
-        other = "{}:{}".format(*self.master.address)
-        names = self.names(
-            self.slave, **{"OTHER:10912": f"{other} --client-port {self.master.port}"}
-        )
-        self.follow(machine, names, *steps)
+        self.follow(machine, names, *rest)
 
     def test_restore_moment(self) -> None:
         """What came later is gone, on both nodes."""
