@@ -1,5 +1,6 @@
-"""SYNC writes of a stock producer through a set of three members of ours, through a classic pair of
-ours, and through a set of three stock members, in turn.
+"""SYNC writes of a stock producer through a set of three members of ours, with a controller and,
+where that is installed, with etcd; through a classic pair of ours, and through a set of three stock
+members, in turn.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
@@ -15,14 +17,17 @@ from lab.bench.catchup import STOCK
 from lab.bench.report import Row, compared
 from lab.bench.sends import BODY, MANY, PATIENCE, WARM_MESSAGES, Round, Target, of
 from lab.bench.stock import Peer, Stock
-from lab.bench.switches import RunningSet
+from lab.bench.switches import MEMBERS, RunningSet
+from lab.harness.etcd import PROGRAM, etcd
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import SMALL
+from lab.stock.controllers import our_member
 
 GOAL = 0.9
 """Of the classic pair's speed."""
 
 SET, PAIR, JAVA = "our set of three", "our classic pair", "a stock set of three"
+ETCD = "our set of three with etcd"
 
 
 @frozen
@@ -44,6 +49,10 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
     @param stop: When to begin no more rounds, in the monotonic clock's seconds.
     """
     found: dict[str, list[Round]] = {SET: [], PAIR: [], JAVA: []}
+    rows = [(SET, PAIR), (SET, JAVA)]
+    if PROGRAM is not None:
+        found[ETCD] = []
+        rows.append((ETCD, PAIR))
     for number in range(rounds):
         if number and time.monotonic() > stop:
             break
@@ -55,18 +64,27 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
                 contender.stop()
             print(f"{name}: {seen[-1]}", flush=True)
     return [
-        compared(what, unit, *of(path, found[SET], found[name]), goal, most=most, beside=name)
+        compared(
+            what if ours == SET else f"{what}, with etcd",
+            unit,
+            *of(path, found[ours], found[name]),
+            None if name == JAVA else 1 / GOAL if most else GOAL,
+            most=most,
+            beside=name,
+        )
         for path, what, unit, most in (
             ("one.p50", f"SYNC writes, one producer, {BODY} bytes, p50", "us", True),
             ("many.rate", f"SYNC writes, {MANY} producers", "writes/s", False),
         )
-        for name, goal in ((PAIR, 1 / GOAL if most else GOAL), (JAVA, None))
+        for ours, name in rows
     ]
 
 
 def _started(folder: Path, tool: Peer, name: str) -> Contender:
     if name == PAIR:
         return _pair(folder, tool)
+    if name == ETCD:
+        return _with_etcd(folder, tool)
     members = RunningSet(folder, tool, "ours" if name == SET else "Java")
     try:
         members.start()
@@ -96,6 +114,32 @@ def _pair(folder: Path, tool: Peer) -> Contender:
         stop()
         raise
     return Contender(master, slave, stop)
+
+
+def _with_etcd(folder: Path, tool: Peer) -> Contender:
+    folder.mkdir(parents=True)
+    (one,) = etcd(folder, 1)
+    keys: dict[str, Any] = {**STOCK, "controllerType": "etcd", "etcdAddresses": one.address}
+    members = [our_member(folder, tool, f"member-{n}", (), **keys) for n in range(MEMBERS)]
+
+    def stop() -> None:
+        for process in (*members, one):
+            process.kill9()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def in_sync(status: dict[str, Any], count: int) -> bool:
+        led = status["controller"]["set"]
+        return led is not None and len(led["syncStateSet"]) == count
+
+    try:
+        for count, member in enumerate(members, 1):
+            member.start()
+            # One by one: whoever comes first is the master.
+            members[0].until(lambda status, n=count: in_sync(status, n), f"{count} in sync")
+    except BaseException:
+        stop()
+        raise
+    return Contender(members[0], members[1], stop)
 
 
 def _round(contender: Contender, tool: Peer, topic: str, writes: int) -> Round:

@@ -38,7 +38,7 @@ NOTES = """\
 - **Consumption repeated**: a reader commits after every message; the offset that the successor
   knows is so many seconds old at the kill.
 - **Cut off from everybody** is a master that stands still (SIGSTOP): nothing from it arrives.
-- **SYNC writes** are a stock producer's through each of the three, fresh and warmed up. Those of
+- **SYNC writes** are a stock producer's through each of them, fresh and warmed up. Those of
   a set of three wait for two members, those of a pair for one.
 
 ## What the limit is

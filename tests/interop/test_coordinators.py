@@ -1,36 +1,113 @@
-"""Sets that go from one kind of coordinator to another."""
+"""Sets that etcd coordinates, among stock name servers and clients."""
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
 from lab.harness.etcd import MISSING, PROGRAM, addresses_of, etcd
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT
+from lab.stock.brokers import BOOT, Sends
+from tests.interop import cases
 from tests.interop.scenario_cases import ScenarioTestCase
 
+PROGRAMS = Path(sys.executable)
+"""Beside it is C{rmqha}."""
 
-class CoordinatorTests(ScenarioTestCase):
-    """A set that leaves its controllers for etcd, and comes back to them."""
+ELECTIONS = cases.rounds(3, 10)
 
-    roles = "two members of ours, with controllers and with etcd"
-    full_only = ("test_to_etcd_and_back",)
+
+class WithEtcdTestCase(ScenarioTestCase):
+    """Not without etcd."""
+
+    def setUp(self) -> None:
+        """See that it is there."""
+        if PROGRAM is None:
+            raise SkipTest(MISSING)
+        super().setUp()
+
+    def one(self) -> dict[str, Any]:
+        """Start it.
+
+        @return: What members of a set that it coordinates have in their files.
+        """
+        cluster = etcd(self.folder, 1)
+        self._processes += cluster
+        return {"controllerType": "etcd", "etcdAddresses": addresses_of(cluster)}
 
     def rmqha(self, *arguments: object) -> str:
         """Run a command.
 
         @return: What it printed.
         """
-        program = Path(sys.executable).with_name("rmqha")
-        told = [str(program), *map(str, arguments)]
+        told = [str(PROGRAMS.with_name("rmqha")), *map(str, arguments)]
         done = subprocess.run(told, capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+
+class ElectionTests(WithEtcdTestCase):
+    """An operator elects one after the other under four stock producers, which ask the name server
+    for routes each half a second.
+    """
+
+    roles = "three members of ours, with etcd"
+    full_only = ("test_elections",)
+
+    def test_elections(self) -> None:
+        """Nothing is lost, and writes go on at once."""
+        nodes = self.set_of(3, **self.one())
+        load = self.load()
+        silences = []
+        for number in range(ELECTIONS):
+            master = self.led(nodes)
+            other = [node for node in nodes if node is not master][number % 2]
+            self.until_in_sync(master, 3)
+            silences.append(self.silence(load, master, other))
+            self.tell(f"{master.name} to {other.name}: silent for {silences[-1]:.2f} s")
+            self.until_state(other, "leading")
+        self.enough(load)
+        median, longest = statistics.median(silences), max(silences)
+        self.tell(f"{len(silences)} elections: median {median:.2f} s, longest {longest:.2f} s")
+        self.assert_settled(nodes)
+
+    def tell(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def silence(self, load: Sends, master: Node, other: Node) -> float:
+        """Have a member elected.
+
+        @return: The longest time without an acknowledgement until some came from it.
+        """
+        told = [PROGRAMS.with_name("rmqha"), "set", "elect", master.conf, "--id", self.id_of(other)]
+        seen, longest, last, ended = len(load.sent), 0.0, time.monotonic(), 0.0
+        words = [*map(str, told)]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as command:
+            while not ended or last < ended + 1.0:
+                time.sleep(0.005)
+                now, came = time.monotonic(), load.sent[seen:]
+                seen += len(came)
+                if any(each.status == "SEND_OK" for each in came):
+                    longest, last = max(longest, now - last), now
+                if not ended and command.poll() is not None:
+                    self.assertEqual(command.returncode, 0)
+                    ended = now
+                self.assertLess(now - last, BOOT, "acknowledged again")
+        return longest
+
+
+class CoordinatorTests(WithEtcdTestCase):
+    """A set that leaves its controllers for etcd, and comes back to them."""
+
+    roles = "two members of ours, with controllers and with etcd"
+    full_only = ("test_to_etcd_and_back",)
 
     def listed(self, node: Node, epoch: int) -> None:
         """All are listed, in sync, with the same log, in a master epoch."""
@@ -79,18 +156,13 @@ class CoordinatorTests(ScenarioTestCase):
 
     def test_to_etcd_and_back(self) -> None:
         """The same bytes with either, and ids and epochs that begin anew with each."""
-        if PROGRAM is None:
-            raise SkipTest(MISSING)
         nodes = self.set_of(2)
-        addresses = self.decider.address
-        cluster = etcd(self.folder, 1)
-        self._processes += cluster
+        addresses, where = self.decider.address, self.one()
         with self.scenario("controllers coordinate it"):
             self.write(nodes)
             self.listed(nodes[0], 1)
         with self.scenario("etcd does"):
             self.forget = self.forgotten_by_controllers
-            where = {"controllerType": "etcd", "etcdAddresses": addresses_of(cluster)}
             nodes = self.moved(nodes, **where, etcdLeaseSeconds=3)
             self.write(nodes)
             self.listed(nodes[0], 1)
