@@ -43,9 +43,9 @@ class JavaConsumerTests(SiteTestCase):
     version = "5.3.3"
     names_of = "Java"
 
-    def mode(self, topic: str, mode: str) -> None:
+    def mode(self, topic: str, mode: str, share: int = 0) -> None:
         """Say how the group consumes, with the stock tool."""
-        line = f"setConsumeMode -b {self.address} -t {topic} -g {GROUP} -m {mode} -q 0"
+        line = f"setConsumeMode -b {self.address} -t {topic} -g {GROUP} -m {mode} -q {share}"
         said = self.tool.do("mqadmin", BOOT, words=line.split(), seconds=0, namesrv=self.names)
         self.assertIn("success", said["printed"], said)
 
@@ -102,6 +102,27 @@ class JavaConsumerTests(SiteTestCase):
             self.until_all(members, "third", 120)
             for member in members[1:]:
                 member.stop()
+
+    def test_some_queues_each(self) -> None:
+        """Three members have their own queues and those of one other, then four those of two; then
+        one pulls while the others pop.
+        """
+        java = self.java()
+        self.make_topic("Popped", 8)
+        java.consume("Popped", GROUP).stop()
+        members: list[Consumer] = []
+        for share in (1, 2):
+            with self.row(java, f"pops its queues and those of {share} more"):
+                self.mode("Popped", "POP", share)
+                members += [java.consume("Popped", GROUP, pop=True) for _ in range(3 // share)]
+                java.send_surely("Popped", [f"share {share} {n}" for n in range(COUNT)])
+                self.until_all(members, f"share {share}", 90)
+        with self.row(java, "pulls while others pop"):
+            puller = java.consume("Popped", GROUP)
+            java.send_surely("Popped", [f"mixed {n}" for n in range(COUNT)])
+            self.until_all([*members, puller], "mixed", 90)
+        for member in (*members, puller):
+            member.stop()
 
     def waiting(self, status: dict[str, Any]) -> int:
         """How many pops wait."""
