@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from rmqha.config.broker_settings import PopSettings
+from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME
@@ -598,6 +598,32 @@ class WaitingTests(ServedTestCase):
         self.skips(11)
         (answer,) = self.who.heard()
         self.assertEqual(bodies(answer), [b"a"])
+
+    def test_comes_again_by_v2(self) -> None:
+        """The same by the other retry topic."""
+        self.again(pop=PopSettings(retry_v2=True))
+        self.who = self.client()
+        self.put(b"a")
+        self.pop()
+        self.waits(pollTime=20_000)
+        self.skips(11)
+        (answer,) = self.who.heard()
+        self.assertEqual(answer.ext["msgOffsetInfo"], "2 0 0")
+
+    def test_sql(self) -> None:
+        """An expression over properties chooses, for who waits too."""
+        self.again(pull=PullSettings(property_filter=True))
+        self.who = self.client()
+        wanted = {"exp": "TAGS = 'X'", "expType": "SQL92"}
+        self.put(b"a")
+        self.put(b"x", tags="X")
+        self.assertEqual(self.popped(**wanted), [b"x"])
+        self.waits(**wanted)
+        self.put(b"b")
+        self.assertEqual(self.who.heard(), [])
+        self.put(b"y", tags="X")
+        (answer,) = self.who.heard()
+        self.assertEqual(bodies(answer), [b"y"])
 
     def test_one_each(self) -> None:
         """Of several that wait each gets what the others leave."""
