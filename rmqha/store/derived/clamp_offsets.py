@@ -23,8 +23,9 @@ from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.request_modes import RequestMode, RequestModes
 from rmqha.wire.remoting.json_body import from_json, to_json
-from rmqha.wire.store_layout import DELAY_OFFSETS
+from rmqha.wire.store_layout import DELAY_OFFSETS, REQUEST_MODES
 
 
 @frozen(kw_only=True)
@@ -80,7 +81,8 @@ def clamp_consumers(
     A queue of which nothing is left begins where its furthest group is.  An offset below a queue's
     first one stays: who pulls there is told where the queue begins.  A group that was handed
     messages (POP) goes on behind the last of which the log says so: of others it says nothing, so
-    that those which were not acknowledged would never come again.
+    that those which were not acknowledged would never come again.  One that was told to pull since
+    (C{mqadmin setConsumeMode}) goes on where its offset is.
 
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
@@ -98,13 +100,14 @@ def clamp_consumers(
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
     handed = handed_out(lookup) if whole else {}
+    pulls = _pulling(tables) if handed else set()
     for key, of_queues in offsets.items():
         topic, _, group = key.partition("@")
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
             continue
         for queue_id, offset in of_queues.items() if whole else ():
             end = min(offset, lookup.queues.begin(topic, queue_id, offset))
-            after = min(end, handed.get((key, queue_id), end))
+            after = end if key in pulls else min(end, handed.get((key, queue_id), end))
             if after < offset:
                 clamped.append(
                     Clamped(
@@ -124,6 +127,19 @@ def clamp_consumers(
         read = read_offsets(tables, own=True)
         write_offsets(tables, evolve(table, offset_table=offsets), read)
     return tuple(clamped)
+
+
+def _pulling(tables: CheckedTables) -> set[str]:
+    """C{topic@group} of those that were told to pull."""
+    path = tables.path(REQUEST_MODES)
+    found = tables.read(path).table
+    rows = {} if found is None else tables.body(path, RequestModes, found).message_request_mode_map
+    return {
+        f"{topic}@{group}"
+        for topic, groups in rows.items()
+        for group, told in groups.items()
+        if told.mode is RequestMode.PULL
+    }
 
 
 def _halves(offsets: dict[str, dict[int, int]], lookup: Lookup) -> Iterator[Clamped]:

@@ -7,6 +7,7 @@ import shutil
 from attrs import evolve
 
 from rmqha.ha.promotion import plan, promote
+from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
 from tests.broker.pop.support import PopTestCase, bodies
 
 
@@ -43,3 +44,15 @@ class NewerTablesTests(PopTestCase):
         self.assertEqual(self.popped(), [b"two", b"three"])
         self.skips(20)
         self.assertEqual(self.popped(), [])
+
+    def test_told_to_pull_since(self) -> None:
+        """A group that was told to pull goes on where it has come to by that."""
+        self.serve()
+        self.put(b"one", b"two", b"three")
+        self.assertEqual(self.popped(maxMsgNums=1), [b"one"])
+        self.serving.modes.put(GroupMode(topic="T", consumer_group="G", mode=RequestMode.PULL))
+        self.serving.offsets.commit("G", "T", 0, 3, "10.0.0.1:1")
+        self.skips(2)
+        settings = self.serving.store.settings
+        self.stop()
+        self.assertEqual((), promote(settings).consumers)
