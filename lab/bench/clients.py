@@ -6,7 +6,17 @@ from __future__ import annotations
 
 import sys
 
-from lab.bench import client_kinds, consuming, crowd, delays, metadata, slave_reads, topics, writes
+from lab.bench import (
+    client_kinds,
+    consuming,
+    crowd,
+    delays,
+    metadata,
+    popping,
+    slave_reads,
+    topics,
+    writes,
+)
 from lab.bench.beside import GIB, Bench
 
 NEEDED = 10 * GIB
@@ -17,7 +27,8 @@ LIMIT = 2100.0
 
 #: Seconds of the run after which a part begins no more rounds.
 SYNC_UNTIL, ASYNC_UNTIL, FLUSH_UNTIL, TOPICS_UNTIL = 210.0, 420.0, 600.0, 800.0
-CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL, KINDS_UNTIL = 950.0, 1050.0, 1200.0, 1450.0
+CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL = 950.0, 1050.0, 1200.0
+KINDS_UNTIL, POP_UNTIL = 1450.0, 1600.0
 
 NOTES = """\
 ## What is compared
@@ -42,6 +53,11 @@ NOTES = """\
 - **Reads from slaves.** The push consumer, the producers and the name server are one JVM, so that
   it shares the two processors with the writes wherever it reads. It begins far behind, and gets
   eight messages a pull, as all who read what memory does not hold.
+- **Kinds** are sent by 32 threads (batches by 8), each kind to both pairs in turn; a transaction
+  counts until its producer goes on, and of one-way messages every 32nd of a thread is waited for,
+  as a stock broker drops what has to wait.
+- **POP** is measured beside RocketMQ 5 only (`--rocketmq 5.3.3`): three stock consumers of one
+  process, to which the broker shares out single messages, and acknowledge each.
 - **Delayed messages** wait in a master each, ours and a stock one at the same time. A message is
   due a delay after it was stored to wait, and delivered when its copy is stored, both by the
   broker's own time stamps, in whole milliseconds.
@@ -86,6 +102,7 @@ BENCH = Bench(
         "idle": lambda field: crowd.run(field, IDLE_UNTIL),
         "slave-reads": lambda field: slave_reads.run(field, SLAVE_UNTIL),
         "kinds": lambda field: client_kinds.run(field, KINDS_UNTIL),
+        "pop": lambda field: popping.run(field, POP_UNTIL),
         "delays": delays.run,
         "metadata": metadata.run,
     },

@@ -1,37 +1,37 @@
 import com.alibaba.fastjson.JSONObject;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
 
-/** How fast a stock push consumer gets what a topic holds, with nothing to do for each message. */
+/** How fast stock push consumers get what a topic holds, with nothing to do for each message. */
 final class Catchups {
     private Catchups() {
     }
 
     /**
-     * Consume `count` messages in a `group` of its own; the answer has `seconds` from the first to the last,
-     * and how long the `first` took to come.
+     * Consume `count` messages in a `group` of its own with so many `members`, or one; the answer has `seconds`
+     * from the first to the last, and how long the `first` took to come.
      */
     static Object consume(JSONObject asked, Lines.Teller teller) throws Exception {
-        String group = asked.getString("group");
         long count = asked.getLongValue("count");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(asked.getString("namesrv"));
-        consumer.setInstanceName(group);
-        consumer.setVipChannelEnabled(false);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(asked.getString("topic"), "*");
         AtomicLong came = new AtomicLong();
         AtomicLong first = new AtomicLong();
         AtomicLong last = new AtomicLong();
         CountDownLatch done = new CountDownLatch(1);
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+        List<DefaultMQPushConsumer> consumers = members(asked, (messages, context) -> {
             if (first.get() == 0) {
                 first.compareAndSet(0, System.nanoTime());
             }
@@ -43,17 +43,79 @@ final class Catchups {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         long begun = System.nanoTime();
-        consumer.start();
         try {
+            for (DefaultMQPushConsumer consumer : consumers) {
+                consumer.start();
+            }
             if (!done.await(asked.getIntValue("limit"), TimeUnit.SECONDS)) {
                 throw new IllegalStateException("only " + came + " of " + count + " messages came");
             }
         } finally {
-            consumer.shutdown();
+            consumers.forEach(DefaultMQPushConsumer::shutdown);
         }
         Map<String, Object> found = new HashMap<>();
         found.put("first", (first.get() - begun) / 1e9);
         found.put("seconds", (last.get() - first.get()) / 1e9);
         return found;
+    }
+
+    /** Send `count` messages, each when the one before has come to a consumer; answers how long each took. */
+    static Object latency(Producers producers, JSONObject asked, Lines.Teller teller) throws Exception {
+        SynchronousQueue<Long> came = new SynchronousQueue<>();
+        List<DefaultMQPushConsumer> consumers = members(asked, (messages, context) -> {
+            long now = System.nanoTime();
+            for (Message message : messages) {
+                try {
+                    came.offer(now - ByteBuffer.wrap(message.getBody()).getLong(), 1, TimeUnit.SECONDS);
+                } catch (InterruptedException error) {
+                    Thread.currentThread().interrupt();
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        DefaultMQProducer producer = producers.producer(asked);
+        int count = asked.getIntValue("count");
+        long[] micros = new long[count];
+        try {
+            for (DefaultMQPushConsumer consumer : consumers) {
+                consumer.start();
+            }
+            for (int n = -asked.getIntValue("before"); n < count; n++) {
+                byte[] body = new byte[asked.getIntValue("size")];
+                ByteBuffer.wrap(body).putLong(System.nanoTime());
+                producer.send(new Message(asked.getString("topic"), body));
+                Long took = came.poll(asked.getIntValue("limit"), TimeUnit.SECONDS);
+                if (took == null) {
+                    throw new IllegalStateException("message " + n + " did not come");
+                }
+                if (n >= 0) {
+                    micros[n] = took / 1000;
+                }
+            }
+        } finally {
+            consumers.forEach(DefaultMQPushConsumer::shutdown);
+        }
+        Arrays.sort(micros);
+        return micros;
+    }
+
+    private static List<DefaultMQPushConsumer> members(JSONObject asked, MessageListenerConcurrently listener)
+            throws Exception {
+        String group = asked.getString("group");
+        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+        for (int n = 0; n < Math.max(1, asked.getIntValue("members")); n++) {
+            DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+            consumer.setNamesrvAddr(asked.getString("namesrv"));
+            consumer.setInstanceName(group + n);
+            consumer.setVipChannelEnabled(false);
+            consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+            if (asked.getBooleanValue("pop")) {
+                Consumers.pop(consumer);
+            }
+            consumer.subscribe(asked.getString("topic"), "*");
+            consumer.registerMessageListener(listener);
+            consumers.add(consumer);
+        }
+        return consumers;
     }
 }

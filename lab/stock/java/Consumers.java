@@ -47,8 +47,7 @@ final class Consumers {
             broadcast(consumer);
         }
         if (asked.getBooleanValue("pop")) {
-            // The broker shares the messages out; 4.9 has no such consumers.
-            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+            pop(consumer);
         }
         listen(consumer, asked, teller);
         CountDownLatch stopped = new CountDownLatch(1);
@@ -92,6 +91,11 @@ final class Consumers {
                 error.printStackTrace();
             }
         }
+    }
+
+    /** Let the broker share the messages out; 4.9 has no such consumers. */
+    static void pop(DefaultMQPushConsumer consumer) throws Exception {
+        DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
     }
 
     /** The model's enumeration has moved between packages. */

@@ -43,6 +43,7 @@ public final class Tool {
         lines.on("put", producers::put);
         lines.on("time", (asked, teller) -> Timings.time(producers, asked, teller));
         lines.on("catchup", Catchups::consume);
+        lines.on("latency", (asked, teller) -> Catchups.latency(producers, asked, teller));
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);
         lines.on("read", Stores::read);
