@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from twisted.trial.unittest import SynchronousTestCase
@@ -15,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.broker.tables.pop_order import FORGOTTEN, MOST, NotTaken, PopOrder, count_info
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.pop_order import OrderTable
-from tests.support.effort import tries
+from tests.support.machines import run_machine
 
 FRAMES = Path(__file__).resolve().parents[2] / "data" / "pop" / "frames-order.jsonl.gz"
 
@@ -315,8 +314,9 @@ class OrderMachine(RuleBasedStateMachine):
         self.order = PopOrder(json_body.read(OrderTable, text).table)
 
 
-OrderMachine.TestCase.settings = run_settings(max_examples=tries(60), deadline=None)
-
-
-class ModelTests(OrderMachine.TestCase):  # type: ignore[misc,valid-type]
+class MachineTests(SynchronousTestCase):
     """The table against its definition."""
+
+    def test_any_order(self) -> None:
+        """Whatever is popped, acknowledged and put off, and read again between."""
+        run_machine(OrderMachine, count=60, steps=50)
