@@ -1,4 +1,4 @@
-"""C{rmqha clone}: a store that has all of a running master, for a slave that is started on it."""
+"""C{rmqha clone} and C{reinit}: a store that has all of a running master, for a slave on it."""
 
 from __future__ import annotations
 
@@ -47,21 +47,13 @@ PAUSE = 0.25
 """Seconds between two looks at the copy."""
 
 
-@click.command()
-@click.argument("master", metavar="HOST[:PORT]")
-@click.argument("store", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option(
+_CONF = click.option(
     "--conf",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="The configuration that is made for the slave. Default: DIR.conf.",
 )
-@click.option(
-    "--anew",
-    is_flag=True,
-    help="Move what DIR has to DIR.before-clone-N first: an old master, whose log parted.",
-)
-@click.option(
+_ID = click.option(
     "--id",
     "number",
     type=Whole(1),
@@ -70,10 +62,17 @@ PAUSE = 0.25
     metavar="N",
     help="The slave's brokerId, which no other slave of that master has.",
 )
+_MASTER = click.argument("master", metavar="HOST[:PORT]")
+_STORE = click.argument("store", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+
+
+@click.command()
+@_MASTER
+@_STORE
+@_CONF
+@_ID
 @TLS
-def clone(
-    master: str, store: Path, conf: Path | None, anew: bool, number: int, tls: ToolTls
-) -> None:
+def clone(master: str, store: Path, conf: Path | None, number: int, tls: ToolTls) -> None:
     """Copy all that a running master has into DIR, for a slave that is started on it then.
 
     HOST:PORT is the master's client port or its HA port, of rmqha or of a stock broker; HOST alone
@@ -81,12 +80,31 @@ def clone(
     FILE, with what the master says of name, cluster, name servers and file sizes.  Whatever ends
     the command, run it again: it goes on with what is there.
     """
+    _clone(master, store, conf, number, tls, anew=False)
+
+
+@click.command()
+@_MASTER
+@_STORE
+@_CONF
+@_ID
+@TLS
+def reinit(master: str, store: Path, conf: Path | None, number: int, tls: ToolTls) -> None:
+    """Make a slave of a running master in place of what DIR had: an old master, whose log parted.
+
+    DIR and FILE are moved to DIR.before-reinit-N and FILE.before-reinit-N first; the rest is as in
+    `rmqha clone`, which goes on if this is interrupted.
+    """
+    _clone(master, store, conf, number, tls, anew=True)
+
+
+def _clone(
+    master: str, store: Path, conf: Path | None, number: int, tls: ToolTls, *, anew: bool
+) -> None:
     root = store.absolute()
     file = root.with_name(f"{root.name}.conf") if conf is None else conf.absolute()
     address = checked(master)
     begun: list[LocalNodes] = []
-    if anew and root.exists():
-        click.echo(f"what was there is in {_aside(root)}")
 
     async def run(reactor: Any, shown: Progress | None) -> None:
         client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
@@ -96,7 +114,10 @@ def clone(
             await client.close()
         if broker is None:
             raise Unreachable(f"{address} gives no answer as a broker's client port or HA port")
-        _write(file, _keys(broker, root, number))
+        keys = _keys(broker, root, number)
+        if anew:
+            _aside(root, file)
+        _write(file, keys)
         begun.append(LocalNodes(reactor, file.parent, inf, PAUSE))
         await _copy(begun[0], file, broker, shown)
 
@@ -109,16 +130,18 @@ def clone(
     click.echo(f"start the slave: rmqha run --conf {file}")
 
 
-def _aside(root: Path) -> Path:
-    """Move a store, which no node runs on.
+def _aside(root: Path, file: Path) -> None:
+    """Move a store, which no node runs on, and its configuration, where they are there.
 
-    @return: Where it is now.
     @raise Refused: If one does.
     """
     if is_locked(root / LOCK):
-        raise Refused("clone", f"a node runs on {root}: stop it")
-    places = (root.with_name(f"{root.name}.before-clone-{number}") for number in count(1))
-    return root.rename(next(place for place in places if not place.exists()))
+        raise Refused("reinit", f"a node runs on {root}: stop it")
+    for each in (root, file):
+        if each.exists():
+            places = (each.with_name(f"{each.name}.before-reinit-{n}") for n in count(1))
+            kept = each.rename(next(place for place in places if not place.exists()))
+            click.echo(f"what was there is in {kept}")
 
 
 def _keys(broker: AskedNode, root: Path, number: int) -> dict[str, str]:
@@ -205,7 +228,8 @@ def see_that_it_goes_on(upstream: dict[str, Any], refused: str, seconds: float) 
     state = upstream.get("state")
     if state and SyncState(state).is_stop:
         raise LocalNodeFailed(
-            f"the copy stands still, {state}: {upstream.get('reason')}; --anew begins with nothing"
+            f"the copy stands still, {state}: {upstream.get('reason')}; `rmqha reinit` begins with "
+            "nothing"
         )
     if refused and seconds >= SPELL:
         raise LocalNodeFailed(f"tables of the master are refused: {refused}")

@@ -116,6 +116,8 @@ def failover(
     conf = Path(slave)
     live = partial(promote_live, role=role, unverified=unverified, dry_run=dry_run, timeout=timeout)
     if not conf.is_file():
+        if conf.parent != Path():
+            raise click.UsageError(f"there is no file {slave}")
         if stop or start or master or tables:
             raise click.UsageError(
                 f"{slave} is no file: --stop, --start, --master, --tables need one"

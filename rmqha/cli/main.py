@@ -20,6 +20,7 @@ PLACES = {
 MODULES = {
     **{name: f"{room}.{name}" for room, names in PLACES.items() for name in names},
     **{name: f"rmqha.cli.{name}.main" for name in ("controller", "spark", "switchover")},
+    "reinit": "rmqha.cli.clone",
 }
 
 
@@ -31,6 +32,6 @@ def main() -> None:
     """Run and show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
     Nodes are started by `run` or by twistd.  `topic`, `group`, `offset` and `message` work with
-    brokers of any make that run.  Only `repair`, `rebuild`, `promote`,
-    `tables --accept` and `controller reset` change a store.
+    brokers of any make that run.  Only `repair`, `rebuild`, `reinit`, `failover`, `promote`,
+    `switchover`, `tables --accept` and `controller reset` change a store.
     """

@@ -168,6 +168,8 @@ class AnyPortLook(Look):
     _found: bool = field(default=False, init=False)
     _why: str = field(default="", init=False)
     _row: dict[str, Any] | None = field(default=None, init=False)
+    # Its client port, where that has answered.
+    _client: str = field(default="", init=False)
 
     async def once(self) -> Seen:
         """Ask for its health and its status; where there is no admin port, as RocketMQ's nodes have
@@ -178,7 +180,11 @@ class AnyPortLook(Look):
             return Seen("", self._row)
         if self._why:
             return Seen(self._why, None)
-        return await super().once()
+        seen = await super().once()
+        if seen.status is not None or not self._client:
+            return seen
+        told = f"it serves clients at {self._client}; adminListenAddress says who may ask for more"
+        return Seen(f"{seen.problem}; {told}", None)
 
     async def admin(self) -> str:
         """Where its admin port is.
@@ -218,6 +224,7 @@ class AnyPortLook(Look):
     def _take(self, broker: AskedNode) -> None:
         if broker.ours:
             self.address, self._found, self._why = broker.admin, True, ""
+            self._client = broker.client
         else:
             self._row, self._why = broker.row(time.time()), ""
 

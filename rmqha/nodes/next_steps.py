@@ -88,14 +88,14 @@ NEXT_STEPS: Mapping[str, NextStep] = {
     "dead-job": NextStep(_RESTART, f"{_STATUS}, Periodic jobs"),
     "replication-unproven": NextStep(_COMPARE, f"{_STATES}, Replication states"),
     "replication-below-min": NextStep(
-        "rmqha clone MASTER {store} --anew", f"{_STATES}, Below the master's first byte"
+        "rmqha reinit MASTER {store}", f"{_STATES}, Below the master's first byte"
     ),
     "replication-ahead": NextStep(_COMPARE, f"{_STATES}, Ahead"),
     "replication-diverged": NextStep(_COMPARE, f"{_STATES}, Diverged"),
     "replication-lower-epoch": _TWO,
     "replication-gap": NextStep("rmqha events {node}", f"{_STATES}, Replication states"),
     "replication-file-size": NextStep(
-        "rmqha clone MASTER {store} --anew", f"{_STATES}, Replication states"
+        "rmqha reinit MASTER {store}", f"{_STATES}, Replication states"
     ),
     "replication-disk-full": _ROOM,
     "replication-failed": _DISK,

@@ -15,7 +15,7 @@ class CloneTests(CommandTestCase):
         see_that_it_goes_on({"state": "catching-up"}, "", 0.0)
         with self.assertRaises(LocalNodeFailed) as caught:
             see_that_it_goes_on({"state": "diverged", "reason": "byte 7 differs"}, "", 0.0)
-        self.assertIn("diverged: byte 7 differs; --anew", str(caught.exception))
+        self.assertIn("diverged: byte 7 differs; `rmqha reinit`", str(caught.exception))
 
     def test_refused_tables(self) -> None:
         """Tables that stay refused end it, and do not for a moment."""

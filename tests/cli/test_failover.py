@@ -33,6 +33,10 @@ class FailoverTests(CommandTestCase):
         said = self.fails(1, "failover", self.conf("brokerRole=SLAVE"))
         self.assertIn("give --master HOST:PORT", said)
 
+    def test_no_file(self) -> None:
+        """What is a path is not taken for an address."""
+        self.assertIn("there is no file /etc/no", self.fails(2, "failover", "/etc/no"))
+
 
 class CommentedTests(CommandTestCase):
     """The lines of some keys as comments."""

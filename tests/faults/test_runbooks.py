@@ -196,7 +196,7 @@ class RunbookTests(FaultTestCase, RunbookTestCase):
         self.master.keys |= {"storePathRootDir": self.master.root, "cleanResourceInterval": 1000}
         self.master.write_conf()
         master, _ = self.both()
-        old = disk / "store.before-clone-1"
+        old = disk / "store.before-reinit-1"
         old.mkdir()
         room = os.statvfs(disk)
         left = int(room.f_blocks * 0.125)

@@ -150,6 +150,8 @@ class AnyPortTests(SynchronousTestCase):
         seen, _ = self.look(Hosts({10911: (OURS, None)}), 10911)
         self.assertIsNone(seen.status)
         self.assertIn("10.0.0.1:10914 cannot be reached", seen.problem)
+        told = "it serves clients at 10.0.0.1:10911; adminListenAddress says who may ask for more"
+        self.assertTrue(seen.problem.endswith(told), seen.problem)
 
     def test_nobody(self) -> None:
         """Where nothing answers that is said of the port that was named."""
