@@ -13,6 +13,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -159,6 +160,10 @@ final class Producers {
         }
         if (kind.equals("delay")) {
             message.setDelayTimeLevel(1 + n % 2);
+        }
+        if (kind.equals("timer")) {
+            // Clients of 4.9 have no method for it.
+            MessageAccessor.putProperty(message, "TIMER_DELAY_MS", "500");
         }
         int more = asked.getIntValue("properties");
         if (more > 0) {
