@@ -30,8 +30,7 @@ from rmqha.broker.delay.due_copies import MOST, DueCopies, units_of
 from rmqha.broker.delay.schedule import AFTER_ERROR, LOOK, RETRY, SLICE, Lateness
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
-from rmqha.broker.timer.pending import PendingTimers
-from rmqha.broker.timer.timer_record import Identity, TimerRecord
+from rmqha.broker.timer.pending import Identity, PendingTimers, TimerRecord
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog

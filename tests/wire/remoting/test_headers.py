@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import HeaderTooCostly, HeaderUndecodable
-from rmqha.wire.remoting import binary_header, json_header
+from rmqha.wire.remoting import json_header
 from rmqha.wire.remoting.codes import LanguageCode
 from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
-from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.frame import FrameDecoder, decode_binary, encode, encode_binary
 from rmqha.wire.remoting.json_header import LOOSE_LIMIT
 
 #: GET_MAX_OFFSET of queue 1 of topic T1, asked and answered, as a broker of 4.9.8 did.
@@ -154,9 +154,9 @@ class BinaryHeaders(SynchronousTestCase):
             )
             header = self.HEADER[:13] + pack(">ii", 0, len(fields)) + fields
             if count > MOST_FIELDS:
-                self.assertRaises(HeaderTooCostly, binary_header.decode, header)
+                self.assertRaises(HeaderTooCostly, decode_binary, header)
             else:
-                self.assertEqual(count, len(binary_header.decode(header).ext))
+                self.assertEqual(count, len(decode_binary(header).ext))
 
     def test_lengths(self) -> None:
         """A length that leads out of the header, or is negative, is refused."""
@@ -171,21 +171,21 @@ class BinaryHeaders(SynchronousTestCase):
             (28, b"\x7f\xff\xff\xff"),
         ):
             broken = self.HEADER[:at] + raw + self.HEADER[at + len(raw) :]
-            self.assertRaises(HeaderUndecodable, binary_header.decode, broken)
+            self.assertRaises(HeaderUndecodable, decode_binary, broken)
 
     def test_cut(self) -> None:
         """A header that ends early is refused, wherever."""
         for size in range(len(self.HEADER)):
-            self.assertRaises(HeaderUndecodable, binary_header.decode, self.HEADER[:size])
+            self.assertRaises(HeaderUndecodable, decode_binary, self.HEADER[:size])
 
     def test_unknown_language(self) -> None:
         """A language nobody knows is OTHER."""
         header = self.HEADER[:2] + b"\xc8" + self.HEADER[3:]
-        self.assertIs(LanguageCode.OTHER, binary_header.decode(header).language)
+        self.assertIs(LanguageCode.OTHER, decode_binary(header).language)
 
     @given(st.dictionaries(st.text(), st.text()), st.text())
     def test_any_text(self, ext: dict[str, str], remark: str) -> None:
         """Any text goes through; an empty remark is none."""
         command = Command(code=1, ext=ext, remark=remark, serialize=SerializeType.ROCKETMQ)
-        found = binary_header.decode(binary_header.encode(command))
+        found = decode_binary(encode_binary(command))
         self.assertEqual((ext, remark or None), (found.ext, found.remark))
