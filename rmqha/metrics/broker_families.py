@@ -67,10 +67,7 @@ HALF = _gauge("half_messages", "messages", "Half messages that are open.")
 COMMITTED_MESSAGES = _counter("commit_messages", "messages", "Committed.", "topic")
 ROLLED_BACK = _counter("rollback_messages", "messages", "Rolled back.", "topic")
 FINISHED = _histogram(
-    "finish_message_latency",
-    "seconds",
-    "From the birth of a half message to its commit.",
-    "topic",
+    "finish_message_latency", "seconds", "From the birth of a half message to its commit.", "topic"
 )
 PRODUCERS = _gauge(
     "producer_connections", "connections", "Producers by what they are.", "language", "version"

@@ -17,7 +17,8 @@ from rmqha.metrics.family import Family, MetricType
 
 Status = Mapping[str, Any]
 Found = Iterable[tuple[tuple[str, ...], Any]]
-Read = Callable[[Status], Found]
+Read = Callable[[Status, str], Found]
+"""Gives label values and value of each sample in a field."""
 
 MILLIS = 0.001
 """Seconds in the unit of some fields."""
@@ -27,35 +28,46 @@ MILLIS = 0.001
 class StatusFamily(Family):
     """A metric that is a field of the status, or several.
 
-    @ivar read: Gives label values and value of each sample.
     @ivar field: The field, for the guide.
     """
 
-    read: Read = lambda status: ()
+    read: Read = lambda status, field: ()
     field: str = ""
 
 
-def gauge(
-    name: str, unit: str, text: str, field: str, read: Read | None = None, *labels: str
-) -> StatusFamily:
+def at(status: Status, field: str) -> Found:
+    """One number."""
+    yield (), get(status, field)
+
+
+def gauge(name: str, text: str, field: str, read: Read = at, unit: str = "") -> StatusFamily:
     """A number that goes up and down.
 
-    @param read: By default the field is the number.
+    @param name: With its labels behind it, in braces.
+    @param unit: By default the last word of the name.
     """
-    return StatusFamily(
-        f"rmqha_{name}", MetricType.GAUGE, unit, text, labels, read or at(field), field
-    )
+    return _family(MetricType.GAUGE, name, text, field, read, unit)
 
 
-def counter(
-    name: str, unit: str, text: str, field: str, read: Read | None = None, *labels: str
+def flag(name: str, text: str, field: str, read: Read = at) -> StatusFamily:
+    """A yes or no."""
+    return gauge(name, text, field, read, unit="1")
+
+
+def counter(name: str, text: str, field: str, read: Read = at, unit: str = "") -> StatusFamily:
+    """A number that only grows while the process runs."""
+    return _family(MetricType.COUNTER, name, text, field, read, unit)
+
+
+def _family(
+    kind: MetricType, name: str, text: str, field: str, read: Read, unit: str
 ) -> StatusFamily:
-    """A number that only grows while the process runs.
-
-    @param read: By default the field is the number.
-    """
-    name = f"rmqha_{name}_total"
-    return StatusFamily(name, MetricType.COUNTER, unit, text, labels, read or at(field), field)
+    name, _, labels = name.removesuffix("}").partition("{")
+    unit = unit or name.rpartition("_")[2]
+    name = f"rmqha_{name}{'_total' if kind is MetricType.COUNTER else ''}"
+    return StatusFamily(
+        name, kind, unit, text, tuple(labels.split(",")) if labels else (), read, field
+    )
 
 
 # --- how a field is read --------------------------------------------------------------------
@@ -68,46 +80,41 @@ def get(status: Any, path: str) -> Any:
     return status
 
 
-def at(path: str, unit: float = 1) -> Read:
-    """One number."""
-
-    def read(status: Status) -> Found:
-        value = get(status, path)
-        yield (), None if value is None else value * unit
-
-    return read
+def millis(status: Status, field: str) -> Found:
+    """Seconds, of a number of milliseconds."""
+    value = get(status, field)
+    yield (), None if value is None else value * MILLIS
 
 
-def yes(path: str) -> Read:
+def yes(status: Status, field: str) -> Found:
     """1 if there is something in the field, 0 if it is empty; nothing without the field."""
-    above, _, name = path.rpartition(".")
-
-    def read(status: Status) -> Found:
-        holder = get(status, above) if above else status
-        if isinstance(holder, Mapping) and name in holder:
-            yield (), bool(holder[name])
-
-    return read
+    above, _, name = field.rpartition(".")
+    holder = get(status, above) if above else status
+    if isinstance(holder, Mapping) and name in holder:
+        yield (), bool(holder[name])
 
 
-def one_of(path: str, states: Iterable[Enum]) -> Read:
+def one_of(states: Iterable[Enum]) -> Read:
     """1 for the state there is, 0 for all others."""
     names = [str(state.value) for state in states]
 
-    def read(status: Status) -> Found:
-        now = get(status, path)
+    def read(status: Status, field: str) -> Found:
+        now = get(status, field)
         return () if now is None else (((name,), now == name) for name in names)
 
     return read
 
 
-def each(path: str, value: str, *labels: str, unit: float = 1) -> Read:
-    """A number of each row."""
+def each(*labels: str, value: str = "") -> Read:
+    """A number of each row.
 
-    def read(status: Status) -> Found:
-        for row in get(status, path) or ():
-            number = row.get(value)
-            yield labels_of(row, labels), None if number is None else number * unit
+    @param value: Its name there, if that is not the last of the field's.
+    """
+
+    def read(status: Status, field: str) -> Found:
+        rows, _, name = (field, "", value) if value else field.rpartition(".")
+        for row in get(status, rows) or ():
+            yield labels_of(row, labels), row.get(name)
 
     return read
 
@@ -117,16 +124,19 @@ def labels_of(row: Status, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(str(row.get(name)) for name in names)
 
 
-def counted(path: str) -> Read:
+def each_name(value: Callable[[Any], Any]) -> Read:
+    """A number made of what stands behind each name in a table."""
+    return lambda status, field: (
+        ((name,), value(row)) for name, row in (get(status, field) or {}).items()
+    )
+
+
+def counted(status: Status, field: str) -> Found:
     """A number of each name in a table."""
-    return lambda status: (((name,), n) for name, n in (get(status, path) or {}).items())
+    return (((name,), n) for name, n in (get(status, field) or {}).items())
 
 
-def length(path: str) -> Read:
+def length(status: Status, field: str) -> Found:
     """How many rows there are."""
-
-    def read(status: Status) -> Found:
-        rows = get(status, path)
-        yield (), None if rows is None else len(rows)
-
-    return read
+    rows = get(status, field)
+    yield (), None if rows is None else len(rows)
