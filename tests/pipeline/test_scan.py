@@ -193,10 +193,13 @@ class SystemTopicTests(SynchronousTestCase):
             archive.extractall(store, filter="data")
         own = {"rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_C"}
         (root,) = store.iterdir()
-        found = rows(root, columns="topic,properties")
+        found = rows(root, columns="topic,properties,first_pop_timestamp")
         self.assertEqual([row for row in found if row["topic"] in own], [])
         again = [row for row in found if row["topic"] == "%RETRY%G_T"]
-        self.assertTrue(again and all("1ST_POP_TIME" in dict(row["properties"]) for row in again))
+        told = [int(dict(row["properties"])["1ST_POP_TIME"]) for row in again]
+        popped = [round(row["first_pop_timestamp"].timestamp() * 1000) for row in again]
+        self.assertTrue(told)
+        self.assertEqual(popped, told)
         everything = {row["topic"] for row in rows(root, columns="topic", visibility="log")}
         self.assertLessEqual(own, everything)
 

@@ -28,6 +28,7 @@ from rmqha.wire.log.layout import IP6_EXTRA
 from rmqha.wire.log.sys_flag import BORN_IP6, STORE_IP6
 from rmqha.wire.names import (
     DELAY,
+    FIRST_POP_TIME,
     KEYS,
     REAL_QUEUE,
     REAL_TOPIC,
@@ -217,6 +218,7 @@ TYPES = {
     "real_topic": pa.string(),
     "real_queue_id": pa.int32(),
     "deliver_timestamp": TIME,
+    "first_pop_timestamp": TIME,
     "key": pa.binary(),
     "headers": HEADERS,
     "timestamp_type": pa.int32(),
@@ -231,6 +233,7 @@ _WANTS = {
     "real_topic": (REAL_TOPIC.encode(),),
     "real_queue_id": (REAL_QUEUE.encode(),),
     "deliver_timestamp": (DELAY.encode(), TIMER_OUT.encode()),
+    "first_pop_timestamp": (FIRST_POP_TIME.encode(),),
 }
 """The properties that columns are made of."""
 
@@ -359,17 +362,22 @@ def _raw_properties(rows: ColumnSource) -> Any:
     return column if rows.ascii else as_text(column)
 
 
-def _real_queue_id(rows: ColumnSource) -> Any:
+def _numbers(rows: ColumnSource, name: bytes) -> tuple[Array, Array]:
+    """The numbers that a property has, and in which rows it has one."""
     assert rows.found is not None, "a wanted property is looked for"
-    some = np.flatnonzero(rows.found.end[rows.names.index(REAL_QUEUE.encode())])
-    if not len(some):
-        return pa.nulls(len(rows.heads), pa.int32())
-    ids: list[int | None] = [None] * len(rows.heads)
-    for row, text in zip(some.tolist(), rows.texts(REAL_QUEUE.encode(), some), strict=True):
+    numbers, known = np.zeros(len(rows.heads), np.int64), np.zeros(len(rows.heads), np.bool_)
+    some = np.flatnonzero(rows.found.end[rows.names.index(name)])
+    for row, text in zip(some.tolist(), rows.texts(name, some), strict=True):
         number = _number(text)
-        if number is not None and -(1 << 31) <= number < 1 << 31:
-            ids[row] = number
-    return pa.array(ids, pa.int32())
+        if number is not None:
+            numbers[row], known[row] = number, True
+    return numbers, known
+
+
+def _real_queue_id(rows: ColumnSource) -> Any:
+    numbers, known = _numbers(rows, REAL_QUEUE.encode())
+    ids = numbers.astype(np.int32)
+    return pa.array(ids, mask=~known | (ids != numbers))
 
 
 def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
@@ -425,6 +433,7 @@ MAKERS: dict[str, Callable[[ColumnSource], Any]] = {
     "offset_msg_id": lambda rows: offset_ids(rows.heads, rows.base),
     "real_topic": _text(REAL_TOPIC.encode()),
     "real_queue_id": _real_queue_id,
+    "first_pop_timestamp": lambda rows: times(*_numbers(rows, FIRST_POP_TIME.encode())),
     "key": lambda rows: rows.value(KEYS.encode()),
     "headers": _headers,
     "timestamp_type": lambda rows: pa.array(np.full(len(rows.heads), _STORED, np.int32)),

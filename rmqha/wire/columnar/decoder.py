@@ -56,7 +56,7 @@ COLUMNS = (
 )
 """What a row has, in this order."""
 
-MORE_COLUMNS = ("raw_properties",)
+MORE_COLUMNS = ("raw_properties", "first_pop_timestamp")
 """What it has only when asked by name."""
 
 KAFKA = {

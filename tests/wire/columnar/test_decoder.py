@@ -54,10 +54,10 @@ def plain_with(**more: Any) -> Message:
     return evolve(PLAIN, **more)
 
 
-def moment(milliseconds: int) -> datetime | None:
+def moment(milliseconds: int | None) -> datetime | None:
     """A time as a row has it."""
     try:
-        return EPOCH + timedelta(milliseconds=milliseconds)
+        return None if milliseconds is None else EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
 
@@ -105,6 +105,7 @@ def expected(record: Record, broker: str | None = None) -> dict[str, Any]:
         "real_queue_id": number(found.get("REAL_QID")),
         "deliver_timestamp": None,
         "raw_properties": record.raw_properties.decode("utf-8", "replace"),
+        "first_pop_timestamp": moment(number(found.get("1ST_POP_TIME"))),
     }
 
 
@@ -386,6 +387,22 @@ class RowTests(SynchronousTestCase):
                 (None, None, None),
             ],
         )
+
+    def test_popped_messages(self) -> None:
+        """A message that came again by POP says when it was first handed out, to who asks."""
+        told = ("1700000005000", "soon", "99999999999999999")
+        data = log_of(
+            [
+                PLAIN,
+                *(
+                    plain_with(properties=encode_properties({"1ST_POP_TIME": text}))
+                    for text in told
+                ),
+            ]
+        )
+        rows = [row["first_pop_timestamp"] for row in read(Decoder(["first_pop_timestamp"]), data)]
+        self.assertEqual(rows, [None, moment(1_700_000_005_000), None, None])
+        self.assertNotIn("first_pop_timestamp", all_columns())
 
 
 @skipUnless(HAS_ARROW, "needs pyarrow")
