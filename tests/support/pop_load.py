@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from random import Random
 from threading import Event, Lock, Thread
 
@@ -13,7 +14,7 @@ from attrs import define, field
 
 from lab.harness.remote import Remote, make_topic, send
 from rmqha.broker.pop.handles import PopHandle
-from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.pop import (
     AckMessageRequest,
@@ -27,6 +28,18 @@ INVISIBLE = 3000
 
 LATE = 1000
 """Milliseconds before the end of that from which on an ack does not count: it may come too late."""
+
+
+NOTHING_DONE = {ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_BUSY}
+"""What an ack is answered by who is no master, and by one that still reads: the message comes
+again.  Another refusal may be of one that is stored, as a send's.
+"""
+
+_Handed = tuple[bytes, PopHandle, str]
+
+
+class Elsewhere(Exception):
+    """Who was asked is no master."""
 
 
 @define(eq=False)
@@ -67,6 +80,8 @@ class PopLoad:
     """Such clients.
 
     @ivar broker: The broker's name.
+    @ivar invisible: Milliseconds for which a message is nobody else's.
+    @ivar kept: The share of messages that are acknowledged after the next ones came.
     """
 
     random: Random
@@ -74,18 +89,23 @@ class PopLoad:
     group: str = "poppers"
     broker: str = "broker-a"
     queues: int = 4
+    invisible: int = INVISIBLE
+    kept: float = 0.0
     books: Books = field(factory=Books, init=False)
     _end: Event = field(factory=Event, init=False)
 
     @contextmanager
-    def on(self, port: int) -> Iterator[Books]:
-        """Have them work meanwhile."""
-        with Remote(port) as client:
+    def on(self, *ports: int) -> Iterator[Books]:
+        """Have them work meanwhile.
+
+        @param ports: Of the master; or of all that may be it, the first one is.
+        """
+        with Remote(ports[0]) as client:
             answer = client.ask(make_topic(self.topic, self.queues))
             assert not answer.code, answer
         threads = [
-            Thread(target=self._sends, args=(port,)),
-            *(Thread(target=self._consumes, args=(port, share)) for share in (0.7, 0.9)),
+            Thread(target=self._sends, args=(ports,)),
+            *(Thread(target=self._consumes, args=(ports, share)) for share in (0.7, 0.9)),
         ]
         for thread in threads:
             thread.start()
@@ -96,38 +116,53 @@ class PopLoad:
             for thread in threads:
                 thread.join()
 
-    def _sends(self, port: int) -> None:
+    def _sends(self, ports: tuple[int, ...]) -> None:
         """Send until it is enough."""
         number = 0
-        while not self._end.is_set():
-            bodies = [b"%06d" % n for n in range(number, number + 20)]
-            number += 20
+        for port in cycle(ports):
+            if self._end.is_set():
+                return
             try:
                 with Remote(port) as sender:
-                    for at, body in enumerate(bodies):
-                        if not sender.ask(send(self.topic, body, at % self.queues)).code:
+                    while not self._end.wait(0.05):
+                        for at in range(20):
+                            number += 1
+                            body = b"%06d" % number
+                            if sender.ask(send(self.topic, body, at % self.queues)).code:
+                                raise Elsewhere
                             self.books.sent.add(body)
-            except (OSError, EOFError):
+            except (OSError, EOFError, Elsewhere):
                 self._end.wait(0.1)
-            self._end.wait(0.05)
 
-    def _consumes(self, port: int, share: float) -> None:
+    def _consumes(self, ports: tuple[int, ...], share: float) -> None:
         """Pop, and acknowledge a share of it, until it is enough."""
-        while not self._end.is_set():
+        kept: list[_Handed] = []
+        for port in cycle(ports):
+            if self._end.is_set():
+                return
             try:
                 with Remote(port) as client:
                     while not self._end.is_set():
-                        self.consume(client, share)
-            except (OSError, EOFError):
+                        self.consume(client, share, kept=kept)
+            except (OSError, EOFError, Elsewhere):
                 self._end.wait(0.1)
 
-    def consume(self, client: Remote, share: float, invisible: int = INVISIBLE) -> bool:
+    def consume(
+        self,
+        client: Remote,
+        share: float,
+        invisible: int = 0,
+        kept: list[_Handed] | None = None,
+    ) -> bool:
         """Pop once, and acknowledge a share of it.
 
         @param share: Of the rest a part gets another time; nothing is said of the others.
+        @param invisible: For how long, if not for as long as usual.
+        @param kept: What came before, and is acknowledged later than this.
         @return: Whether there was anything.
+        @raise Elsewhere: If this is no master.
         """
-        asked = time.time()
+        asked, invisible = time.time(), invisible or self.invisible
         answer = client.ask(
             Command.request(
                 RequestCode.POP_MESSAGE,
@@ -142,17 +177,24 @@ class PopLoad:
                 ),
             )
         )
-        if answer.code:
-            time.sleep(0.05)
-            return False
-        for body, handle, topic in handed_out(answer, self.topic, self.group, self.broker):
-            with self.books.lock:
+        if answer.code == ResponseCode.NO_PERMISSION:
+            raise Elsewhere
+        found: list[_Handed] = []
+        if not answer.code:
+            found = handed_out(answer, self.topic, self.group, self.broker)
+        with self.books.lock:
+            for body, handle, topic in found:
                 self.books.handed[body] += 1
                 self.books.unknown.discard(body)
                 if self.books.done.get(body, asked) < asked:
                     self.books.wrong.append(f"{body!r}: {topic} {handle}")
+        while kept:
+            self._acknowledge(client, *kept.pop())
+        for body, handle, topic in found:
             choice = self.random.random()
-            if choice < share:
+            if kept is not None and choice < self.kept:
+                kept.append((body, handle, topic))
+            elif choice < share:
                 self._acknowledge(client, body, handle, topic)
             elif choice < share + (1 - share) / 2:
                 client.ask(
@@ -168,7 +210,9 @@ class PopLoad:
                         ),
                     )
                 )
-        return True
+        if not found:
+            time.sleep(0.05)
+        return bool(found)
 
     def _acknowledge(self, client: Remote, body: bytes, handle: PopHandle, topic: str) -> None:
         """Say that a message is done with."""
@@ -185,12 +229,14 @@ class PopLoad:
         if not answer.code and now * 1000 < handle.pop_time + handle.invisible - LATE:
             with self.books.lock:
                 self.books.done.setdefault(body, now)
-        elif answer.code:
+        elif answer.code in NOTHING_DONE:
             self.books.unknown.discard(body)
 
-    def drain(self, port: int, quiet: float = 3 * INVISIBLE / 1000) -> None:
-        """Acknowledge what is left, until nothing comes for so many seconds."""
-        last = time.monotonic()
+    def drain(self, port: int, quiet: float = 0.0) -> None:
+        """Acknowledge what is left, until nothing comes for so many seconds, or for longer than
+        anything waits.
+        """
+        last, quiet = time.monotonic(), quiet or 3 * self.invisible / 1000
         with Remote(port) as client:
             while time.monotonic() - last < quiet:
                 if self.consume(client, 1.0):
