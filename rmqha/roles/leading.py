@@ -20,6 +20,10 @@ from rmqha.controller.member_state import MemberState
 from rmqha.controller.other_members import ends_of, labels_of
 from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.ha.elected.counted_on import CountedOn
+from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.labelled_log import LabelledLog
+from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.ha.master.put_service import Writer
@@ -193,29 +197,46 @@ class Lead:
         store, group, client = node.store, self.elected.group, self.elected.client
         controller, name = settings.controller, settings.broker.name
         node.serving.read_slots()
+        clock, own = node.reactor, self.membership.id
+        labelled = LabelledLog(tuple(EpochLabel(one.epoch, one.start) for one in journal.starts))
         master = SetMaster(
-            own=self.membership.id,
-            state=state,
-            labels=tuple(EpochLabel(one.epoch, one.start) for one in journal.starts),
+            labelled=labelled,
             log=store.log,
+            in_sync=InSyncSet(
+                own=own,
+                state=state,
+                coordinator=growth,
+                clock=clock,
+                newest_start=labelled.newest_start,
+                asked_before=asked_before,
+                late_after=controller.late_after,
+                confirm=store.readable,
+                superseded=self.elected.watch.hurry,
+            ),
+            proofs=Proofs(
+                labels=labelled.labels,
+                log=store.log,
+                labels_of=lambda address, token: Deferred.fromCoroutine(
+                    labels_of(client, address, name, token)
+                ),
+                roster=Roster(
+                    own=own,
+                    ask=group.members,
+                    clock=clock,
+                    any_host=bool(settings.ha.allowed_peers),
+                ),
+                clock=clock,
+                accept=settings.ha.accept_unproven,
+            ),
             settings=settings.ha,
             rules=SetRules(
                 least=controller.min_in_sync,
                 alone_is_enough=controller.alone_is_enough,
                 awaited=settings.broker.role is BrokerRole.SYNC_MASTER,
-                late_after=controller.late_after,
                 allow_last_file=controller.allow_last_file,
             ),
-            clock=node.reactor,
-            coordinator=growth,
-            members=group.members,
+            clock=clock,
             doubt=lambda: self.membership.doubt(state.master_epoch),
-            labels_of=lambda address, token: Deferred.fromCoroutine(
-                labels_of(client, address, name, token)
-            ),
-            superseded=self.elected.watch.hurry,
-            confirm_from=store.readable,
-            asked_before=asked_before,
             slots=node.serving.slots,
             most=lambda: node.shares.ha,
             gate=node.tls.ha_port(),

@@ -27,6 +27,10 @@ from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
 from rmqha.controller.other_members import labels_of
 from rmqha.errors import ControllerUnanswered, NoController
+from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.labelled_log import LabelledLog
+from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.put_service import Writer
 from rmqha.net.remoting.client import RemotingClient
@@ -104,7 +108,8 @@ class Leading:
             broker_name=self.group.name,
             broker_id=0,
             epoch_list=tuple(
-                EpochRange(epoch=each.label, start_offset=each.start) for each in self.master.labels
+                EpochRange(epoch=each.label, start_offset=each.start)
+                for each in self.master.labelled.labels
             ),
             max_offset=self.master.log.confirmed,
         )
@@ -131,17 +136,26 @@ class Leading:
         before, self.master = (
             self.master,
             SetMaster(
-                own=self.id,
-                state=state,
-                labels=labels,
+                labelled=LabelledLog(labels),
                 log=store.log,
+                in_sync=InSyncSet(
+                    own=self.id,
+                    state=state,
+                    coordinator=self.group,
+                    clock=self.reactor,
+                    newest_start=labels[-1].start,
+                ),
+                proofs=Proofs(
+                    labels=labels,
+                    log=store.log,
+                    labels_of=lambda address, token: Deferred.fromCoroutine(
+                        labels_of(self.client, address, self.group.name, token)
+                    ),
+                    roster=Roster(own=self.id, ask=self.group.members, clock=self.reactor),
+                    clock=self.reactor,
+                ),
                 settings=settings.ha,
                 clock=self.reactor,
-                coordinator=self.group,
-                members=self.group.members,
-                labels_of=lambda address, token: Deferred.fromCoroutine(
-                    labels_of(self.client, address, self.group.name, token)
-                ),
                 slots=self.node.serving.slots,
             ),
         )
@@ -174,7 +188,7 @@ class Leading:
                 broker_addr=self.address,
                 broker_name=self.group.name,
                 broker_id=self.id,
-                epoch=-1 if master is None else master.state.master_epoch,
+                epoch=-1 if master is None else master.in_sync.state.master_epoch,
                 max_offset=store.log.confirmed,
                 confirm_offset=0 if master is None else master.confirm,
                 heartbeat_timeout_mills=10_000,
@@ -192,7 +206,7 @@ class Leading:
     async def _lapse(self) -> None:
         """Be dead for the controllers, and elected again: the same master in a newer epoch."""
         assert self.master is not None, "it leads"
-        before = self.master.state.master_epoch
+        before = self.master.in_sync.state.master_epoch
         self._loops[0].stop()
         await self.client.close()
         self.client = self.group.client = RemotingClient(self.reactor)

@@ -95,9 +95,9 @@ class InSyncSet:
     state: SetState
     coordinator: Coordinator
     clock: IReactorTime
-    limit: Callable[[], int]
-    timeline: Timeline
     newest_start: int
+    limit: Callable[[], int] = lambda: 0
+    timeline: Timeline = field(factory=Timeline)
     asked_before: Iterable[Ids] = ()
     late_after: float = 15.0
     confirm: int = 0

@@ -18,7 +18,7 @@ for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -28,19 +28,15 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
-from rmqha.controller.coordinator import Coordinator, SetState
-from rmqha.controller.epoch_labels import Labels
-from rmqha.controller.other_members import MemberLabels
+from rmqha.controller.coordinator import SetState
 from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
-from rmqha.ha.elected.in_sync import Ids, InSyncSet
+from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.member_dialect import MemberDialect
 from rmqha.ha.elected.proof import Proofs
-from rmqha.ha.elected.roster import Roster
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.put_service import PutResult, Putter
-from rmqha.ha.master.replicas import Timeline
 from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus, Waiting
 from rmqha.health import HealthReason
@@ -159,14 +155,12 @@ class SetRules:
     @ivar least: C{minInSyncReplicas}.
     @ivar alone_is_enough: C{controllerAloneAnswer=ok}.
     @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
-    @ivar late_after: C{haMaxTimeSlaveNotCatchup}, in seconds.
     @ivar allow_last_file: C{haAllowLastFile}.
     """
 
     least: int = 1
     alone_is_enough: bool = False
     awaited: bool = True
-    late_after: float = 15.0
     allow_last_file: bool = False
 
 
@@ -174,57 +168,37 @@ class SetRules:
 class SetMaster:
     """The master of one set in one master epoch.
 
-    @ivar own: Its controller id.
-    @ivar state: What the controller decided, with us as master in this epoch.
-    @ivar labels: Of our log, as members are told them: the newest one is that of this epoch.
+    @ivar labelled: Our log, as members are told of it: the newest label is that of this epoch.
     @ivar log: Our log.
+    @ivar in_sync: The SyncStateSet, as the controller decided it with us as master in this epoch.
+    @ivar proofs: Whose logs are known to be ours, and who the members are.
     @ivar settings: The C{ha*} keys.
     @ivar rules: What else the configuration says.
     @ivar clock: Its C{seconds} must not jump.
-    @ivar coordinator: Decides who is in sync.
-    @ivar members: Asks the controllers for the client ports of all members, by id.
-    @ivar labels_of: Asks a member for its labels, by its client port, and to repeat a token on its
-        connection.
-    @ivar superseded: Called when an answer says that another one may lead: to be asked about.
     @ivar doubt: Says why this node cannot be sure that it leads, at that moment; C{""} if it can.
-    @ivar confirm_from: The confirm offset that the store knows.
-    @ivar asked_before: As L{InSyncSet} has it.
     @ivar slots: What is kept for members that are away.
     @ivar most: Most connections at once; what the settings say by default.
     @ivar confirm_moved: Called after the confirm offset has moved.
     @ivar factory: Takes the members' connections.
-    @ivar in_sync: The SyncStateSet.
-    @ivar transfer: The writes that wait for it.
-    @ivar roster: Who the members are.
-    @ivar proofs: Whose logs are known to be ours.
+    @ivar transfer: The writes that wait for the set.
     @ivar fenced: Why no write is taken although this node leads, in words; C{""} if it is.  To be
         set by who knows that no controller can be asked.
     """
 
-    own: int
-    state: SetState
-    labels: Labels
+    labelled: LabelledLog
     log: CommitLog
+    in_sync: InSyncSet
+    proofs: Proofs
     settings: HASettings
     clock: IReactorTime
-    coordinator: Coordinator
-    members: Callable[[], Deferred[Mapping[int, str]]]
-    labels_of: Callable[[str, int], Deferred[MemberLabels]]
     rules: SetRules = SetRules()
-    superseded: Callable[[], None] = lambda: None
     doubt: Callable[[], str] = lambda: ""
-    confirm_from: int = 0
-    asked_before: Iterable[Ids] = ()
     slots: RetentionSlots | None = None
     most: Callable[[], int] | None = None
     gate: TlsGate = CLEAR_TEXT
     confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
-    labelled: LabelledLog = field(init=False)
     factory: MasterFactory = field(init=False)
-    in_sync: InSyncSet = field(init=False)
     transfer: SetTransfer = field(init=False)
-    roster: Roster = field(init=False)
-    proofs: Proofs = field(init=False)
     fenced: str = field(default="", init=False)
     # Who was answered, in the order they came; those that are no learners by id.
     _heard: dict[MemberDialect, None] = field(factory=dict, init=False)
@@ -239,36 +213,6 @@ class SetMaster:
         rules, log = self.rules, self.log
         # Who is one replica is told by what it says of itself, in the name of its claim.
         settings = evolve(self.settings, replica_identity=ReplicaIdentity.ADDRESS)
-        timeline = Timeline()
-        self.labelled = LabelledLog(self.labels)
-        self.roster = Roster(
-            own=self.own,
-            ask=self.members,
-            clock=self.clock,
-            any_host=bool(settings.allowed_peers),
-        )
-        self.proofs = Proofs(
-            labels=self.labels,
-            log=log,
-            labels_of=self.labels_of,
-            roster=self.roster,
-            clock=self.clock,
-            accept=settings.accept_unproven,
-        )
-        self.in_sync = InSyncSet(
-            own=self.own,
-            state=self.state,
-            coordinator=self.coordinator,
-            clock=self.clock,
-            limit=self.limit,
-            timeline=timeline,
-            newest_start=self.labelled.newest_start,
-            asked_before=self.asked_before,
-            late_after=rules.late_after,
-            confirm=self.confirm_from,
-            confirm_moved=self._confirm_moved,
-            superseded=self.superseded,
-        )
         ledger = Ledger(log=log, start=log.confirmed, accept_unproven=True)
         self.transfer = SetTransfer(
             ledger=ledger,
@@ -281,6 +225,7 @@ class SetMaster:
             awaited=rules.awaited,
         )
         self.in_sync.changed = self.transfer.look
+        self.in_sync.confirm_moved = self._confirm_moved
         self.factory = MasterFactory(
             log=log,
             settings=settings,
@@ -290,9 +235,10 @@ class SetMaster:
             most=self.most,
             slots=self.slots,
             dialect=lambda connection: MemberDialect(connection, self),
-            timeline=timeline,
+            timeline=self.in_sync.timeline,
             gate=self.gate,
         )
+        self.in_sync.limit = self.factory.limit
         self.factory.batch = min(self.factory.batch, MAX_BODY)
         self._looking = Periodic("SyncStateSet", self.clock, self._look, vital=True)
 
@@ -402,7 +348,7 @@ class SetMaster:
         dialect.said = said
         if said.from_last_file and not self.rules.allow_last_file:
             raise HandshakeRejected("last-file", said.id)
-        self.roster.judge(said, dialect.connection.host, partial(self._judged, dialect))
+        self.proofs.roster.judge(said, dialect.connection.host, partial(self._judged, dialect))
 
     def _judged(self, dialect: MemberDialect, error: HandshakeRejected | None) -> None:
         connection, said = dialect.connection, dialect.said

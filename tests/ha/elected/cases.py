@@ -22,6 +22,10 @@ from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.controller.epoch_labels import Labels
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import RemotingUnreachable
+from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.labelled_log import LabelledLog
+from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.transfer import PutStatus
@@ -171,20 +175,36 @@ class SetCase(SynchronousTestCase):
         """Another epoch of the same log begins, as the controller has it; or the same one goes
         on.
         """
+        labelled = LabelledLog(self.labels)
         self.master = SetMaster(
-            own=OWN,
-            state=self.coordinator.state,
-            labels=self.labels,
+            labelled=labelled,
             log=self.log,
+            in_sync=InSyncSet(
+                own=OWN,
+                state=self.coordinator.state,
+                coordinator=self.coordinator,
+                clock=self.clock,
+                newest_start=labelled.newest_start,
+                superseded=self.supersede,
+                asked_before=asked_before,
+                confirm=confirm_from,
+            ),
+            proofs=Proofs(
+                labels=self.labels,
+                log=self.log,
+                labels_of=self.labels_of,
+                roster=Roster(
+                    own=OWN,
+                    ask=self.members,
+                    clock=self.clock,
+                    any_host=bool(self.settings.allowed_peers),
+                ),
+                clock=self.clock,
+                accept=self.settings.accept_unproven,
+            ),
             settings=self.settings,
             clock=self.clock,
-            coordinator=self.coordinator,
-            members=self.members,
-            labels_of=self.labels_of,
             rules=self.rules,
-            superseded=self.supersede,
-            asked_before=asked_before,
-            confirm_from=confirm_from,
         )
         self.master.start()
         self.factory, self.in_sync = self.master.factory, self.master.in_sync

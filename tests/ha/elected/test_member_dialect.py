@@ -128,7 +128,7 @@ class HandshakeTests(SetCase):
     def test_asked_meanwhile(self) -> None:
         """While the controllers are asked nothing is said, and whoever leaves is forgotten."""
         asked: Deferred[Any] = Deferred()
-        self.master.roster.ask = lambda: asked
+        self.master.proofs.roster.ask = lambda: asked
         gone, _ = self.greeted()
         waiting, transport = self.greeted(THIRD)
         self.assertEqual(transport.value(), b"")
@@ -143,7 +143,7 @@ class HandshakeTests(SetCase):
         not.
         """
         self.greeted()
-        self.master.roster.ask = lambda: fail(NoController(("c:1",), "connection refused"))
+        self.master.proofs.roster.ask = lambda: fail(NoController(("c:1",), "connection refused"))
         self.pass_time(1.5)
         self.greeted(SLAVE)
         _, transport = self.greeted(9, host="10.0.0.9")

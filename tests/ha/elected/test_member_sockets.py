@@ -19,6 +19,10 @@ from lab.harness.certificates import Authority
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.settings import TlsMode
 from rmqha.controller.other_members import MemberLabels
+from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.labelled_log import LabelledLog
+from rmqha.ha.elected.proof import Proofs
+from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.reconnect import ha_endpoint
@@ -104,15 +108,28 @@ class MemberSocketTests(TestCase):
         labels = EpochLabel(1, 0), EpochLabel(2, 7_654_321), EpochLabel(EPOCH, END)
         coordinator = PuppetCoordinator(at(OWN, EPOCH, OWN))
         master = SetMaster(
-            own=OWN,
-            state=coordinator.state,
-            labels=labels,
+            labelled=LabelledLog(labels),
             log=log,  # type: ignore[arg-type]
+            in_sync=InSyncSet(
+                own=OWN,
+                state=coordinator.state,
+                coordinator=coordinator,
+                clock=reactor,
+                newest_start=END,
+            ),
+            proofs=Proofs(
+                labels=labels,
+                log=log,
+                labels_of=lambda address, token: succeed(MemberLabels(labels, log.end)),
+                roster=Roster(
+                    own=OWN,
+                    ask=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
+                    clock=reactor,
+                ),
+                clock=reactor,
+            ),
             settings=HASettings(zero_copy=zero_copy),
             clock=reactor,
-            coordinator=coordinator,
-            members=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
-            labels_of=lambda address, token: succeed(MemberLabels(labels, log.end)),
             gate=gate,
         )
         master.start()
