@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList, FirstError
@@ -152,7 +153,7 @@ class CheckPointLog:
         )
 
 
-def all_stored(waits: list[Deferred[PutResult]]) -> Deferred[None]:
+def all_stored(waits: list[Deferred[Any]]) -> Deferred[None]:
     """Fires when all is stored that was put, or fails as the first that is not."""
     done = DeferredList(waits, fireOnOneErrback=True, consumeErrors=True)
     return done.addCallbacks(lambda _: None, _first_of)

@@ -38,6 +38,8 @@ from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
 from rmqha.broker.state import BrokerState
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable, RequestRefused
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.wire.log.layout import struct_of
@@ -374,7 +376,7 @@ class Pops:
                 behind=self.positions.behind(part.place),
             )
             try:
-                waits.append(log.open(point))
+                waits.append(log.open(point).addCallback(_require_held))
             except (NotWritable, MessageIllegal) as error:
                 # Its position has not moved; nothing of it is sent.
                 found.parts.remove(part)
@@ -566,6 +568,14 @@ def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
     return _Part(
         place=place, kind=kind, start=start, after=offsets[-1] + 1, records=records, offsets=offsets
     )
+
+
+def _require_held(result: PutResult) -> None:
+    """@raise RequestRefused: If the master ends: its log may be cut off where the check point is,
+    and acks would be answered that nobody knows what to do with.
+    """
+    if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
+        raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
 
 
 def _disk_failed(failure: Failure) -> Answer:

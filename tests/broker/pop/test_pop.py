@@ -11,8 +11,10 @@ from twisted.python.failure import Failure
 
 from rmqha.config.broker_settings import PopSettings, PullSettings
 from rmqha.errors import NotWritable
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME
+from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.pop.support import PopTestCase, bodies, handles, records
@@ -90,6 +92,15 @@ class HandingOutTests(ServedTestCase):
         self.assertEqual(self.pop().code, ResponseCode.SYSTEM_ERROR)
         self.writer.outcome = "PUT_OK"
         self.assertEqual(bodies(self.pop()), [b"a"])
+
+    def test_nobody_else_has_it(self) -> None:
+        """What a master that ends has stored may be cut off: its check point would be known
+        nowhere, and an ack be answered for nothing.  So it is not handed out.
+        """
+        self.put(b"a")
+        self.writer.outcome = PutStatus.SERVICE_NOT_AVAILABLE
+        self.assertEqual(self.pop().code, ResponseCode.SERVICE_NOT_AVAILABLE)
+        self.assertEqual(self.serving.offsets.get("G", "T", 0), 0)
 
     def test_tags(self) -> None:
         """Only what is wanted comes; what lies between is passed over, and not looked at again."""
@@ -444,6 +455,19 @@ class RestartTests(ServedTestCase):
         self.successResultOf(self.serving.offsets.save())
         self.killed()
         self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def test_topic_made_anew(self) -> None:
+        """What was handed out of a topic before it was deleted says nothing of one of its name."""
+        self.put(b"a", b"b", b"c")
+        self.assertEqual(len(bodies(self.pop())), 3)
+        gone = self.who.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+        self.passes(0.1)
+        for answer in [gone] if gone else self.who.heard():
+            self.assertEqual(answer.code, 0, answer.remark)
+        self.serving.topics.put(TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2))
+        self.put(b"d")
+        self.killed()
+        self.assertEqual(self.popped(), [b"d"])
 
     def test_not_twice(self) -> None:
         """What came again before the restart, and is done with, does not come a second time."""
