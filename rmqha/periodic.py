@@ -11,7 +11,7 @@ Source: docs/status.rst, Periodic jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from attrs import define, field
@@ -243,9 +243,13 @@ class Periodic(Job):
 
 
 class NodePart(Protocol):
-    """What a node is made of: its health and its jobs are the node's."""
+    """What a node is made of: what it says of itself the node says, because it is a part."""
 
     __slots__ = ()
+
+    def parts(self) -> Iterator[NodePart | None]:
+        """What it is made of itself; C{None} for what is not there now."""
+        return iter(())
 
     def health(self) -> Iterator[HealthReason]:
         """Why the node is not well because of it."""
@@ -254,6 +258,26 @@ class NodePart(Protocol):
     def jobs(self) -> Iterator[Job]:
         """What it does again and again."""
         return iter(())
+
+    def facts(self) -> Mapping[str, tuple[str, str]]:
+        """What is so now, for L{rmqha.admin.events}."""
+        return {}
+
+    def samples(self) -> Iterator[Any]:
+        """What C{/metrics} says of it, beside its status."""
+        return iter(())
+
+    def fields(self) -> dict[str, Any]:
+        """What C{/status} says of it."""
+        return {}
+
+
+def tree(parts: Iterable[NodePart | None]) -> Iterator[NodePart]:
+    """The parts that are there now, and what they are made of."""
+    for part in parts:
+        if part is not None:
+            yield part
+            yield from tree(part.parts())
 
 
 async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:

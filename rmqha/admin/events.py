@@ -43,12 +43,12 @@ changes are none."""
 class Events(Watch):
     """Those of one node.
 
-    @ivar facts: What is so now.
+    @ivar _facts: What is so now.
     @ivar in_thread: Runs what blocks.
     @ivar now_ms: Milliseconds since 1970.
     """
 
-    facts: Callable[[], Facts]
+    _facts: Callable[[], Facts]
     clock: IReactorTime
     in_thread: Any
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -72,7 +72,7 @@ class Events(Watch):
 
     def look(self) -> None:
         """Note what is not as it was at the last look."""
-        facts = self.facts()
+        facts = self._facts()
         known, self._known = self._known, {name: value for name, (value, _) in facts.items()}
         if known is None:
             return

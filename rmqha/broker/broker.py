@@ -86,7 +86,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.periodic import Job, Periodic, in_slices
+from rmqha.periodic import Job, NodePart, Periodic, in_slices
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.files.allocate import InThread
@@ -134,7 +134,7 @@ class RequestHandler(Protocol):
         """
 
 
-class Broker(BrokerState):
+class Broker(BrokerState, NodePart):
     """All parts of a broker.
 
     @ivar served: Judges what is sent to consumers.

@@ -8,14 +8,13 @@ Source: docs/architecture.rst, Who decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
-from rmqha.health import HealthReason
-from rmqha.periodic import Job
+from rmqha.periodic import NodePart
 
 
 @frozen
@@ -111,7 +110,7 @@ class SignOfLife:
     confirm: int
 
 
-class SetMembership(Protocol):
+class SetMembership(NodePart, Protocol):
     """One node's part in its set.
 
     @ivar id: Ours; 0 while there is none.
@@ -144,12 +143,6 @@ class SetMembership(Protocol):
         @return: In words; empty if no other member can have been elected, or if there is nothing by
             which that would be known.
         """
-
-    def jobs(self) -> Iterator[Job]:
-        """What is done again and again."""
-
-    def health(self) -> Iterator[HealthReason]:
-        """Why it is none, or may be none soon."""
 
     def status(self) -> dict[str, object]:
         """What C{/status} says of it."""

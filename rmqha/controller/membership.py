@@ -23,12 +23,12 @@ from rmqha.controller.identity import IdentityFiles
 from rmqha.controller.other_members import refuse_twin
 from rmqha.errors import ControllerRefused
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
 
 
 @define(eq=False, kw_only=True)
-class Membership:
+class Membership(NodePart):
     """One node's part in its set; a
     L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
 

@@ -25,7 +25,7 @@ from rmqha.errors import RmqhaError, StoreError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.health import HealthReason
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import not_now
 from rmqha.store.log.two_versions import keep_versions
@@ -71,7 +71,7 @@ class ComparedWindow:
 
 
 @define(eq=False, kw_only=True)
-class ColdComparison:
+class ColdComparison(NodePart):
     """Compares one open log with the master's.
 
     @ivar master: Who is followed; C{None} while the slave is not in sync.

@@ -400,9 +400,11 @@ class NameServer(NodePart):
         yield self._sweeping
         yield from self.factory.connections.jobs()
 
-    def status(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Numbers for a status page."""
         return {
+            "state": "serving",
+            "reason": "",
             "brokers": self.table.status(self.clock.seconds()),
             "refusedMasters": self.table.refused_status(self.clock.seconds()),
             "topics": len(self.table.topics()),

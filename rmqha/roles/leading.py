@@ -28,7 +28,8 @@ from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
-from rmqha.roles.slave import SlaveNode
+from rmqha.roles.node import Node
+from rmqha.roles.slave import Following
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.tables.held_file import Held
@@ -50,7 +51,7 @@ class Lead:
 
     @ivar node: The member, which follows otherwise.
     @ivar membership: Its id, and its signs of life.
-    @ivar elected: Its way to whoever else leads.
+    @ivar following: What it does otherwise.
     @ivar become: Told how the member stands, and why; gives back why.
     @ivar counted_on: Up to where it was counted on to hold its log.
     @ivar configured: Its role in the configuration.
@@ -58,8 +59,9 @@ class Lead:
     @ivar epoch: The one that it leads in.
     """
 
-    node: SlaveNode
+    node: Node
     membership: SetMembership
+    following: Following
     elected: ElectedUpstream
     become: Callable[[MemberState, str], str]
     counted_on: CountedOn = field(init=False)
@@ -92,7 +94,7 @@ class Lead:
         self.become(MemberState.PROMOTING, f"elected in master epoch {number}")
         try:
             await self._take_over()
-            await self.node.unfollow(self.elected.leave)
+            await self.following.unfollow(self.elected.leave)
             refused = await self._promote(state)
         except Exception:
             # Who leads in part would be taken for one that leads.
@@ -140,12 +142,12 @@ class Lead:
         if log.end > log.confirmed:
             log.rewind()
         store.clamp_confirm()
-        if node.marker.exists():
+        if self.following.marker.exists():
             if log.end > log.min_offset and not journal.starts:
                 return self.become(
                     MemberState.REFUSED, "unfinished-copy: the copy of another log is not complete"
                 )
-            node.mark_bootstrap(False)
+            self.following.mark_bootstrap(False)
         growth = WrittenGrowth(
             coordinator=self.elected.group,
             root=node.settings.store.root,
@@ -248,7 +250,7 @@ class Lead:
         """Take what the master before us has sent.  Other members have it too, and would have to
         cut it off before they can acknowledge anything of ours.
         """
-        follower, seconds = self.node.follower, self.node.reactor.seconds
+        follower, seconds = self.following.follower, self.node.reactor.seconds
         connection = None if follower is None else follower.sync.connection
         if connection is None or connection.heard is None:
             return

@@ -176,10 +176,10 @@ class LivePromotion(Service):
 
     def _obstacles(self, node: SlaveNode) -> Iterator[str]:
         """Why the store is none that a master can have."""
-        if node.state is not NodeState.SERVING or node.follower is None:
+        if node.state is not NodeState.SERVING or node.following.follower is None:
             yield f"the node is {node.state}: {node.reason or 'wait until it serves'}"
             return
-        sync, store = node.follower.sync, node.store
+        sync, store = node.following.follower.sync, node.store
         if sync.is_bootstrapping:
             yield (
                 "its copy of the master's log is not complete: promote another slave, or restore "
@@ -195,7 +195,8 @@ class LivePromotion(Service):
             yield f"the log is damaged in {faults} places: rmqha repair {store.settings.root}"
 
     def _refuse_connected(self, node: SlaveNode) -> None:
-        sync = None if node.follower is None else node.follower.sync
+        follower = node.following.follower
+        sync = None if follower is None else follower.sync
         if sync is not None and sync.connection is not None:
             silent, most = sync.silent(), node.settings.ha.housekeeping
             raise _refused(
@@ -205,7 +206,7 @@ class LivePromotion(Service):
             )
 
     async def _refuse_master(self, node: SlaveNode) -> None:
-        address = node.upstream.client_port
+        address = node.following.upstream.client_port
         for look in range(LOOKS):
             if look:
                 await deferLater(node.reactor, 1.0, lambda: None)
@@ -219,12 +220,15 @@ class LivePromotion(Service):
 
     def _master(self, node: SlaveNode) -> str:
         """A port of the master: the client port, where that is known."""
-        return node.upstream.client_port or (node.follower.sync.port.peer if node.follower else "")
+        follower = node.following.follower
+        peer = follower.sync.port.peer if follower else ""
+        return node.following.upstream.client_port or peer
 
     async def _answers(self, node: SlaveNode, address: str) -> bool:
-        assert isinstance(node.upstream, Upstream), "others are elected"
+        upstream = node.following.upstream
+        assert isinstance(upstream, Upstream), "others are elected"
         try:
-            told = await node.upstream.who(address)
+            told = await upstream.who(address)
         except (RemotingUnreachable, RemotingTimeout):
             return False
         except RmqhaError:

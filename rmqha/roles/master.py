@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from rmqha.admin.events import Facts
@@ -31,16 +31,11 @@ from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
-from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.tail_fetch import TailFetch, TailFetchState
 from rmqha.logfiles.log_writer import crashed_from
-from rmqha.metrics import node_families
-from rmqha.metrics.family import Sample
 from rmqha.net.remoting.server_names import ServerNames, look_up
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, NodePart
 from rmqha.roles.node import UNHEALTHY, Node
-from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -53,7 +48,6 @@ from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
@@ -63,7 +57,7 @@ class TailRecovery(NodePart):
 
     @ivar repair: Whether an operator accepts what is missing (C{--repair}).
     @ivar replicas: Those of the runs before.
-    @ivar tls: What their HA ports are dialled with.
+    @ivar dialled: Makes the endpoint of one's HA port.
     @ivar wanted: Whether the node is still to start.
     @ivar ours_from: Where the last run began to write, if it crashed.
     @ivar fetch: The asking, once it has begun.
@@ -76,7 +70,7 @@ class TailRecovery(NodePart):
     in_thread: InThread
     repair: bool
     replicas: KnownReplicas
-    tls: OutgoingTls = IN_CLEAR_TEXT
+    dialled: Callable[[str, int], IStreamClientEndpoint]
     wanted: Callable[[], bool]
     ours_from: int | None = field(init=False)
     fetch: TailFetch | None = field(default=None, init=False)
@@ -151,7 +145,7 @@ class TailRecovery(NodePart):
             timeout=timeout,
             judge=self._judge,
         )
-        over = self.fetch.run(addresses, self._dial)
+        over = self.fetch.run(addresses, self.dialled)
         store.environment.changed()
         await over
         if store.log.end > self.fetch.start:
@@ -170,10 +164,6 @@ class TailRecovery(NodePart):
             return text
 
         return self.in_thread(judge_place, root, log, at, theirs).addCallback(told)
-
-    def _dial(self, host: str, port: int) -> Any:
-        local = self.settings.ha.local_address
-        return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls)
 
     async def _settle(self, store: Store, lost: LostTail) -> None:
         """A loss was proven when the store was opened: is it made good?"""
@@ -219,11 +209,10 @@ class TailRecovery(NodePart):
         if self.fetch is not None:
             yield from self.fetch.jobs()
 
-    def status(self) -> dict[str, Any] | None:
-        """C{tailFetch} of C{/status}; C{None} if nothing called for it."""
-        if self.fetch is not None:
-            return self.fetch.status()
-        return {"state": "skipped", "reason": self.skipped} if self.skipped else None
+    def fields(self) -> dict[str, Any]:
+        """How it went, if anything called for it."""
+        skipped = {"state": "skipped", "reason": self.skipped} if self.skipped else None
+        return {"tailFetch": skipped if self.fetch is None else self.fetch.status()}
 
 
 def _clamp(store: Store) -> list[object]:
@@ -254,14 +243,6 @@ class MasterNode(Node):
         """With C{force} it starts beside another master, and although this one was fenced."""
         super().__init__(settings, reactor, repair=repair)
         self.force = force
-        self.serving = Serving(
-            settings=settings,
-            reactor=reactor,
-            shares=self.shares,
-            in_thread=self._in_thread,
-            known=self.replicas.joined,
-            tls=self.tls.ha_port,
-        )
 
     def opening(self) -> Opening:
         """A master's log is never cut without being told to, and is a whole one."""
@@ -272,7 +253,7 @@ class MasterNode(Node):
             in_thread=self._in_thread,
             repair=self.repair,
             replicas=self.replicas,
-            tls=self.tls.dialling,
+            dialled=self.dialled,
             wanted=lambda: bool(self.running),
         )
         return Opening(
@@ -282,10 +263,6 @@ class MasterNode(Node):
             fetches=self.tail.can_ask(),
             before=refuse_unfinished,
         )
-
-    def listen(self) -> list[IListeningPort]:
-        """Open the HA port; slaves are refused there until L{serve}."""
-        return self.serving.listen()
 
     # --- other masters ------------------------------------------------------------
 
@@ -396,25 +373,9 @@ class MasterNode(Node):
         await shutdown.step("the addresses of replicas", self.replicas.close)
         shutdown.finish()
 
-    def settings_changed(self) -> None:
-        """Some of the settings are others now; the HA port has a list too."""
-        super().settings_changed()
-        self.serving.allow(self.settings.ha.allowed_peers)
-
-    def held_from(self) -> int | None:
-        """What the slaves still need."""
-        return self.serving.held_from()
-
-    def drop_slot(self, address: str) -> bool:
-        """Keep no files any more for a slave that is away."""
-        return self.serving.slots.drop(address)
-
     def acknowledged(self) -> int | None:
         """What the replicas that a write waits for hold."""
         return self.serving.acknowledged()
-
-    def ha_status(self) -> HaStatus:
-        return self.serving.ha_status(self.store.log.end)
 
     def guarantee(self) -> str:
         """What an acknowledged write means here, in words."""
@@ -423,33 +384,26 @@ class MasterNode(Node):
         return self.writer.guarantee()
 
     def parts(self) -> Iterator[NodePart | None]:
-        """A node's, the HA port, and what asks for a lost tail."""
+        """A node's, and what asks for a lost tail."""
         yield from super().parts()
-        yield from (self.serving, self.tail)
+        yield self.tail
 
     def facts(self) -> Facts:
         """A node's, and how its replicas are."""
         found, factory = dict(super().facts()), self.serving.factory
         for replica in factory.replicas() if factory is not None else ():
             found[f"replica {replica.address}"] = replica.state.value, replica.detail
-        return {**found, **self.serving.facts()}
-
-    def samples(self) -> Iterator[Sample | None]:
-        """A node's, and how long writes wait for replicas."""
-        yield from super().samples()
-        factory = self.serving.factory
-        if factory is not None:
-            yield node_families.of_durations(node_families.ACK_WAIT, factory.transfer.waited)
+        return found
 
     @property
     def reason(self) -> str:
         """Why, in words."""
         return super().reason or self.tail.reason
 
-    def slave_listens(self, host: str, port: int) -> None:
+    def slave_joined(self, host: str) -> None:
         """Remember it for the start after a crash."""
-        self.replicas.listens(host, port)
+        self.replicas.joined(host)
 
-    def status(self) -> dict[str, Any]:
-        """A node's status, and the replicas."""
-        return super().status() | self.serving.status() | {"tailFetch": self.tail.status()}
+    def slave_listens(self, host: str, port: int) -> None:
+        """Remember where it listens too."""
+        self.replicas.listens(host, port)

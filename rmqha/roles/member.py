@@ -24,7 +24,7 @@ from rmqha.broker.broker import RequestHandler
 from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
-from rmqha.controller.coordinator import SetState, SignOfLife
+from rmqha.controller.coordinator import SetMembership, SetState, SignOfLife
 from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
 from rmqha.errors import (
@@ -40,12 +40,10 @@ from rmqha.errors import (
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
-from rmqha.metrics import node_families
-from rmqha.metrics.family import Sample
 from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.roles.leading import Lead
-from rmqha.roles.slave import SlaveNode
-from rmqha.roles.upstream.elected import ElectedUpstream
+from rmqha.roles.node import Node
+from rmqha.roles.slave import Following, elected_upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store
@@ -84,7 +82,7 @@ def keep_labels(root: Path, journal: EpochJournal) -> None:
     epoch_file.write(root / EPOCH_FILE_CHECKPOINT, labels)
 
 
-class MemberNode(SlaveNode):
+class MemberNode(Node):
     """A member's service tree.
 
     @ivar member: C{controller.state} of the status.
@@ -97,7 +95,9 @@ class MemberNode(SlaveNode):
     role = "member"
     member = MemberState.NO_CONTROLLER
     why = ""
-    elected: ElectedUpstream
+    following: Following
+    membership: SetMembership
+    lead: Lead
     decided = frozenset({"brokerId", "brokerRole"})
     _joined = False
     _joining: Deferred[None] | None = None
@@ -105,25 +105,25 @@ class MemberNode(SlaveNode):
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
         self.epochs.keep_file = keep_labels
+        self.elected = elected_upstream(
+            self,
+            decide=self._decided,
+            speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
+            leads=lambda: self.lead.master is not None,
+        )
+        self.following = Following(node=self, upstream=self.elected)
         self.membership = self.elected.membership(
             self._sign_of_life, lambda: self.store.publisher.point.generation, self._in_thread
         )
         self.lead = Lead(
             node=self,
+            following=self.following,
             membership=self.membership,
             elected=self.elected,
             become=self._become,
         )
         self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
         self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
-
-    def _upstream(self) -> ElectedUpstream:
-        self.elected = self._elected_upstream(
-            decide=self._decided,
-            speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
-            leads=lambda: self.lead.master is not None,
-        )
-        return self.elected
 
     # --- to become a member -----------------------------------------------------------
 
@@ -180,17 +180,17 @@ class MemberNode(SlaveNode):
         if self.epochs.journal.starts:
             # It was a member before: what it may show it shows at once.
             self.lead.wear(BrokerRole.SLAVE, self.membership.id)
-            await self.follow(store)
+            await self.following.begin(store)
         else:
-            self.upstream.begin()
+            self.elected.begin()
 
     async def _follow_on(self, store: Store) -> None:
         end = store.log.confirmed
-        if self.marker.exists():
+        if self.following.marker.exists():
             self.lead.counted_on.look(end)
         else:
             await self.lead.counted_on.cut(end)
-        await self.follow(store)
+        await self.following.begin(store)
 
     def _not_joined(self, failure: Failure) -> None:
         if failure.check(CancelledError):
@@ -307,11 +307,11 @@ class MemberNode(SlaveNode):
     async def _follow_decided(self, state: SetState) -> str:
         if self.lead.master is not None:
             await self.lead.demote(f"master epoch {state.master_epoch} has another master")
-        if self.follower is None:
+        if self.following.follower is None:
             await self.read_tables()
             self.lead.wear(BrokerRole.SLAVE, self.membership.id)
-            await self.follow(self.store)
-        counted_on, follower = self.lead.counted_on, self.follower
+            await self.following.begin(self.store)
+        counted_on, follower = self.lead.counted_on, self.following.follower
         proven = follower is not None and follower.sync.present().silent is not None
         if proven:
             counted_on.has(self.store.log.confirmed)
@@ -325,7 +325,7 @@ class MemberNode(SlaveNode):
         """Once a second: whether we are fenced, and what was counted on."""
         self._fence()
         broker = self.broker
-        if self.follower is not None and broker is not None and self._counts():
+        if self.following.follower is not None and broker is not None and self._counts():
             broker.metadata.hurry()
         return self._keep_held()
 
@@ -373,7 +373,8 @@ class MemberNode(SlaveNode):
         return self.lead.counted_on.keep(now)
 
     def _reported(self) -> int:
-        connection = None if self.follower is None else self.follower.sync.connection
+        follower = self.following.follower
+        connection = None if follower is None else follower.sync.connection
         return 0 if connection is None or connection.cursor is None else connection.reported
 
     # --- for the broker -------------------------------------------------------------------
@@ -411,28 +412,21 @@ class MemberNode(SlaveNode):
     def ha_status(self) -> HaStatus:
         """As a master or as a slave."""
         if self.lead.master is None:
-            return super().ha_status()
-        return self.serving.ha_status(self.store.log.end)
+            return self.following.ha_status()
+        return super().ha_status()
 
     def guarantee(self) -> str:
         """What an acknowledged write means here, in words."""
         return self.lead.guarantee()
 
-    def leave(self) -> Deferred[None]:
-        """End the epoch that we lead, if we do."""
-        return Deferred.fromCoroutine(self.lead.end())
-
-    def _let_in(self, store: Store) -> None:
-        """Only who leads feeds others."""
-
     async def unserve(self) -> None:
         """Leave the set as one that is expected back."""
         shutdown = Shutdown("the membership", self.reactor)
         await shutdown.step("looking after the membership", self._keeping.stop)
-        await shutdown.step("deciding", self.upstream.stop)
+        await shutdown.step("deciding", self.elected.stop)
         if self._joining is not None and not self._joined:
             self._joining.cancel()
-        await super().unserve()
+        await self.following.end(self.lead.end)
         # Last: while writes are answered nobody else is to be elected.
         await shutdown.step("signs of life", self.membership.stop)
         self._become(MemberState.STOPPED, "")
@@ -441,7 +435,7 @@ class MemberNode(SlaveNode):
     # --- the status -----------------------------------------------------------------------
 
     def parts(self) -> Iterator[NodePart | None]:
-        """A slave's, the membership, and the set while it leads."""
+        """A node's, the membership, and the set while it leads."""
         yield from super().parts()
         yield from (self.membership, self.lead.master)
 
@@ -456,15 +450,8 @@ class MemberNode(SlaveNode):
             )
 
     def facts(self) -> Facts:
-        """A slave's, and how it stands in its set."""
+        """A node's, and how it stands in its set."""
         return {**super().facts(), "member": (self.member.value, self.why)}
-
-    def samples(self) -> Iterator[Sample | None]:
-        """A slave's, and of the master of a set how long writes wait."""
-        yield from super().samples()
-        if self.lead.master is not None:
-            waited = self.lead.master.transfer.waited
-            yield node_families.of_durations(node_families.ACK_WAIT, waited)
 
     def jobs(self) -> Iterator[Job]:
         """Those of its parts, and its own."""
@@ -472,7 +459,7 @@ class MemberNode(SlaveNode):
         yield self._keeping
 
     def status(self) -> dict[str, Any]:
-        """A slave's status, and the membership."""
+        """A node's status, and the membership."""
         store = self.store_service.opened
         status = super().status()
         watch, master = self.elected.watch, self.lead.master

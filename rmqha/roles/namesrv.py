@@ -115,11 +115,7 @@ class NamesrvNode(Process):
         """A name server's, by the name that RocketMQ has for it."""
         return {"node_type": "nameserver"}
 
-    def samples(self) -> Iterator[Sample | None]:
+    def own_samples(self) -> Iterator[Sample | None]:
         """A process's, and how long requests took."""
-        yield from super().samples()
+        yield from super().own_samples()
         yield from of_calls(self.server.registry.calls)
-
-    def status(self) -> dict[str, Any]:
-        """The brokers, and how many topics they have."""
-        return super().status() | {"state": "serving", "reason": ""} | self.server.status()

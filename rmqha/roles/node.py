@@ -12,7 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -30,8 +32,10 @@ from rmqha.broker.tables.current_settings import (
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, RequestRefused, StoreError
 from rmqha.event_file import event_path
+from rmqha.ha import promotion
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.metrics import node_families
@@ -46,6 +50,7 @@ from rmqha.periodic import NodePart
 from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
+from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync_thread import fsync_thread
@@ -71,6 +76,26 @@ RELOAD = "A reload of the configuration"
 """Who has changed settings, for the log."""
 
 
+class Replication(NodePart):
+    """How a node has the bytes of another's log: a master has not."""
+
+    reopening = False
+
+    def doubt(self, start: int, end: int) -> str:
+        """Why bytes C{[start, end)} of the log may not be the master's; empty where they are."""
+        return ""
+
+    def bad_record(self, error: StoreError) -> None:
+        """Dispatch found a bad record in the log."""
+
+    def failed(self, reason: str) -> None:
+        """The store can take nothing any more."""
+
+    def missing(self, lost: LostTail) -> bool:
+        """Whether what was lost at the log's end is not here again."""
+        return True
+
+
 class Node(Process):
     """The parts all brokers share.
 
@@ -78,6 +103,8 @@ class Node(Process):
     @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
+    @ivar serving: Its slaves.
+    @ivar following: Has its log follow a master's.
     @ivar unready: States in which this role does not do what it promises its clients.
     @ivar decided: Keys that others decide about while this role runs.
     @ivar epochs: The master epochs of the log.
@@ -109,8 +136,18 @@ class Node(Process):
         self._tables: CheckedTables | None = None
         self.epochs = MasterEpochs(settings.store.root, self._in_thread)
         self.truncated = 0
+        self.following = Replication()
+        self.serving = Serving(
+            settings=settings,
+            reactor=reactor,
+            shares=self.shares,
+            in_thread=self._in_thread,
+            known=self.slave_joined,
+            is_master=lambda: self.settings.broker.role.is_master,
+            tls=self.tls.ha_port,
+        )
         self.environment = self._environment()
-        self.store_service = self._new_store_service(self.opening())
+        self.store_service = self.new_store_service()
         self.readers = KnownReaders(settings.store, self.environment)
 
     # --- for a role to say ----------------------------------------------------
@@ -130,8 +167,15 @@ class Node(Process):
         return 0 if store is None else store.most_open
 
     def opening(self) -> Opening:
-        """How this role opens its store."""
-        raise NotImplementedError
+        """How this role opens its store.  A slave's log may always be cut at damage: its master has
+        the bytes.
+        """
+        elected = self.settings.controller.enabled
+        return Opening(master=False, repair=True, follows_confirm=elected)
+
+    def listen(self) -> list[IListeningPort]:
+        """Open the HA port; slaves are refused there until they are served."""
+        return self.serving.listen()
 
     def admitted(self) -> Deferred[None]:
         """The store is open: whether it may be served.
@@ -141,11 +185,12 @@ class Node(Process):
         return succeed(None)
 
     def prepared(self, store: Store) -> Deferred[None]:
-        """The store is open for the first time: do what comes before this role's work.
+        """The store is open for the first time: do what comes before this role's work.  It is a
+        slave's, whatever it was to become.
 
         @return: Fires when it may be served; fails if it must not be.
         """
-        return succeed(None)
+        return self._in_thread(promotion.forget_intent, store.settings.root)
 
     def serve(self, store: Store) -> Deferred[None]:
         """The store is open: begin this role's work.
@@ -161,26 +206,17 @@ class Node(Process):
         """
 
     def acknowledged(self) -> int | None:
-        """Up to where as many replicas hold the log as a write waits for; C{None} if it waits
-        for none.
+        """Up to where as many replicas hold the log as a write waits for, or, behind an elected
+        master, up to where the set has it; C{None} if a write waits for none.
         """
-        return None
-
-    def held_from(self) -> int | None:
-        """The lowest offset of the log that a replica still needs; C{None} if none does."""
-        return None
-
-    def doubt(self, start: int, end: int) -> str:
-        """Why bytes C{[start, end)} of the log may not be the master's; empty where they are."""
-        return ""
+        store = self.store_service.opened
+        return None if store is None or not self.settings.controller.enabled else store.readable
 
     def lost_tail(self) -> LostTail | None:
         """What is missing at the log's end, as far as that is known."""
         store = self.store_service.opened
-        return None if store is None else store.lost
-
-    def bad_record(self, error: StoreError) -> None:
-        """Dispatch found a bad record in the log."""
+        lost = None if store is None else store.lost
+        return lost if lost is not None and self.following.missing(lost) else None
 
     # --- the service --------------------------------------------------------------
 
@@ -296,16 +332,24 @@ class Node(Process):
             broker_name=self.settings.broker.name,
             cluster=self.settings.broker.cluster,
             changed=self._changed,
-            bad_record=self.bad_record,
-            held_from=self.held_from,
+            bad_record=self._bad_record,
+            held_from=self.serving.held_from,
             acknowledged=self.acknowledged,
             truncated=self._count_truncated,
         )
 
+    def _bad_record(self, error: StoreError) -> None:
+        self.following.bad_record(error)
+
     def _count_truncated(self, size: int) -> None:
         self.truncated += size
 
-    def _new_store_service(self, opening: Opening) -> StoreService:
+    def new_store_service(self, **changes: Any) -> StoreService:
+        """What opens the store.
+
+        @param changes: How otherwise than this role does.
+        """
+        opening = evolve(self.opening(), **changes)
         return StoreService(self.settings.store, opening, self.environment)
 
     # --- clients ------------------------------------------------------------------
@@ -330,7 +374,7 @@ class Node(Process):
             slave_listens=self.slave_listens,
             present=self._present,
             epochs=self.epochs,
-            doubt=self.doubt,
+            doubt=self.following.doubt,
             tables=self._tables,
             more=self.broker_parts(),
             accounts=self.accounts,
@@ -362,6 +406,7 @@ class Node(Process):
         """Some of the settings are others now: let in whom they name, and log what they say."""
         self.log_from(self.settings.log.level)
         self.clients.allow(self.settings.remoting.allowed_peers)
+        self.serving.allow(self.settings.ha.allowed_peers)
         self._admin_peers.change(self.settings.admin.port_allowed_peers)
 
     def adopt(self, settings: Settings) -> None:
@@ -405,7 +450,14 @@ class Node(Process):
 
     def ha_status(self) -> HaStatus:
         """How replication is doing, as request 907 tells it."""
-        raise NotImplementedError
+        return self.serving.ha_status(self.store.log.end)
+
+    def drop_slot(self, address: str) -> bool:
+        """Keep no files any more for a slave that is away."""
+        return self.serving.slots.drop(address)
+
+    def slave_joined(self, host: str) -> None:
+        """A slave at C{host} has acknowledged what it was sent."""
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """A name server said where this broker's master is, if it has one."""
@@ -428,14 +480,23 @@ class Node(Process):
             tls=self.tls.requests,
         )
 
+    def dialled(self, host: str, port: int) -> IStreamClientEndpoint:
+        """Another node's HA port."""
+        local = self.settings.ha.local_address
+        return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls.dialling)
+
     # --- what it can do -------------------------------------------------------------
 
     @property
     def state(self) -> NodeState:
-        """What the node can do: with its store open it does not serve before clients are let in."""
-        state = self.store_service.state
-        if state:
-            return NodeState(state)
+        """What the node can do: with its store open it does not serve before clients are let in,
+        and while a repair closes and opens the store it recovers.
+        """
+        state = NodeState(self.store_service.state or NodeState.SERVING)
+        if state is NodeState.STOPPED and self.running:
+            return NodeState.RECOVERING
+        if state is not NodeState.SERVING:
+            return state
         let_in = self.clients.serving or not self.running
         return NodeState.SERVING if let_in else NodeState.RECOVERING
 
@@ -450,13 +511,18 @@ class Node(Process):
             self._told = state
             log = self._log.warn if self.state in ALARMING else self._log.info
             log("{role} is {state}", role=self.role, state=state)
+        if self.store_service.state == NodeState.FAILED.value:
+            self.following.failed(self.store_service.reason)
 
     # --- how it is --------------------------------------------------------------
 
     def parts(self) -> Iterator[NodePart | None]:
-        """A process's, the store, and those that serve clients."""
+        """A process's, the store, those that serve clients, and those that have its log the same
+        as others'.
+        """
         yield from super().parts()
         yield from (self.store_service.opened, self.clients, self.accounts, self.broker)
+        yield from (self.serving, self.following)
 
     def health(self) -> Iterator[HealthReason]:
         """What is wrong now: the node's own state, a lost tail, and what its parts give."""
@@ -493,9 +559,9 @@ class Node(Process):
             "broker_id": str(broker.id),
         }
 
-    def samples(self) -> Iterator[Sample | None]:
+    def own_samples(self) -> Iterator[Sample | None]:
         """A process's, and those of the store and the broker."""
-        yield from super().samples()
+        yield from super().own_samples()
         store, broker = self.store_service.opened, self.broker
         if store is not None:
             yield node_families.of_durations(node_families.FSYNC, store.flusher.took)

@@ -47,7 +47,7 @@ from rmqha.page.history import History
 from rmqha.page.own import OwnPage
 from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
-from rmqha.periodic import Job, NodePart, health_of, rows_of
+from rmqha.periodic import Job, NodePart, health_of, rows_of, tree
 from rmqha.roles.advice import masterless, open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
@@ -185,20 +185,18 @@ class Process(Service):
 
     def health(self) -> Iterator[HealthReason]:
         """What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it."""
-        for part in self.parts():
-            if part is not None:
-                yield from part.health()
+        for part in tree(self.parts()):
+            yield from part.health()
         yield from health_of(self.jobs())
 
     def jobs(self) -> Iterator[Job]:
         """What this role does again and again."""
-        for part in self.parts():
-            if part is not None:
-                yield from part.jobs()
+        for part in tree(self.parts()):
+            yield from part.jobs()
 
     def status(self) -> dict[str, Any]:
         """What C{/status} says; docs/status.rst, Status, lists the fields."""
-        return {
+        status = {
             **self.identity(),
             "fileLimit": self.shares.files,
             "connectionLimits": self.shares.status(),
@@ -207,6 +205,9 @@ class Process(Service):
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
+        for part in tree(self.parts()):
+            status |= part.fields()
+        return status
 
     def identity(self) -> dict[str, Any]:
         """The first fields of the status: what runs, and how long it has."""
@@ -217,10 +218,13 @@ class Process(Service):
         }
 
     def facts(self) -> Facts:
-        """What is so now, and an event when it changes.  A role adds its own."""
+        """What is so now, and an event when it changes: of this role and of its parts."""
         wrong = failing(self.health(), HealthProbe.HEALTH)
         names = ", ".join(sorted({reason.name for reason in wrong}))
-        return {"health": (names or "well", "; ".join(reason.text for reason in wrong))}
+        found = {"health": (names or "well", "; ".join(reason.text for reason in wrong))}
+        for part in tree(self.parts()):
+            found |= part.facts()
+        return found
 
     def happened(self) -> list[dict[str, Any]]:
         """What C{/events} says."""
@@ -247,9 +251,13 @@ class Process(Service):
         return {"node_type": self.role}
 
     def samples(self) -> Iterator[Sample | None]:
-        """What C{/metrics} says; C{None} where a turn of the reactor may end.  A role adds what its
-        parts count.
-        """
+        """What C{/metrics} says; C{None} where a turn of the reactor may end."""
+        yield from self.own_samples()
+        for part in tree(self.parts()):
+            yield from part.samples()
+
+    def own_samples(self) -> Iterator[Sample | None]:
+        """What no part says of itself; a role adds what those count that know no metrics."""
         yield from of_status(self.status())
         yield from node_families.of_health(self.health())
         late = self.reactor_delay.late

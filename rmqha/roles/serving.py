@@ -31,11 +31,13 @@ from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
+from rmqha.metrics.family import Sample
+from rmqha.metrics.node_families import ACK_WAIT, of_durations
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
-from rmqha.periodic import Job
+from rmqha.periodic import Job, NodePart
 from rmqha.roles.process import listen_now
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
@@ -68,7 +70,7 @@ class HaPort(ServerFactory):
 
 
 @define(eq=False, kw_only=True)
-class Serving:
+class Serving(NodePart):
     """What a node does for the slaves behind it.
 
     @ivar reactor: Listens, and is the clock.
@@ -76,6 +78,7 @@ class Serving:
     @ivar in_thread: Runs what blocks.
     @ivar standing: What the log is worth.
     @ivar known: Told the address of each replica that has acknowledged what it was sent.
+    @ivar is_master: Whether the log is written here.
     @ivar tls: Whether the port speaks TLS, once the certificates are read.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
@@ -87,9 +90,10 @@ class Serving:
     reactor: Any
     shares: ConnectionShares
     in_thread: InThread
-    standing: Callable[[], Standing] = lambda: Standing.WHOLE
-    known: Callable[[str], None] = lambda host: None
+    known: Callable[[str], None]
+    is_master: Callable[[], bool]
     tls: Callable[[], TlsGate] = lambda: CLEAR_TEXT
+    standing: Callable[[], Standing] = field(default=lambda: Standing.WHOLE, init=False)
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
     ending: MasterFactory | None = field(default=None, init=False)
@@ -305,11 +309,16 @@ class Serving:
         if self.factory is not None:
             yield from self.factory.jobs()
 
+    def samples(self) -> Iterator[Sample]:
+        """How long a master's writes wait for replicas."""
+        if self.factory is not None and self.is_master():
+            yield of_durations(ACK_WAIT, self.factory.transfer.waited)
+
     def facts(self) -> Facts:
         """For whom no files are held back any more."""
         return {"retention slots ended": (str(self.slots.ended.total()), self.slots.last_ended)}
 
-    def status(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """What C{/status} says of the slaves."""
         factory, epoch = self.factory, self.epoch
         # Those that are being sent away count until they are counted with the earlier ones.

@@ -10,132 +10,44 @@ Source: docs/architecture.rst, The divergence guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from attrs import define, evolve
-from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 
 from rmqha.admin.events import Facts
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
-from rmqha.ha import promotion
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
-from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
-from rmqha.ha.states import NodeState, Standing, SyncState
+from rmqha.ha.states import Standing, SyncState
 from rmqha.periodic import NodePart
-from rmqha.roles.node import Node
-from rmqha.roles.serving import Serving
+from rmqha.roles.node import Node, Replication
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
-from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import LogFolder, none_left
 from rmqha.store.log import bootstrap_marker, copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.log.two_versions import keep_versions
 from rmqha.store.lost_tail import LostTail, begin_anew
-from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
-
-Reopen = Callable[[Callable[[StoreSettings], None], str], Deferred[str]]
-"""Closes the store, does something to its files, and opens it again; fires with the text."""
-
-
-class Permit(Protocol):
-    """Whether the log may be cut as the present master wants it."""
-
-    def __call__(self, policy: DivergencePolicy, *, at: int, end: int) -> Coroutine[Any, Any, None]:
-        """@param at: The first byte that would go.
-        @param end: Where the log ends.
-        @raise RmqhaError: If it may not be.
-        """
-
-
-@define(eq=False, kw_only=True)
-class PolicyRepair:
-    """Carries policies out on the store of a slave.
-
-    @ivar log: The log that is open.
-    @ivar permit: Asked before bytes go.
-    @ivar unseen: Whether nobody can have seen anything of the log, so that all of it may go.
-    """
-
-    settings: Settings
-    log: Callable[[], CommitLog]
-    permit: Permit
-    unseen: Callable[[], bool]
-    reopen: Reopen
-    in_thread: InThread
-    now_ms: Callable[[], int]
-
-    def repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
-        """Carry a policy out: close the store, do it under the lock while opening anew.
-
-        @param divergence: Where the logs part, as far as that is known.
-        @return: Fires with what was done; fails with why nothing was.
-        """
-        if policy is DivergencePolicy.TRUNCATE:
-            if divergence is None:
-                return fail(Refused("truncate", "it is not known where the logs part"))
-            return self.in_thread(
-                plan_cut,
-                self.log(),
-                divergence,
-                self.settings.ha.max_truncate,
-                to_nothing=self.unseen(),
-            ).addCallback(self._truncate)
-        if bootstrap_marker.marker(self.settings.store.root).exists():
-            return self.reopen(self._start_over, "starting the unfinished copy over")
-        aside = aside_of(self.settings.store.commitlog)
-        if aside.exists():
-            return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
-        permitted = Deferred.fromCoroutine(self.permit(policy, at=0, end=self.log().end))
-        text = f"the old log is now {aside}; copying the master's from its start"
-        return permitted.addCallback(lambda _: self.reopen(self._set_aside, text))
-
-    def _truncate(self, at: int) -> Deferred[str]:
-        end = self.log().end
-
-        def cut(settings: StoreSettings) -> None:
-            folder = LogFolder.load(settings.commitlog, settings.file_size)
-            try:
-                intend(settings.root, folder, at, end)
-            finally:
-                folder.close()
-
-        permitted = Deferred.fromCoroutine(self.permit(DivergencePolicy.TRUNCATE, at=at, end=end))
-        text = f"cut the log from byte {end} back to {at}; the tail is in quarantine"
-        return permitted.addCallback(lambda _: self.reopen(cut, text))
-
-    def _set_aside(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.now_ms)
-        # In this order: a marker beside the old log would let it be deleted.
-        set_log_aside(settings.commitlog)
-        bootstrap_marker.begin(settings.root, str(self.settings.ha.master))
-
-    def _start_over(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.now_ms)
-        folder = LogFolder.load(settings.commitlog, settings.file_size)
-        while folder.files:
-            folder.files.pop().remove()
-
 
 LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""
@@ -144,112 +56,70 @@ TABLES_RETRY = 1.0
 """Seconds between two tries to read the tables after a repair, where no descriptor is left."""
 
 
-class SlaveNode(Node):
-    """A slave's service tree.
+def elected_upstream(node: Node, **more: Any) -> ElectedUpstream:
+    """A node's way to a master that is elected."""
+    return ElectedUpstream(
+        settings=node.settings,
+        reactor=node.reactor,
+        epochs=node.epochs,
+        store=lambda: node.store,
+        dialled=node.dialled,
+        now_ms=node.environment.now_ms,
+        connect=node.connect,
+        etcd_tls=node.tls.etcd,
+        **more,
+    )
 
-    @ivar follower: Replication, once C{ready} has fired.
+
+@define(eq=False, kw_only=True)
+class Following(Replication):
+    """What a slave does, and a member of a set while it does not lead.
+
+    @ivar node: Whose log follows.
     @ivar upstream: Where the master is.
-    @ivar serving: The slaves behind this one.
+    @ivar follower: Reads of it, once that has begun.
     @ivar repairs: Mends the log of the store that is open.
     @ivar comparison: Compares it with the master's while nothing else is to do.
-    @ivar policy_repair: What is done to a log that is not the master's.
+    @ivar reopening: Whether a repair has the store closed.
     """
 
-    role = "slave"
+    node: Node
     upstream: Upstream | ElectedUpstream
-    serving: Serving
-    follower: Follower | None = None
-    repairs: LiveRepair | None = None
-    comparison: ColdComparison | None = None
-    _reopening = False
+    follower: Follower | None = field(default=None, init=False)
+    repairs: LiveRepair | None = field(default=None, init=False)
+    comparison: ColdComparison | None = field(default=None, init=False)
+    reopening: bool = field(default=False, init=False)
 
-    def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
-        super().__init__(settings, reactor, repair=repair)
-        self.serving = Serving(
-            settings=settings,
-            reactor=reactor,
-            shares=self.shares,
-            in_thread=self._in_thread,
-            standing=self._standing,
-            tls=self.tls.ha_port,
-        )
-        self.upstream = self._upstream()
-        self.policy_repair = PolicyRepair(
-            settings=settings,
-            log=lambda: self.store.log,
-            permit=self.upstream.permit,
-            unseen=self.upstream.unseen,
-            reopen=self._reopen,
-            in_thread=self._in_thread,
-            now_ms=self.environment.now_ms,
-        )
+    _log = Logger()
 
-    def _upstream(self) -> Upstream | ElectedUpstream:
-        if self.settings.controller.enabled:
-            return self._elected_upstream()
-        return Upstream(
-            settings=self.settings,
-            reactor=self.reactor,
-            epochs=self.epochs,
-            in_thread=self._in_thread,
-            connect=self.connect,
-            dialled=self._dialled,
-            moved=self._ask_master,
-        )
+    def __attrs_post_init__(self) -> None:
+        self.upstream.moved = self._ask_master
+        self.node.serving.standing = self._standing
 
-    def _elected_upstream(self, **more: Any) -> ElectedUpstream:
-        return ElectedUpstream(
-            settings=self.settings,
-            reactor=self.reactor,
-            epochs=self.epochs,
-            store=lambda: self.store,
-            dialled=self._dialled,
-            moved=self._ask_master,
-            now_ms=self.environment.now_ms,
-            connect=self.connect,
-            etcd_tls=self.tls.etcd,
-            **more,
-        )
-
-    def opening(self) -> Opening:
-        """A slave's log may always be cut at damage: its master has the bytes."""
-        elected = self.settings.controller.enabled
-        return Opening(master=False, repair=True, follows_confirm=elected)
-
-    def listen(self) -> list[IListeningPort]:
-        """Listen for slaves behind this one."""
-        return self.serving.listen()
-
-    def prepared(self, store: Store) -> Deferred[None]:
-        """It is a slave's store, whatever it was to become."""
-        return self._in_thread(promotion.forget_intent, store.settings.root)
-
-    def serve(self, store: Store) -> Deferred[None]:
-        """Begin to follow, or go on after a repair."""
-        self._let_in(store)
-        return self.follow(store)
-
-    def follow(self, store: Store) -> Deferred[None]:
+    def begin(self, store: Store) -> Deferred[None]:
         """Serve readers, and have the log follow a master's.
 
         @return: Fires when clients are let in.
         """
-        let_in = self.open_broker(store, None)
+        node = self.node
+        self._let_in(store)
+        let_in = node.open_broker(store, None)
         self._ask_master()
+        clock, in_thread = node.reactor, node.environment.in_thread
         self.comparison = ColdComparison(
             store=store,
             master=self._compared_with,
-            rate=self.settings.ha.compare_rate,
-            clock=self.reactor,
-            in_thread=self._in_thread,
+            rate=node.settings.ha.compare_rate,
+            clock=clock,
+            in_thread=in_thread,
         )
         self.comparison.start()
         self.repairs = LiveRepair(
             store=store,
             master=self._master,
             differs=self.comparison.differ,
-            clock=self.reactor,
-            in_thread=self._in_thread,
+            clock=clock,
+            in_thread=in_thread,
         )
         self.repairs.start()
         if self.follower is None:
@@ -257,18 +127,17 @@ class SlaveNode(Node):
         return let_in
 
     def _follow(self) -> None:
-        upstream = self.upstream
+        node, upstream = self.node, self.upstream
+        synchronous = node.settings.store.flush_disk is FlushDisk.SYNC_FLUSH
         upstream.recall()
         self.follower = upstream.follower = Follower(
             sync=FollowState(
-                port=MasterClientPort(upstream.bounds(), self.reactor, upstream.address),
-                current_log=lambda: self.store.log,
-                settings=evolve(self.settings.ha, policy=upstream.policy),
+                port=MasterClientPort(upstream.bounds(), node.reactor, upstream.address),
+                current_log=lambda: node.store.log,
+                settings=evolve(node.settings.ha, policy=upstream.policy),
                 bootstrapping=self.mark_bootstrap,
                 is_bootstrapping=self.marker.exists(),
-                reportable=upstream.reportable(
-                    flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
-                ),
+                reportable=upstream.reportable(flushed if synchronous else accepted),
                 client=upstream.client_port,
                 followed=upstream.followed,
                 dialect=upstream.dialect,
@@ -277,7 +146,7 @@ class SlaveNode(Node):
                 judge=self._judge,
             ),
             endpoint=upstream.endpoint(),
-            repair=self.policy_repair.repair,
+            repair=lambda *asked: Deferred.fromCoroutine(self._repair(*asked)),
             nowhere=upstream.nowhere,
             connected=self._ask_master,
         )
@@ -286,67 +155,63 @@ class SlaveNode(Node):
 
     def _master(self) -> MasterReplica | None:
         """The master as one that has the bytes of our log: while it was compared, and follows."""
-        follower = self.follower
-        if follower is None or follower.endpoint is None or self.settings.controller.enabled:
+        follower, settings = self.follower, self.node.settings
+        if follower is None or follower.endpoint is None or settings.controller.enabled:
             return None
         if follower.sync.state not in (SyncState.IN_SYNC, SyncState.CATCHING_UP):
             return None
         return MasterReplica(
             endpoint=follower.endpoint,
             port=evolve(follower.sync.port),
-            file_size=self.settings.store.file_size,
+            file_size=settings.store.file_size,
         )
 
     def _compared_with(self) -> MasterReplica | None:
         """The master, while the log is known to be no more and no less than its."""
-        master = self._master()
-        if master is None or self.follower is None:
-            return None
-        in_sync = self.follower.sync.state is SyncState.IN_SYNC
-        return master if in_sync else None
+        return self._master() if self._in_sync() else None
 
-    def told(self, answer: RegisterBrokerAnswer) -> None:
-        """A name server said where the master is."""
-        self.upstream.told(answer)
+    def _in_sync(self) -> bool:
+        return self.follower is not None and self.follower.sync.state is SyncState.IN_SYNC
 
     def _ask_master(self) -> None:
         """Have the master's tables asked for soon, where its clients connect: a name server knows
         best, for it is the master that said so.
         """
-        broker, address = self.broker, self.upstream.client_port
+        broker, address = self.node.broker, self.upstream.client_port
         if broker is not None and address != broker.registration.address:
             broker.metadata.follow(address, self.upstream.epoch)
             broker.metadata.hurry()
 
-    def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
-        local = self.settings.ha.local_address
-        return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls.dialling)
+    async def end(self, leave: Callable[[], object] = lambda: None) -> None:
+        """Disconnect on both sides, and let a repair that is under way come to its end.
 
-    async def unserve(self) -> None:
-        """Disconnect on both sides, and let a repair that is under way come to its end."""
+        @param leave: Ends the lead of a node that may have it.
+        """
+        node = self.node
         # Of a follower that was stopped nobody can say any more whether it was in sync.
-        nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
-        shutdown = Shutdown("serving", self.reactor)
+        nothing_lost = node.store_service.opened is not None and node.lost_tail() is None
+        shutdown = Shutdown("serving", node.reactor)
         await shutdown.step("the choice of a master", self.upstream.stop)
         await self._end_mending(shutdown)
         steps = [
-            shutdown.step("the broker", self.shut_broker),
+            shutdown.step("the broker", node.shut_broker),
             # Writes that wait are answered by this, before their connections are closed.
-            shutdown.step("the lead", self.leave),
-            shutdown.step("client connections", self.clients.close),
+            shutdown.step("the lead", leave),
+            shutdown.step("client connections", node.clients.close),
         ]
         if self.follower is not None:
             steps.append(shutdown.step("replication from the master", self.follower.stopService))
-        if self._reopening:
+        if self.reopening:
             # It would be opened for nothing.
-            steps.append(shutdown.step("the store", self.store_service.stopService))
+            steps.append(shutdown.step("the store", node.store_service.stopService))
         for step in steps:
             await step
         await shutdown.step("the connection to the master's client port", self.upstream.close)
-        await shutdown.step("replication to slaves", self.serving.end)
+        await shutdown.step("replication to slaves", node.serving.end)
         if nothing_lost:
-            root = self.settings.store.root
-            await shutdown.step("the lost tail", self._in_thread, lost_tail.forget, root)
+            root = node.settings.store.root
+            forget = node.environment.in_thread
+            await shutdown.step("the lost tail", forget, lost_tail.forget, root)
         shutdown.finish()
 
     async def unfollow(self, left: Callable[[], None]) -> None:
@@ -354,14 +219,14 @@ class SlaveNode(Node):
 
         @param left: Called between both.
         """
-        changing = Shutdown("following", self.reactor)
+        changing = Shutdown("following", self.node.reactor)
         if self.follower is not None:
             # It waits for a repair, which opens the store and begins to follow again.
             await changing.step("replication from the master", self.follower.stopService)
         await self._end_mending(changing)
         self.follower = self.repairs = self.comparison = None
         left()
-        await changing.step("the broker", self.shut_broker)
+        await changing.step("the broker", self.node.shut_broker)
 
     async def _end_mending(self, shutdown: Shutdown) -> None:
         if self.repairs is not None:
@@ -369,81 +234,75 @@ class SlaveNode(Node):
         if self.comparison is not None:
             await shutdown.step("comparing the log", self.comparison.stop)
 
-    def leave(self) -> Deferred[None]:
-        """End the lead of a node that may have it."""
-        return succeed(None)
-
-    def acknowledged(self) -> int | None:
-        """Behind an elected master, up to where the set has the log."""
-        store = self.store_service.opened
-        return None if store is None or not self.settings.controller.enabled else store.readable
-
-    def settings_changed(self) -> None:
-        """Some of the settings are others now; the HA port has a list too."""
-        super().settings_changed()
-        self.serving.allow(self.settings.ha.allowed_peers)
-
-    def held_from(self) -> int | None:
-        """What the slaves behind this one still need."""
-        return self.serving.held_from()
+    # --- for the node -------------------------------------------------------------------
 
     def doubt(self, start: int, end: int) -> str:
         """While the logs differ nothing is served from the first difference on."""
         return "" if self.follower is None else self.follower.sync.doubt(end)
-
-    def drop_slot(self, address: str) -> bool:
-        """Keep no files any more for a slave that is away."""
-        return self.serving.slots.drop(address)
 
     def bad_record(self, error: StoreError) -> None:
         """The master sent what is no record, or the disk changed it: the connection ends."""
         if self.follower is not None:
             self.follower.bad_record(error)
 
+    def failed(self, reason: str) -> None:
+        """Nothing can be written any more."""
+        if self.follower is not None:
+            self.follower.sync.fail(reason)
+
+    def missing(self, lost: LostTail) -> bool:
+        """Until it was fetched again, or the master was found to have no more."""
+        return self.node.store.log.confirmed < lost.to and not self._in_sync()
+
+    def _standing(self) -> Standing:
+        return Standing.PART if self.follower is None else self.follower.sync.state.standing
+
     # --- slaves behind this one -----------------------------------------------------
 
     def _let_in(self, store: Store) -> None:
-        """Serve a log, once it is no unfinished copy: its epoch begins there."""
-        if not self.settings.ha.listen_port or self.serving.factory is not None:
+        """Serve a log, once it is no unfinished copy: its epoch begins there.  Of a set only who
+        leads feeds others.
+        """
+        node = self.node
+        settings, service = node.settings, node.store_service
+        if not settings.ha.listen_port or settings.controller.member:
             return
-        service = self.store_service
-        if not (self.running and service.running and store is service.opened):
+        if not (node.running and service.running and store is service.opened):
             return
-        if store.log.confirmed == store.log.min_offset or self.marker.exists():
+        unfinished = store.log.confirmed == store.log.min_offset or self.marker.exists()
+        if unfinished or node.serving.factory is not None:
             return
         try:
-            self.serving.begin(store)
+            node.serving.begin(store)
         except (StoreError, OSError) as error:
             self._log.error(
                 "Not serving downstream slaves yet, retrying in {s} s: {error}",
                 s=LET_IN_RETRY,
                 error=error,
             )
-            self.reactor.callLater(LET_IN_RETRY, self._let_in, store)
-
-    def _standing(self) -> Standing:
-        return Standing.PART if self.follower is None else self.follower.sync.state.standing
+            node.reactor.callLater(LET_IN_RETRY, self._let_in, store)
 
     # --- bootstrap ----------------------------------------------------------------
 
     @property
     def marker(self) -> Path:
-        return bootstrap_marker.marker(self.settings.store.root)
+        return bootstrap_marker.marker(self.node.settings.store.root)
 
     def mark_bootstrap(self, on: bool) -> None:
-        root = self.settings.store.root
+        settings = self.node.settings
         if on:
-            bootstrap_marker.begin(root, str(self.settings.ha.master))
+            bootstrap_marker.begin(settings.store.root, str(settings.ha.master))
         else:
-            bootstrap_marker.end(root)
-            self._let_in(self.store)
+            bootstrap_marker.end(settings.store.root)
+            self._let_in(self.node.store)
 
     def _keep_copied(self, log: CommitLog) -> None:
         """Write down that a record is damaged as it is on the master.  Without room it is found
         again at the next start, and fetched again.
         """
-        self.environment.in_thread(
-            copied_damage_file.save, self.settings.store.root, log.copied
+        node = self.node
+        node.environment.in_thread(
+            copied_damage_file.save, node.settings.store.root, log.copied
         ).addErrback(
             lambda failure: self._log.warn(
                 "Damaged records of the master are not written down: {error}",
@@ -453,21 +312,75 @@ class SlaveNode(Node):
 
     def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
         """Hold the master's version of a place against ours, and keep both."""
-        root = self.settings.store.root
-        judged = self._in_thread(keep_versions, root, log, at, theirs)
+        node = self.node
+        judged = node.environment.in_thread(
+            keep_versions, node.settings.store.root, log, at, theirs
+        )
         return judged.addCallback(lambda found: f"{found[0].told()}; {found[1]}")
 
     # --- repairs ------------------------------------------------------------------
 
-    def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> Deferred[str]:
+    async def _repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> str:
+        """Carry a policy out: close the store, do it under the lock while opening anew.
+
+        @param divergence: Where the logs part, as far as that is known.
+        @return: What was done; it fails with why nothing was.
+        """
+        node = self.node
+        settings = node.settings.store
+        if policy is DivergencePolicy.TRUNCATE:
+            if divergence is None:
+                raise Refused("truncate", "it is not known where the logs part")
+            at = await node.environment.in_thread(
+                plan_cut,
+                node.store.log,
+                divergence,
+                node.settings.ha.max_truncate,
+                to_nothing=self.upstream.unseen(),
+            )
+            return await self._truncate(at)
+        if self.marker.exists():
+            return await self._reopen(self._start_over, "starting the unfinished copy over")
+        aside = aside_of(settings.commitlog)
+        if aside.exists():
+            raise Refused("rebootstrap", f"{aside} exists: only one old log is kept aside")
+        await self.upstream.permit(policy, at=0, end=node.store.log.end)
+        text = f"the old log is now {aside}; copying the master's from its start"
+        return await self._reopen(self._set_aside, text)
+
+    async def _truncate(self, at: int) -> str:
+        end = self.node.store.log.end
+
+        def cut(settings: StoreSettings) -> None:
+            folder = LogFolder.load(settings.commitlog, settings.file_size)
+            try:
+                intend(settings.root, folder, at, end)
+            finally:
+                folder.close()
+
+        await self.upstream.permit(DivergencePolicy.TRUNCATE, at=at, end=end)
+        text = f"cut the log from byte {end} back to {at}; the tail is in quarantine"
+        return await self._reopen(cut, text)
+
+    def _set_aside(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.node.environment.now_ms)
+        # In this order: a marker beside the old log would let it be deleted.
+        set_log_aside(settings.commitlog)
+        bootstrap_marker.begin(settings.root, str(self.node.settings.ha.master))
+
+    def _start_over(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.node.environment.now_ms)
+        folder = LogFolder.load(settings.commitlog, settings.file_size)
+        while folder.files:
+            folder.files.pop().remove()
+
+    async def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> str:
         """Close the store, do something to its files, and open it again, done or not.  The
         slaves behind us are gone before.
 
         @param text: What to say when it is done.
         """
-        return Deferred.fromCoroutine(self._close_and_open(before, text))
-
-    async def _close_and_open(self, before: Callable[[StoreSettings], None], text: str) -> str:
+        node = self.node
         readers = Shutdown("those that read the log, for a repair")
         wrong: list[Exception] = []
 
@@ -481,27 +394,27 @@ class SlaveNode(Node):
         self._refuse_when_stopping()
         closing = Shutdown("the slave, for a repair")
         await self._end_mending(closing)
-        await closing.step("the broker", self.shut_broker)
-        await readers.step("client connections", self.clients.release)
-        await readers.step("replication to slaves", self.serving.end, gently=False)
-        await closing.step("the store", self.store_service.stopService)
+        await closing.step("the broker", node.shut_broker)
+        await readers.step("client connections", node.clients.release)
+        await readers.step("replication to slaves", node.serving.end, gently=False)
+        await closing.step("the store", node.store_service.stopService)
         self._refuse_when_stopping()
-        self._reopening = True
+        self.reopening = True
         try:
-            service = self._new_store_service(evolve(self.opening(), before=careful, patient=True))
-            self.store_service = service
+            service = node.new_store_service(before=careful, patient=True)
+            node.store_service = service
             service.startService()
             store = await service.ready
-            self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
+            node.epochs.become(node.epochs.journal.cut(store.log.confirmed))
             await self._read_tables_again()
             # What a stop has ended already must not begin again.
             self._refuse_when_stopping()
-            await self.serve(store)
+            await node.serve(store)
         finally:
-            self._reopening = False
+            self.reopening = False
         if wrong:
             raise wrong[0]
-        self.events.note("repair", text)
+        node.events.note("repair", text)
         return text
 
     async def _read_tables_again(self) -> None:
@@ -510,7 +423,7 @@ class SlaveNode(Node):
         """
         while True:
             try:
-                return await self.read_tables()
+                return await self.node.read_tables()
             except FileUnreadable as error:
                 if not none_left(error):
                     raise
@@ -519,67 +432,46 @@ class SlaveNode(Node):
                     s=TABLES_RETRY,
                     error=error,
                 )
-            await deferLater(self.reactor, TABLES_RETRY, lambda: None)
+            await deferLater(self.node.reactor, TABLES_RETRY, lambda: None)
             self._refuse_when_stopping()
 
     def _refuse_when_stopping(self) -> None:
-        if not self.running:
+        if not self.node.running:
             raise Refused("repair", "the node is stopping")
 
     # --- how it is --------------------------------------------------------------
 
-    @property
-    def state(self) -> NodeState:
-        """What the node can do: while a repair closes and opens the store it recovers."""
-        state = super().state
-        return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
-
-    def _changed(self) -> None:
-        super()._changed()
-        service = self.store_service
-        if service.state == NodeState.FAILED.value and self.follower is not None:
-            self.follower.sync.fail(service.reason)
-
     def parts(self) -> Iterator[NodePart | None]:
-        """A node's, the HA port, and what makes the log the master's."""
-        yield from super().parts()
+        """What makes the log the master's."""
         sync = None if self.follower is None else self.follower.sync
-        yield from (self.serving, sync, self.upstream, self.repairs, self.comparison)
+        yield from (sync, self.upstream, self.repairs, self.comparison)
 
     def facts(self) -> Facts:
-        """A node's, how it stands to its master, and what it was given back."""
-        found = dict(super().facts())
+        """How the log stands to the master's, and what it was given back."""
+        found = {}
         if self.follower is not None:
             sync = self.follower.sync
             found["replication"] = sync.state.value, sync.reason
         if self.repairs is not None:
             found["ranges repaired from the master"] = str(self.repairs.repaired), ""
-        return {**found, **self.serving.facts()}
+        return found
 
-    def status(self) -> dict[str, Any]:
-        """A node's status, the replicas, and the upstream."""
-        status = super().status() | self.serving.status()
-        store = self.store_service.opened if self.store_service.running else None
+    def fields(self) -> dict[str, Any]:
+        """The upstream, and what is taken over of it."""
+        node, repairs, comparison = self.node, self.repairs, self.comparison
+        store = node.store_service.opened if node.store_service.running else None
         stored = store.last_record_stored() if store is not None else 0
-        status["upstream"] = self.upstream.status(stored)
-        status["repair"] = None if self.repairs is None else self.repairs.status()
-        comparison = self.comparison
-        status["comparison"] = None if comparison is None else comparison.status()
-        status["metadata"] = None if self.broker is None else self.broker.metadata.status()
-        status["promotion"] = None if self.promotion is None else self.promotion.status()
-        return status
-
-    def lost_tail(self) -> LostTail | None:
-        """What is missing, until it was fetched again, or the master was found to have no more."""
-        lost, follower = super().lost_tail(), self.follower
-        if lost is None or self.store.log.confirmed >= lost.to:
-            return None
-        in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
-        return None if in_sync else lost
+        return {
+            "upstream": self.upstream.status(stored),
+            "repair": None if repairs is None else repairs.status(),
+            "comparison": None if comparison is None else comparison.status(),
+            "metadata": None if node.broker is None else node.broker.metadata.status(),
+            "promotion": None if node.promotion is None else node.promotion.status(),
+        }
 
     def ha_status(self) -> HaStatus:
-        """The master, as far as it is known here."""
-        log, follower = self.store.log, self.follower
+        """The master, as far as it is known here, as request 907 tells it."""
+        log, follower = self.node.store.log, self.follower
         connection = None if follower is None else follower.sync.connection
         read, written = (0.0, 0.0) if connection is None else connection.last()
         return HaStatus(
@@ -595,5 +487,43 @@ class SlaveNode(Node):
 
     def _milliseconds(self, moment: float) -> int:
         """A moment of the reactor's clock in milliseconds since 1970; 0 for none."""
-        ago = self.reactor.seconds() - moment
-        return self.environment.now_ms() - int(ago * 1000) if moment else 0
+        ago = self.node.reactor.seconds() - moment
+        return self.node.environment.now_ms() - int(ago * 1000) if moment else 0
+
+
+class SlaveNode(Node):
+    """A slave's service tree."""
+
+    role = "slave"
+    following: Following
+
+    def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
+        super().__init__(settings, reactor, repair=repair)
+        upstream = elected_upstream(self) if settings.controller.enabled else self._upstream()
+        self.following = Following(node=self, upstream=upstream)
+
+    def _upstream(self) -> Upstream:
+        return Upstream(
+            settings=self.settings,
+            reactor=self.reactor,
+            epochs=self.epochs,
+            in_thread=self._in_thread,
+            connect=self.connect,
+            dialled=self.dialled,
+        )
+
+    def serve(self, store: Store) -> Deferred[None]:
+        """Begin to follow, or go on after a repair."""
+        return self.following.begin(store)
+
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """A name server said where the master is."""
+        self.following.upstream.told(answer)
+
+    def ha_status(self) -> HaStatus:
+        """The master, as far as it is known here."""
+        return self.following.ha_status()
+
+    async def unserve(self) -> None:
+        """Disconnect on both sides."""
+        await self.following.end()

@@ -21,7 +21,7 @@ from rmqha.errors import DiskFull, FlushFailed, NotWritable
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.scan import scan
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.dispatch import DispatchChanges
 from rmqha.store.derived.trim import Trimmer
@@ -83,7 +83,7 @@ class Receipt:
     message_id: str
 
 
-class Store:
+class Store(NodePart):
     """The log of one node and everything derived from it, open.
 
     @ivar state: Why writes are refused, C{""} while they are not.

@@ -430,10 +430,10 @@ class RequestTests(NamesrvCase):
         (error,) = told
         self.assertEqual((error["address"], error["master"]), ("10.6.6.6:1", "10.0.0.0:10911"))
         self.assertEqual((error["epoch"], error["higher"]), (1, 2))
-        (row,) = self.server.status()["refusedMasters"]
+        (row,) = self.server.fields()["refusedMasters"]
         self.assertEqual((row["address"], row["masterEpoch"]), ("10.6.6.6:1", 1))
         low.protocol.connectionLost(Failure(ConnectionDone()))
-        self.assertEqual(self.server.status()["refusedMasters"], [])
+        self.assertEqual(self.server.fields()["refusedMasters"], [])
 
     def test_lower_stock_master(self) -> None:
         """A stock master, which tells no epoch, is refused in a way that it logs."""
@@ -452,7 +452,7 @@ class RequestTests(NamesrvCase):
         (error,) = told
         self.assertEqual((error["before"], error["lower"]), ("10.0.0.0:10911", 0))
         self.assertEqual(
-            [(row["address"], row["masterEpoch"]) for row in self.server.status()["brokers"]],
+            [(row["address"], row["masterEpoch"]) for row in self.server.fields()["brokers"]],
             [("10.6.6.6:1", 1)],
         )
 
@@ -538,7 +538,7 @@ class EndTests(NamesrvCase):
     def test_status(self) -> None:
         """The status tells brokers and counts topics."""
         self.register(self.peer())
-        status = self.server.status()
+        status = self.server.fields()
         self.assertEqual([row["brokerName"] for row in status["brokers"]], ["broker-a"])
         self.assertEqual(status["topics"], 1)
         json.dumps(status)

@@ -14,6 +14,7 @@ from twisted.internet.testing import MemoryReactorClock
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.roles.member import MemberNode
+from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
@@ -52,7 +53,7 @@ def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: 
     )
 
 
-class Puppet(SlaveNode):
+class Puppet(Node):
     """A node whose master is played by hand.
 
     @ivar run: Its threads.
@@ -78,7 +79,8 @@ class Puppet(SlaveNode):
         """Whoever connects does so by hand."""
         return []
 
-    def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
+    def dialled(self, host: str, port: int) -> IStreamClientEndpoint:
+        """The master."""
         return self.endpoint
 
     def _environment(self) -> StoreEnvironment:
@@ -91,7 +93,7 @@ class Puppet(SlaveNode):
         )
 
 
-class PuppetSlave(Puppet):
+class PuppetSlave(Puppet, SlaveNode):
     """A slave."""
 
 

@@ -220,7 +220,7 @@ class EpochTests(CascadeCase):
         ahead = self.ask(old.end)
         assert ahead is not None
         self.assertFalse(ahead.open)
-        upstream = self.node.follower
+        upstream = self.node.following.follower
         assert upstream is not None and upstream.sync.connection is not None
         while self.theirs.end < old.end:
             self.put(self.theirs, 777)

@@ -146,8 +146,8 @@ class LearnerTests(SlaveCase):
         made = settings(self.root, master=None, **keys)
         mode = ControllerSettings(enabled=True, learner=True, addresses=CONTROLLER, cut_policy=cut)
         self.node = PuppetSlave(evolve(made, controller=mode), self.reactor)
-        assert isinstance(self.node.upstream, ElectedUpstream)
-        self.node.upstream.client.request = self.set.request  # type: ignore[method-assign]
+        assert isinstance(self.node.following.upstream, ElectedUpstream)
+        self.node.following.upstream.client.request = self.set.request  # type: ignore[method-assign]
         self.node.startService()
         self.addCleanup(self.end)
         self.successResultOf(self.node.ready)
@@ -191,7 +191,7 @@ class LearnerTests(SlaveCase):
         """
         self.learn()
         self.shake()
-        upstream = self.node.upstream
+        upstream = self.node.following.upstream
         assert isinstance(upstream, ElectedUpstream)
 
         def asked() -> int | None:
@@ -212,7 +212,7 @@ class LearnerTests(SlaveCase):
         """
         for takes in (False, True):
             self.set.takes_tokens = takes
-            upstream = self.learn().upstream
+            upstream = self.learn().following.upstream
             assert isinstance(upstream, ElectedUpstream)
             self.assertFalse(upstream.tell_token(7), "nobody is connected")
             master = SetMaster(self.accept(within=2.0))

@@ -122,9 +122,9 @@ class PromotionTests(MemberChangeCase):
             held.work()
         self.pass_time(3.0)
         self.assert_state(MemberState.LEADING, "in master epoch 3")
-        self.assertIsNone(self.node.follower)
+        self.assertIsNone(self.node.following.follower)
         self.assertFalse(self.node.endpoint.waiting)
-        self.assertIsNone(self.node.repairs)
+        self.assertIsNone(self.node.following.repairs)
         self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
 
     def elected(self, *, after: float = 0.0) -> SetMaster:

@@ -16,6 +16,7 @@ from attrs import evolve
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionRefusedError
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import deferLater
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
@@ -90,6 +91,27 @@ class NodeCase(TestCase):
     def run_async(self, steps: Any) -> Deferred[None]:
         """A coroutine as a test's result."""
         return Deferred.fromCoroutine(steps)
+
+
+class LocalAddressTests(NodeCase):
+    """Where a node calls from."""
+
+    def test_ha_port(self) -> Deferred[None]:
+        """Another node's HA port is connected to from haLocalAddress."""
+        return self.run_async(self._call("master", "slave"))
+
+    async def _call(self, *roles: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            for role in roles:
+                node = self.node(role, haLocalAddress="127.0.0.2")
+                endpoint = node.dialled("127.0.0.1", listener.getsockname()[1])
+                protocol = await endpoint.connect(Factory.forProtocol(Protocol))
+                connection, (host, _) = listener.accept()
+                protocol.transport.loseConnection()
+                connection.close()
+                self.assertEqual(host, "127.0.0.2")
+                await deferLater(reactor, 0)
+                node.abandon()
 
 
 class StartTests(NodeCase):
@@ -187,7 +209,7 @@ class HealthTests(NodeCase):
         await node.ready
         self.assertEqual((await self._get(node, "healthz"))[0], 200)
         self.assertEqual((await self._get(node, "status"))[1]["state"], "serving")
-        node.follower.sync.fail("made up")
+        node.following.follower.sync.fail("made up")
         code, said = await self._get(node, "healthz")
         self.assertEqual(code, 503)
         self.assertIn("failed: made up", said["reason"])
@@ -384,7 +406,7 @@ class PairTests(NodeCase):
         master = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
         address = f"127.0.0.1:{master.settings.ha.listen_port}"
         slave = await self.started(self.node("slave", haMasterAddress=address, **keys))
-        await self.until(lambda: slave.follower.sync.state.value == "in-sync")
+        await self.until(lambda: slave.following.follower.sync.state.value == "in-sync")
         return master, slave
 
     async def _same(self, master: Any, slave: Any) -> None:
@@ -430,13 +452,13 @@ class PairTests(NodeCase):
 
             self.patch(mapped.MappedFile, "allocate", allocate)
             writes = self.write(master, 1500)
-            await self.until(lambda: slave.follower.sync.state.value == "disk-full")
+            await self.until(lambda: slave.following.follower.sync.state.value == "disk-full")
             self.assertIn("disk-full", unhealthy(slave))
             end = log.end
             file = log.folder.at(end - 1)
             self.assertFalse(any(file.view[end - file.start :]))
             full = False
-            await self.until(lambda: slave.follower.sync.state.value == "in-sync")
+            await self.until(lambda: slave.following.follower.sync.state.value == "in-sync")
             await self._same(master, slave)
             for each in writes:
                 await each

@@ -142,7 +142,7 @@ class SlaveCase(LogTestCase):
 
     def assertCopied(self) -> None:
         """The slave's log is the master's, and queues and index are a rebuild's."""
-        follower = self.node.follower
+        follower = self.node.following.follower
         assert follower is not None
         self.assertEqual(follower.sync.state.value, "in-sync", follower.sync.reason)
         self.assertEqual(content(self.node.store.log), content(self.theirs))
@@ -158,8 +158,8 @@ class SlaveCase(LogTestCase):
     @property
     def state(self) -> str:
         """Of replication."""
-        assert self.node.follower is not None
-        return self.node.follower.sync.state.value
+        assert self.node.following.follower is not None
+        return self.node.following.follower.sync.state.value
 
 
 class LifeTests(SlaveCase):
@@ -184,8 +184,8 @@ class LifeTests(SlaveCase):
         self.stop()
         self.assertTrue(self.marker.exists())
         self.start()
-        assert self.node.follower is not None
-        self.assertTrue(self.node.follower.sync.is_bootstrapping)
+        assert self.node.following.follower is not None
+        self.assertTrue(self.node.following.follower.sync.is_bootstrapping)
         self.catch_up()
         self.assertFalse(self.marker.exists())
         self.assertCopied()
@@ -609,7 +609,7 @@ class RepairTests(SlaveCase):
         self.catch_up()
         self.assertIsNot(self.node.store, old)
         self.put(self.theirs, 700)
-        follower = self.node.follower
+        follower = self.node.following.follower
         assert follower is not None and follower.sync.connection is not None
         self.assertIs(follower.sync.connection.log, self.node.store.log)
 

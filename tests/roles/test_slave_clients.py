@@ -215,7 +215,7 @@ class RepairTests(ServedSlaveCase):
         self.assertEqual(self.answers(peer), [])
         self.write(b"after", 0)
         node: PuppetSlave = self.node
-        follower = node.follower
+        follower = node.following.follower
         assert follower is not None and follower.sync.connection is not None
         follower.sync.connection.dataReceived(b"".join(frames(self.theirs, node.store.log.end)))
         self.reactor.pump([LIVE_PAUSE] * 5)

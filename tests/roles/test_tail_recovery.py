@@ -18,7 +18,6 @@ from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
-from rmqha.roles import master as tail_recovery
 from rmqha.roles.master import TailRecovery
 from rmqha.store.store import Store
 from tests.ha.test_pair import Wire
@@ -68,23 +67,21 @@ class TailRecoveryTests(LogTestCase):
         """A master on it whose log is open."""
         of_node = settings(root, "master", **{"listen_port": 10912, **keys})
         self.wanted = True
-        tail = TailRecovery(
+        self.dialled: list[tuple[str, int]] = []
+
+        def dial(host: str, port: int) -> Wire:
+            self.dialled.append((host, port))
+            return self.wire
+
+        return TailRecovery(
             settings=of_node,
             reactor=self.clock,
             in_thread=now,
             repair=repair,
             replicas=KnownReplicas.load(root, now),
+            dialled=dial,
             wanted=lambda: self.wanted,
         )
-        self.dialled: list[tuple[str, int]] = []
-
-        def dial(reactor: Any, host: str, port: int, *, local_address: str, tls: Any) -> Wire:
-            self.dialled.append((host, port))
-            self.local_address = local_address
-            return self.wire
-
-        self.patch(tail_recovery, "ha_endpoint", dial)
-        return tail
 
     def begin(self, tail: TailRecovery) -> tuple[Store, Deferred[None]]:
         """Open the log, and let it begin."""
@@ -164,7 +161,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertTrue(tail.asking)
         _, over = self.begin(tail)
         self.successResultOf(over)
-        self.assertEqual((tail.status(), self.dialled, tail.asking), (None, [], False))
+        self.assertEqual((tail.fields()["tailFetch"], self.dialled, tail.asking), (None, [], False))
 
     def test_nobody_to_ask(self) -> None:
         """A crash without a replica, or where it was switched off, starts at once and says so."""
@@ -176,7 +173,7 @@ class TailRecoveryTests(LogTestCase):
             tail = self.starting(root, **keys)
             _, over = self.begin(tail)
             self.successResultOf(over)
-            status = tail.status()
+            status = tail.fields()["tailFetch"]
             assert status is not None
             self.assertEqual(status["state"], "skipped")
             self.assertIn(why, status["reason"])
@@ -203,7 +200,7 @@ class TailRecoveryTests(LogTestCase):
         self.assertEqual((receipt.begin >= self.end, receipt.queue_offset), (True, COUNT))
         table = (root / "config" / "consumerOffset.json").read_text()
         self.assertIn("0:20", table)
-        status = tail.status()
+        status = tail.fields()["tailFetch"]
         assert status is not None
         self.assertEqual((status["state"], status["source"]), ("done", "10.0.0.2:10915"))
 
@@ -227,7 +224,7 @@ class TailRecoveryTests(LogTestCase):
             store, over = self.begin(tail)
             self.passes(5.2)
             self.failureResultOf(over, TailNotFetched)
-            status = tail.status()
+            status = tail.fields()["tailFetch"]
             assert status is not None
             (row,) = status["sources"]
             side = "the replica's" if ours else "ours"
@@ -306,7 +303,7 @@ class TailRecoveryTests(LogTestCase):
         error = self.failureResultOf(over, LogShortened).value
         self.assertNotIsInstance(error, TailNotFetched)
         self.assertEqual(self.dialled, [])
-        self.assertIn("the log is empty", str(tail.status()))
+        self.assertIn("the log is empty", str(tail.fields()["tailFetch"]))
 
     def test_stopped(self) -> None:
         """A node that is stopped meanwhile neither waits nor fails, and the next start asks
@@ -327,11 +324,3 @@ class TailRecoveryTests(LogTestCase):
         store, over = self.begin(self.starting(root))
         self.successResultOf(over)
         self.assertEqual(content(store.log), self.whole)
-
-    def test_local_address(self) -> None:
-        """It calls from where it is told to."""
-        root = self.crashed()
-        self.replica()
-        _, over = self.begin(self.starting(root, local_address="10.0.0.1"))
-        self.successResultOf(over)
-        self.assertEqual(self.local_address, "10.0.0.1")

@@ -33,7 +33,7 @@ from rmqha.broker.access.errors import AclInvalid
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.net.key_file import KeyFileInvalid, read_regular, texts_in, understood
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the file was changed; stock brokers' are half of it."""
@@ -52,7 +52,7 @@ Change = Callable[[AccessTable], AccessTable]
 
 
 @define(eq=False, kw_only=True)
-class AclFile:
+class AclFile(NodePart):
     """C{plain_acl.yml}, and what it says.
 
     @ivar in_thread: Runs what blocks, one thing at a time, in a thread that nobody waits for.

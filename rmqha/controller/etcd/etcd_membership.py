@@ -36,7 +36,7 @@ from rmqha.errors import (
 )
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 from rmqha.wire.store_layout import OWN_FOLDER, REGISTERED
 
@@ -88,7 +88,7 @@ def write_entry(root: Path, entry: IdEntry) -> None:
 
 
 @define(eq=False, kw_only=True)
-class EtcdMembership:
+class EtcdMembership(NodePart):
     """One node's part in its set; a
     L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
 

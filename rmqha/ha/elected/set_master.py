@@ -41,7 +41,7 @@ from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus, Waiting
 from rmqha.health import HealthReason
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
@@ -165,7 +165,7 @@ class SetRules:
 
 
 @define(eq=False, kw_only=True)
-class SetMaster:
+class SetMaster(NodePart):
     """The master of one set in one master epoch.
 
     @ivar labelled: Our log, as members are told of it: the newest label is that of this epoch.

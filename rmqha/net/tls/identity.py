@@ -25,7 +25,7 @@ from rmqha.config.settings import ClientAuth
 from rmqha.health import HealthReason
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.material import TlsFiles, TlsMaterial, seconds_left
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, NodePart, Periodic
 
 LOOK_EVERY = 2.0
 """Seconds between two looks whether files were changed."""
@@ -178,7 +178,7 @@ class TlsIdentity:
 
 
 @define(eq=False, kw_only=True)
-class TlsIdentities:
+class TlsIdentities(NodePart):
     """All of a node's.
 
     @ivar in_thread: Runs what blocks, in a thread that nobody waits for.

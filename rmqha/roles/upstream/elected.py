@@ -47,7 +47,7 @@ from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.periodic import Job
+from rmqha.periodic import Job, NodePart
 from rmqha.store.store import Store
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
@@ -111,7 +111,7 @@ def set_in_etcd(settings: Settings, reactor: Any, tls: OutgoingTls) -> EtcdSet:
 
 
 @define(eq=False, kw_only=True)
-class ElectedUpstream:
+class ElectedUpstream(NodePart):
     """Has a node follow whoever is master.
 
     @ivar store: The store that is open.
@@ -137,7 +137,6 @@ class ElectedUpstream:
     epochs: MasterEpochs
     store: Callable[[], Store]
     dialled: Callable[[str, int], IStreamClientEndpoint]
-    moved: Callable[[], None]
     now_ms: Callable[[], int]
     connect: Callable[..., RemotingClient]
     decide: Callable[[SetState], Awaitable[str]] | None = None
@@ -147,6 +146,7 @@ class ElectedUpstream:
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     takes_tokens: bool = field(default=False, init=False)
+    moved: Callable[[], None] = field(init=False)
     followed: FollowedSet = field(init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
     client: RemotingClient = field(init=False)

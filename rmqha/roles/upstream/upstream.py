@@ -24,16 +24,15 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.ha.states import SyncState
-from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.periodic import Job
+from rmqha.periodic import Job, NodePart
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
 @define(eq=False, kw_only=True)
-class Upstream:
+class Upstream(NodePart):
     """What a slave knows of where its master is.
 
     @ivar follower: Follows it; C{None} before the store is open.
@@ -51,7 +50,7 @@ class Upstream:
     in_thread: InThread
     connect: Callable[..., RemotingClient]
     dialled: Callable[[str, int], IStreamClientEndpoint]
-    moved: Callable[[], None]
+    moved: Callable[[], None] = field(init=False)
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(init=False)
     followed: FollowedMasters = field(init=False)
@@ -203,10 +202,6 @@ class Upstream:
     def reportable(self, below: Reportable) -> Reportable:
         """What may be reported as held."""
         return below
-
-    def health(self) -> Iterator[HealthReason]:
-        """What the follower does not know better."""
-        yield from ()
 
     def close(self) -> Deferred[None]:
         """Ask client ports nothing more.
