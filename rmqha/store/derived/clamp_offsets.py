@@ -21,11 +21,22 @@ from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, handed_out, open_halves
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
-from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
+from rmqha.store.tables.order_table import read_orders
+from rmqha.wire.names import (
+    HALF_DONE_TOPIC,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.bodies.request_modes import RequestMode, RequestModes
 from rmqha.wire.remoting.json_body import from_json, to_json
 from rmqha.wire.store_layout import DELAY_OFFSETS, REQUEST_MODES
+
+RECENT = 10_000
+"""Milliseconds before the log's end from which on a group may have been handed messages for the
+first time behind it."""
 
 
 @frozen(kw_only=True)
@@ -100,14 +111,21 @@ def clamp_consumers(
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
     handed = handed_out(lookup) if whole else {}
-    pulls = _pulling(tables) if handed else set()
+    pulls, pops = _told(tables) if whole else (set(), set())
+    pops |= {key for key, _ in handed}
+    recent = _last_stored(lookup) - RECENT if pops else 0
     for key, of_queues in offsets.items():
         topic, _, group = key.partition("@")
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
             continue
         for queue_id, offset in of_queues.items() if whole else ():
-            end = min(offset, lookup.queues.begin(topic, queue_id, offset))
-            after = end if key in pulls else min(end, handed.get((key, queue_id), end))
+            after = end = min(offset, lookup.queues.begin(topic, queue_id, offset))
+            if (key, queue_id) in handed and key not in pulls:
+                after = min(end, handed[key, queue_id])
+            elif topic.startswith((f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+")):
+                after = min(end, _range(lookup, topic, queue_id)[0])
+            elif key in pops and key not in pulls:
+                after = min(end, lookup.by_time(topic, queue_id, recent))
             if after < offset:
                 clamped.append(
                     Clamped(
@@ -129,17 +147,29 @@ def clamp_consumers(
     return tuple(clamped)
 
 
-def _pulling(tables: CheckedTables) -> set[str]:
-    """C{topic@group} of those that were told to pull."""
+def _told(tables: CheckedTables) -> tuple[set[str], set[str]]:
+    """C{topic@group} of those that were told to pull, and of those that were told to pop.  Of whose
+    pops in order no check point says, goes on where its offset is, too.
+    """
     path = tables.path(REQUEST_MODES)
     found = tables.read(path).table
     rows = {} if found is None else tables.body(path, RequestModes, found).message_request_mode_map
-    return {
-        f"{topic}@{group}"
+    modes = {
+        f"{topic}@{group}": told.mode
         for topic, groups in rows.items()
         for group, told in groups.items()
-        if told.mode is RequestMode.PULL
     }
+    pulls = {key for key, mode in modes.items() if mode is RequestMode.PULL}
+    orders = read_orders(tables).table
+    return pulls, modes.keys() - pulls - (set() if orders is None else orders.table.keys())
+
+
+def _last_stored(lookup: Lookup) -> int:
+    """When the last message of all queues was stored; 0 if there is none."""
+    queues = [queue for queue in lookup.queues if queue.has_messages]
+    last = max(queues, key=lambda queue: queue.end_physical, default=None)
+    unit = None if last is None else last.unit(last.max_offset - 1)
+    return 0 if unit is None else lookup.stored_at(unit[0]) or 0
 
 
 def _halves(offsets: dict[str, dict[int, int]], lookup: Lookup) -> Iterator[Clamped]:
