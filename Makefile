@@ -180,7 +180,7 @@ bench-clients: $(READY) ### measure both with stock clients (needs Maven and a J
 bench-sets: $(READY) ### measure sets with a controller beside stock ones (needs Maven and a JDK), write lab/bench/RESULTS-sets.md
 	@$(PY) -m lab.bench.sets $(ARGS)
 
-bench-spark: $(SPARK) ### measure the pipeline beside cat, Java and Spark's own way, write lab/bench/RESULTS-spark.md
+bench-spark: $(SPARK) ### measure what scans and uploads cost the clients of a pair, write lab/bench/RESULTS-spark.md
 	@$(PY) -m lab.bench.spark $(ARGS)
 
 LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe \

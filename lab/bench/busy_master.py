@@ -1,104 +1,34 @@
-"""What something costs a busy master that it does beside its writes: two masters, one with it and
-one without it, take the same writes and commits on one connection each, in turn.
+"""What a master's processor pays for other kinds of writes than plain ones, and for its metrics.
 
-A node has one thread for all of this, so what it can take is one second by the processor time of a
-write.  That says more than writes a second: those are also the client's, and the machine's.
-
-Other work of the machine makes a round up to three times as dear, and never cheaper.  So many
-rounds are run, and the quiet tenth of them is compared.
+Requests go over one connection each, in turn, as many on their way as a producer with so many
+threads has there.  What is told is the master's processor time: writes a second are also the
+client's and the machine's.
 """
 
 from __future__ import annotations
 
+import shutil
 import socket
-import statistics
-from collections.abc import Sequence
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Self
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from lab.bench.catchup import STOCK
-from lab.bench.report import Row, spread
+from lab.bench.sends import BODY
+from lab.bench.stock import STOCK
+from lab.bench.table import Field, Figure, Row, Seen, Turn
 from lab.harness.nodes import Node
 from lab.harness.remote import SOON, commit, make_topic, send
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode
-from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.command import ONEWAY, Command
+from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.json_body import write
-
-BODY = 1024
-TOPIC, QUEUES, GROUPS = "BenchBusy", 16, 4
-
-WRITES, COMMITS = 224, 32
-"""Requests that are sent together: a consumer that commits every seventh message is a busy one."""
-
-
-@define(eq=False)
-class Load:
-    """A master and a connection to it.
-
-    @ivar costs: Microseconds of the master's processor time a write, of each round.
-    """
-
-    node: Node
-    costs: list[float] = field(factory=list, init=False)
-    _socket: socket.socket = field(init=False)
-    _decoder: FrameDecoder = field(factory=FrameDecoder, init=False)
-    _sends: bytes = field(init=False)
-    _batches: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        body = b"x" * BODY
-        self._sends = b"".join(encode(send(TOPIC, body, n % QUEUES)) for n in range(WRITES))
-
-    def __enter__(self) -> Self:
-        """Start the master, and make what the writes and commits are for."""
-        self.node.start()
-        self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
-        self.ask(encode(make_topic(TOPIC, QUEUES)), 1)
-        for number in range(GROUPS):
-            group = write(GroupConfig(group_name=f"g{number}"))
-            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-            self.ask(encode(Command(code=code, body=group)), 1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-        self.node.kill9()
-
-    def round(self, batches: int, *, kept: bool = True) -> None:
-        """Write and commit.
-
-        @param kept: Whether this is one that counts.
-        """
-        used = processor(self.node.pid)
-        for _ in range(batches):
-            self._batches += 1
-            self.ask(self._sends + self._commits(), WRITES + COMMITS)
-        if kept:
-            self.costs.append(1e6 * (processor(self.node.pid) - used) / (batches * WRITES))
-
-    def _commits(self) -> bytes:
-        """Commits of another part of the queues each time; each is further than the one before."""
-        first = self._batches * COMMITS
-        places = [divmod(number % (QUEUES * GROUPS), QUEUES) for number in range(first, first + 32)]
-        return b"".join(
-            encode(commit(TOPIC, f"g{group}", self._batches, queue)) for group, queue in places
-        )
-
-    def ask(self, data: bytes, answers: int) -> None:
-        """Send requests, and wait for so many answers.
-
-        @raise AssertionError: If one is not answered well.
-        """
-        self._socket.sendall(data)
-        while answers:
-            for answer in self._decoder.receive(self._socket.recv(1 << 20)):
-                if answer.code:
-                    raise AssertionError(f"answered {answer.code}: {answer.remark}")
-                answers -= 1
 
 
 def processor(pid: int) -> float:
@@ -110,77 +40,312 @@ def processor(pid: int) -> float:
     return sum(map(int, spent)) / 1e9
 
 
-def in_turn(ours: Load, plain: Load, batches: int, rounds: int) -> None:
-    """Run rounds of both, which are started.
+@define(eq=False)
+class Connection:
+    """A connection to a master that has started."""
 
-    @param batches: Of L{WRITES} writes and L{COMMITS} commits, in one round.
-    """
-    for load in (ours, plain):
-        load.round(batches // 4, kept=False)
-    for number in range(rounds):
-        # In either order: what runs later finds a warmer machine.
-        for load in (ours, plain)[:: -1 if number % 2 else 1]:
-            load.round(batches)
+    node: Node
+    _socket: socket.socket = field(init=False)
+    _decoder: FrameDecoder = field(factory=FrameDecoder, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, requests: Sequence[bytes], window: int, step: int = 1) -> None:
+        """Send requests, some at a time, and wait for the answers.
+
+        @param window: How many are on their way.
+        @param step: How many of them are answered together, by one.
+        @raise AssertionError: If one is not answered well.
+        """
+        self._socket.sendall(b"".join(requests[:window]))
+        at, left = window, len(requests) // step
+        while left:
+            next_ones: list[bytes] = []
+            for answer in self._decoder.receive(self._socket.recv(1 << 20)):
+                if answer.code:
+                    raise AssertionError(f"answered {answer.code}: {answer.remark}")
+                left -= 1
+                next_ones += self.after(answer)
+                next_ones += requests[at : at + step]
+                at += step
+            self._socket.sendall(b"".join(next_ones))
+
+    def after(self, answer: Command) -> Sequence[bytes]:
+        """What an answer is followed by."""
+        return ()
+
+    def cost(self, requests: Sequence[bytes], window: int, step: int = 1) -> float:
+        """@return: Microseconds of the master's processor time for each."""
+        used = processor(self.node.pid)
+        self.ask(requests, window, step)
+        return 1e6 * (processor(self.node.pid) - used) / len(requests)
 
 
-def without(name: str) -> type[Node]:
-    """A node that leaves something out, by its name in L{lab.bench.without_child}."""
-    program = ("-m", "lab.bench.without_child", name)
-    return type("Without", (Node,), {"program": program})
+TOPIC, QUEUES, GROUPS = "BenchBusy", 8, 4
+
+WINDOW = 32
+"""Requests on their way: threads of a producer."""
+
+BATCH = 32
+"""Messages of a batch."""
+
+_PROPERTIES = {"KEYS": "order 17", "UNIQ_KEY": "7F0000010000000000000000000000AA", "WAIT": "true"}
 
 
-def metrics(folder: Path, batches: int, rounds: int) -> Row:
-    """What metrics cost."""
-    plain = without("metrics")(folder, "master", "without", **STOCK)
-    return cost("metrics", Node(folder, "master", "with", **STOCK), plain, 0.99, batches, rounds)
+def _sent(number: int, body: bytes = bytes(BODY), **more: str) -> Command:
+    told = "\x02".join(f"{name}\x01{value}" for name, value in (_PROPERTIES | more).items())
+    command = send(TOPIC, body, number % QUEUES)
+    command.ext |= {"i": told}
+    command.opaque = number
+    return command
 
 
-def checksums(folder: Path, batches: int, rounds: int) -> list[Row]:
-    """What the checksum of each whole record costs."""
-    ours = Node(folder, "master", "with", **STOCK)
-    plain = without("checksums")(folder, "master", "without", **STOCK)
-    return [cost("checksums of records", ours, plain, 0.98, batches, rounds)]
+def _half(number: int) -> bytes:
+    command = _sent(number, TRAN_MSG="true", PGROUP="bench")
+    command.ext["f"] = "4"
+    return encode(command)
 
 
-def offsets(folder: Path, batches: int, rounds: int) -> list[Row]:
-    """What the journal of consumer offsets costs.  A round is longer than its interval: none is
-    cheap because nothing was synced in it.
-    """
-    ours, plain = (
-        Node(folder, "master", name, **STOCK, offsetJournalInterval=interval)
-        for name, interval in (("with", 150), ("without", 0))
+def batch_of(bodies: Sequence[bytes], properties: Sequence[bytes]) -> bytes:
+    """The body of a batch."""
+    return b"".join(
+        (22 + len(body) + len(told)).to_bytes(4, "big")
+        + bytes(12)
+        + len(body).to_bytes(4, "big")
+        + body
+        + len(told).to_bytes(2, "big")
+        + told
+        for body, told in zip(bodies, properties, strict=True)
     )
-    return [cost("offset journal", ours, plain, 0.98, batches, rounds)]
 
 
-def cost(name: str, ours: Node, plain: Node, goal: float, batches: int, rounds: int) -> Row:
-    """Measure a row about a cost.
+def _batch(number: int) -> bytes:
+    told = "\x02".join(f"{name}\x01{value}" for name, value in _PROPERTIES.items()).encode()
+    body = batch_of([bytes(BODY)] * BATCH, [told] * BATCH)
+    command = evolve(_sent(number, body), code=RequestCode.SEND_BATCH_MESSAGE)
+    command.ext |= {"m": "true", "i": "WAIT\x01true\x02"}
+    return encode(command)
 
-    @param name: What C{plain} does without.
-    @param goal: The least part of its writes that a master takes all the same.
-    @param batches: Of L{WRITES} writes and L{COMMITS} commits, in one round.
+
+def _oneway(number: int) -> bytes:
+    """One that is answered behind so many that are not: so it is known when they have come."""
+    return encode(_sent(number) if number % WINDOW == 0 else evolve(_sent(number), flag=ONEWAY))
+
+
+KINDS: dict[str, tuple[Callable[[int], bytes], float, int]] = {
+    "plain": (lambda number: encode(_sent(number)), 1.0, 1),
+    "transactions": (_half, 5.0, 2),
+    "batches": (_batch, 20.0, 16),
+    "delayed": (lambda number: encode(_sent(number, DELAY="5")), 1.2, 1),
+    "timers": (lambda number: encode(_sent(number, TIMER_DELAY_SEC="3600")), 1.5, 1),
+    "one-way": (_oneway, 1.0, 1),
+}
+"""How one of each kind is made, what it costs at most, of a plain message, and how many times fewer
+are sent, as they take longer."""
+
+
+@define(eq=False)
+class Producer(Connection):
+    """Sends one kind."""
+
+    kind: str
+
+    def round(self, count: int) -> Seen:
+        make, _, fewer = KINDS[self.kind]
+        made = [make(number) for number in range(count // fewer // WINDOW * WINDOW)]
+        cost = self.cost(made, WINDOW, WINDOW if self.kind == "one-way" else 1)
+        time.sleep(0.05)  # its messages are dispatched, and flushed
+        return {"cost": cost}
+
+    def after(self, answer: Command) -> Sequence[bytes]:
+        """A half message's end."""
+        if self.kind != "transactions":
+            return ()
+        header = EndTransactionRequest(
+            producer_group="bench",
+            tran_state_table_offset=int(answer.ext["queueOffset"]),
+            commit_log_offset=int(answer.ext["msgId"][-16:], 16),
+            commit_or_rollback=8,
+            msg_id=_PROPERTIES["UNIQ_KEY"],
+        )
+        return [encode(Command(code=RequestCode.END_TRANSACTION, flag=ONEWAY, ext=to_ext(header)))]
+
+
+@contextmanager
+def _producers(where: Field) -> Iterator[dict[str, Producer]]:
+    """Of all kinds, to one SYNC pair."""
+    folder = where.folder / "kinds"
+    master = Node(folder, "master", **STOCK, brokerRole="SYNC_MASTER")
+    slave = Node(folder, "slave", master=master.address, **STOCK)
+    try:
+        master.start()
+        slave.start()
+        slave.until_upstream("in-sync")
+        with ExitStack() as opened:
+            found = {kind: opened.enter_context(closing(Producer(master, kind))) for kind in KINDS}
+            found["plain"].ask([encode(make_topic(TOPIC, QUEUES))], 1)
+            yield found
+    finally:
+        slave.kill9()
+        master.kill9()
+        shutil.rmtree(folder)
+
+
+WRITES, COMMITS = 224, 32
+"""Requests that are sent together: a consumer that commits every seventh message is a busy one."""
+
+
+@define(eq=False)
+class Busy(Connection):
+    """Writes, and commits for some groups."""
+
+    _batches: int = field(default=0, init=False)
+
+    def prepare(self) -> None:
+        """Make what the writes and commits are for."""
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        groups = [write(GroupConfig(group_name=f"g{number}")) for number in range(GROUPS)]
+        made = [encode(Command(code=code, body=group)) for group in groups]
+        self.ask([encode(make_topic(TOPIC, QUEUES)), *made], 1)
+
+    def round(self, batches: int) -> Seen:
+        """Each commit is further than the one before it."""
+        writes = [encode(send(TOPIC, bytes(BODY), n % QUEUES)) for n in range(WRITES)]
+        cost = 0.0
+        for _ in range(batches):
+            self._batches += 1
+            commits = [
+                encode(commit(TOPIC, f"g{n % GROUPS}", self._batches, n // GROUPS))
+                for n in range(COMMITS)
+            ]
+            both = writes + commits
+            cost += self.cost(both, len(both)) * len(both) / WRITES
+        return {"cost": cost / batches}
+
+
+@contextmanager
+def _busy(where: Field) -> Iterator[dict[str, Busy]]:
+    """A master as it is, and one that counts nothing (L{lab.bench.without_child})."""
+    folder = where.folder / "metrics"
+    plain = Node(folder, "master", "without", **STOCK)
+    plain.program = ("-m", "lab.bench.without_child")
+    nodes = {"with metrics": Node(folder, "master", "with", **STOCK), "without": plain}
+    try:
+        with ExitStack() as opened:
+            found = {
+                name: opened.enter_context(closing(Busy(node.start())))
+                for name, node in nodes.items()
+            }
+            for each in found.values():
+                each.prepare()
+            yield found
+    finally:
+        for node in nodes.values():
+            node.kill9()
+        shutil.rmtree(folder)
+
+
+SCRAPED, PIECE = 1000, 250
+"""Topics of a master that is scraped, and requests that are sent together to fill it."""
+
+REST = 2.5
+"""Seconds after which a broker has looked up what a scrape left out."""
+
+
+def _places() -> list[tuple[str, int]]:
+    return [(f"BenchTopic{n:04d}", queue) for n in range(SCRAPED) for queue in range(QUEUES)]
+
+
+@contextmanager
+def _scraped(where: Field) -> Iterator[dict[str, Busy]]:
+    """A master with many topics."""
+    node = Node(where.folder / "scraped", "master")
+    try:
+        with closing(Busy(node.start())) as load:
+            load.prepare()
+            load.ask(
+                [encode(make_topic(topic, QUEUES)) for topic, at in _places() if not at], PIECE
+            )
+            for _ in range(7):
+                load.ask([encode(send(topic, bytes(100), at)) for topic, at in _places()], PIECE)
+            time.sleep(REST)  # until all of it is in the queues
+            yield {"ours": load}
+    finally:
+        node.kill9()
+        shutil.rmtree(node.folder)
+
+
+def _scrape(load: Busy, turn: Turn) -> Seen:
+    """Milliseconds of a scrape when all groups have moved in all queues, which is dearest: when the
+    oldest message of each was stored has to be looked up again; and of one when none has.
     """
-    with Load(ours) as first, Load(plain) as second:
-        in_turn(first, second, batches, rounds)
-    return cost_row(name, first.costs, second.costs, goal)
+    offset = turn.number + 1
+    load.ask([encode(commit(topic, "g0", offset, at)) for topic, at in _places()], PIECE)
+    found = {}
+    for name in ("moved", "unmoved"):
+        begun = time.perf_counter()
+        url = f"http://127.0.0.1:{load.node.admin_port}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            text = answer.read()
+        found[name] = 1000 * (time.perf_counter() - begun)
+        told = text.count(b"rocketmq_consumer_lag_messages{")
+        if told < SCRAPED:
+            raise AssertionError(f"{told} groups are told, of {SCRAPED}")
+        time.sleep(REST)
+    return found
 
 
-def cost_row(name: str, ours: Sequence[float], plain: Sequence[float], goal: float) -> Row:
-    """What both said, in microseconds a write."""
-    part = _quiet(plain) / _quiet(ours)
-    both = f"with it {spread(ours, 'us')}, without it {spread(plain, 'us')}"
-    what = f"{name}, {WRITES} writes of {BODY} bytes to {COMMITS} commits"
-    return Row(
-        what=f"{what}: writes that a master's processor time is enough for",
-        ours=f"{_quiet(ours):.1f} us a write in quiet rounds",
-        beside=f"without it {_quiet(plain):.1f} us a write",
-        ratio=f"{part:.3f}",
-        goal=f">= {goal:g}x",
-        met=part >= goal,
-        notes=(f"{name}: all rounds {both} a write",),
-    )
+_WHAT = f"a scrape of {SCRAPED:,} topics of {QUEUES} queues, each read by a group"
 
-
-def _quiet(costs: Sequence[float]) -> float:
-    """What a tenth of the rounds does not exceed."""
-    return statistics.quantiles(costs, n=10)[0]
+ROWS = [
+    Row(
+        name="metrics",
+        set_up=_busy,
+        load=lambda busy, turn: busy.round(60 if turn.number >= 0 else 15),
+        figures=[
+            Figure(
+                "cost",
+                f"a write of {BODY} bytes in {WRITES} of them and {COMMITS} commits, processor",
+                "us",
+                1.01,
+                most=True,
+                quiet=True,
+            )
+        ],
+        rounds=75,
+    ),
+    Row(
+        name="metrics",
+        set_up=_scraped,
+        load=_scrape,
+        figures=[
+            Figure("moved", f"{_WHAT}, that moved in all of them", "ms", 50, most=True),
+            Figure("unmoved", f"{_WHAT}, that did not move", "ms", 50, most=True),
+        ],
+    ),
+    Row(
+        name="kinds",
+        set_up=_producers,
+        load=lambda producer, turn: producer.round(4096 if turn.quick else 16_384),
+        figures=[
+            Figure(
+                "cost",
+                f"{kind}, {BODY} bytes, SYNC, {WINDOW} on their way: the master's processor, each",
+                "us",
+                goal,
+                most=True,
+                ours=kind,
+                beside="plain",
+                quiet=True,
+            )
+            for kind, (_, goal, _) in KINDS.items()
+            if kind != "plain"
+        ],
+        rounds=12,
+    ),
+]

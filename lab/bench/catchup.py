@@ -1,139 +1,335 @@
-"""Catching up: an empty slave and a master with a log, two C{twistd} processes.
+"""An empty slave that catches up with a master, beside stock ones or the shortest way to copy a
+log; and what both cost afterwards, when there is nothing to do.
 
-Beside it, in turn, the same log is copied by L{lab.bench.raw.copy}.  A slave's speed is
-taken from its C{/status} (L{lab.bench.progress}).
+The shortest way is C{sendfile} on one side and C{recv_into} freshly made mapped files on the other,
+in pieces of a frame's size: no headers, no checks, no queues, no reactor.
 """
 
 from __future__ import annotations
 
+import mmap
+import multiprocessing
+import os
 import shutil
-import statistics
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from attrs import evolve
 
 from lab.bench.corpus import write_log
-from lab.bench.progress import Look, Run, follow
-from lab.bench.raw import copy
-from lab.bench.report import Row, compared, limited, spread
+from lab.bench.facts import disk_folder
+from lab.bench.processes import Span, memory
+from lab.bench.sends import BODY
+from lab.bench.stock import FILE_SIZE, STOCK, Peer, Stock
+from lab.bench.table import GIB, Field, Figure, Row, Seen, Turn, call
 from lab.harness.nodes import Node
+from lab.stock.jars import Missing
 
-FILE_SIZE = 1 << 30
-
-STOCK = {
-    "mappedFileSizeCommitLog": FILE_SIZE,
-    "mappedFileSizeConsumeQueue": 6_000_000,
-    "maxHashSlotNum": 5_000_000,
-    "maxIndexNum": 20_000_000,
-    "haSendHeartbeatInterval": 5000,
-}
-"""RocketMQ's defaults, where L{lab.harness.nodes} has small ones."""
+PIECE = 32 << 10
+"""Bytes of one C{sendfile} and of one C{recv_into}: RocketMQ's C{haTransferBatchSize}."""
 
 LIMIT = 180.0
 """Seconds any run may take."""
 
-DISPATCHED_GOAL = 600
-"""MB/s of a first copy until queues and index are built."""
+SETTLE = 5.0
+"""Seconds until a pair has nothing left to do."""
+
+SHORT_OF_A_FILE = 64 << 10
+"""Bytes by which a log that stock masters serve is shorter than a file: they give an empty slave
+their last one only."""
+
+FIRST, PAUSE = 0.3, 0.02
+"""Seconds that a slave is left alone after its first bytes, and between two looks near the end:
+answering costs it time."""
+
+
+def copy(source: Path, target: Path, total: int) -> float:
+    """Copy the front of a log by the shortest way.
+
+    @param source: The folder of its files.
+    @param target: A folder to be made, and deleted again.
+    @return: Seconds from the first byte to the last.
+    """
+    target.mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        sender = multiprocessing.get_context("fork").Process(
+            target=_send, args=(listener.getsockname()[1], sorted(source.iterdir()), total)
+        )
+        sender.start()
+        with listener.accept()[0] as sock:
+            seconds = _receive(sock, target, total)
+    sender.join()
+    shutil.rmtree(target)
+    return seconds
+
+
+def _send(port: int, files: list[Path], total: int) -> None:
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        left = total
+        for path in files:
+            with open(path, "rb") as file:
+                size, position = min(left, path.stat().st_size), 0
+                while position < size:
+                    piece = min(PIECE, size - position)
+                    position += os.sendfile(sock.fileno(), file.fileno(), position, piece)
+            left -= size
+        sock.shutdown(socket.SHUT_WR)
+        sock.recv(1)
+
+
+def _receive(sock: socket.socket, folder: Path, total: int) -> float:
+    begun, done = 0.0, 0
+    while done < total:
+        with open(folder / f"{done:020d}", "w+b") as file:
+            file.truncate(FILE_SIZE)
+            view = memoryview(mmap.mmap(file.fileno(), FILE_SIZE))
+        position, size = 0, min(FILE_SIZE, total - done)
+        while position < size:
+            count = sock.recv_into(view[position : min(position + PIECE, size)])
+            begun = begun or time.perf_counter()
+            if not count:
+                raise ConnectionError("the sender has gone")
+            position += count
+        done += size
+    return time.perf_counter() - begun
+
+
+def follow(reached: Callable[[], tuple[int, int]], end: int, tell: Callable[[], str]) -> Seen:
+    """Watch a slave that started empty, from the first look that shows bytes.
+
+    @param reached: How far its log, and its queues and index are, in bytes.
+    @param end: Where the master's log ends.
+    @param tell: What to say when it takes too long.
+    @return: MB a second until its log, and until queues and index were there.
+    """
+    deadline = time.monotonic() + LIMIT
+    first = when = copied = 0.0
+    while time.monotonic() < deadline:
+        held, dispatched = reached()
+        now = time.perf_counter()
+        if not held:
+            time.sleep(PAUSE)
+            continue
+        if not when:
+            first, when = held, now
+            time.sleep(FIRST)
+            continue
+        if held >= end:
+            copied = copied or (end - first) / (now - when) / 1e6
+            if dispatched >= end:
+                return {"copied": copied, "built": (end - first) / (now - when) / 1e6}
+        # Dispatch speeds up once all bytes are there: its first part says nothing of the rest.
+        left = 0.0 if copied else 0.5 * (end - held) * (now - when) / held
+        time.sleep(max(PAUSE, left))
+    raise AssertionError(f"no end within {LIMIT:g} s\n{tell()}")
 
 
 class Source:
-    """A master that serves a log made for the purpose."""
+    """A log that is served by a master of ours and, with a tool, by a stock one."""
 
-    def __init__(self, folder: Path, total: int, bodies: tuple[int, ...]) -> None:
+    def __init__(self, folder: Path, total: int, tool: Peer | None = None) -> None:
         self.folder = folder
-        self.node = Node(folder, "master", **STOCK, messageIndexEnable="false")
-        self.log = self.node.root / "commitlog"
-        self.end = write_log(self.log, total, file_size=FILE_SIZE, bodies=bodies)
+        self.tool = tool
+        keys: dict[str, Any] = {"messageIndexEnable": "false"}
+        self.ours = Node(folder / "ours", "master", **STOCK, **keys)
+        if tool is not None:
+            total = min(total, FILE_SIZE - SHORT_OF_A_FILE)
+            # Of another broker name: the name server has one master a name.
+            self.java = Stock(folder / "java", tool, "java", brokerName="broker-b", **keys)
+        self.log = self.ours.root / "commitlog"
+        self.end = write_log(self.log, total, file_size=FILE_SIZE, bodies=(BODY,))
 
     def start(self) -> None:
-        """Start it, and let it dispatch its log, so that it is idle afterwards."""
-        self.node.start(LIMIT)
-        self.node.until(lambda status: status["dispatchedOffset"] >= self.end, "dispatched", LIMIT)
+        """Build the queues once, give both masters the store, and start them."""
+        self.ours.start(LIMIT)
+        self.ours.until(lambda status: status["dispatchedOffset"] >= self.end, "ready", LIMIT)
+        # What is measured is an ordinary start.
+        self.ours.term()
+        if self.tool is not None:
+            shutil.copytree(self.ours.root, self.java.root)
+            self.java.start()
+        self.ours.start(LIMIT)
+        if self.tool is not None and self.tool.version >= "5":
+            self.tool.register(self.ours.address)
 
     def stop(self) -> None:
-        """Stop the node and delete its store."""
-        self.node.kill9()
-        shutil.rmtree(self.folder)
+        self.ours.kill9()
+        if self.tool is not None:
+            self.java.kill9()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def raw(self) -> float:
-        """Copy the log without us; bytes a second."""
-        return self.end / copy(self.log, self.folder / "raw", self.end, FILE_SIZE)
+    def raw(self, turn: Turn) -> Seen:
+        """Copy the log by the shortest way."""
+        return {"built": self.end / copy(self.log, self.folder / "raw", self.end) / 1e6}
 
-    def bootstrap(self, *, dispatch: bool = False) -> Run:
-        """Let an empty slave catch up.
-
-        @param dispatch: Whether to wait for queues and index.
-        """
-        folder = self.folder / "slave"
-        slave = Node(folder, "slave", master=self.node.address, **STOCK)
+    @contextmanager
+    def slave(self, master: Node | Stock, *, java: bool) -> Iterator[tuple[Node | Stock, Seen]]:
+        """An empty slave that has caught up, and how fast."""
+        slave: Node | Stock
+        if java:
+            assert self.tool is not None, "it is stock"
+            folder, name = self.folder / "java-slave", master.keys["brokerName"]
+            address = master.address
+            slave = Stock(folder, self.tool, "slave", role="SLAVE", master=address, brokerName=name)
+        else:
+            slave = Node(self.folder / "our-slave", "slave", master=master.address, **STOCK)
         try:
             slave.launch()
-            return self._follow(slave, dispatch)
+            yield slave, follow(partial(_reached, slave), self.end, slave.tail)
         finally:
             slave.kill9()
-            shutil.rmtree(folder)
+            shutil.rmtree(slave.folder)
 
-    def _follow(self, slave: Node, dispatch: bool) -> Run:
-        return follow(
-            lambda: look(slave), self.end, dispatch=dispatch, limit=LIMIT, tell=slave.tail
-        )
+    def caught_up(self, master: Node | Stock, java: bool, turn: Turn) -> Seen:
+        with self.slave(master, java=java) as (_, seen):
+            return seen
+
+    def idle(self, master: Node | Stock, java: bool, turn: Turn) -> Seen:
+        """Percents of a core, and MiB, of both when nothing happens."""
+        seconds = 5.0 if turn.quick else 20.0
+        with self.slave(master, java=java) as (slave, _):
+            time.sleep(SETTLE)
+            both = {"master": master.pid, "slave": slave.pid}
+            span = Span(both)
+            time.sleep(seconds)
+            used = {role: 100 * one / seconds for role, one in span.used().items()}
+            return used | {
+                f"{role} MiB": memory(pid, "RssAnon") >> 20 for role, pid in both.items()
+            }
 
 
-def look(node: Node) -> Look | None:
-    """Ask a node of ours how far it is."""
+def _reached(slave: Node | Stock) -> tuple[int, int]:
+    if not slave.running:
+        raise AssertionError(f"{slave.name} has ended\n{slave.tail()}")
+    if isinstance(slave, Stock):
+        return slave.reached()
     try:
-        status = node.status()
+        status = slave.status()
     except OSError:
-        return None
-    return Look(status["maxOffset"] or 0, status["dispatchedOffset"] or 0)
+        return 0, 0
+    return status["maxOffset"] or 0, status["dispatchedOffset"] or 0
 
 
-def _mb(values: list[float]) -> str:
-    return spread([value / 1e6 for value in values], "MB/s")
+Load = Callable[[Turn], Seen]
 
 
-def run(folder: Path, total: int, rounds: int) -> list[Row]:
-    """Measure all rows about catching up.
+def _alone(kind: str, *, disk: bool) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
+    """A master of ours alone.
 
-    @param total: Bytes of the log.
+    @param kind: What is measured of a slave; what a raw copy can be held against, is.
     """
-    copies = _copies(Source(folder / "mixed", total, (900, 1900, 2900, 3900)), rounds)
-    return copies + _until_dispatched(Source(folder / "one", total, (1024,)), rounds)
+
+    @contextmanager
+    def started(field: Field) -> Iterator[dict[str, Load]]:
+        total = GIB if disk or kind == "idle" or field.quick else 4 * GIB
+        base = disk_folder(3 * total + GIB) if disk else field.folder
+        if base is None:
+            raise Missing("no disk with enough room")
+        source = Source(base / "source", total)
+        try:
+            source.start()
+            loads: dict[str, Load] = {"ours": partial(getattr(source, kind), source.ours, False)}
+            yield loads | ({} if kind == "idle" else {"raw copy": source.raw})
+        finally:
+            source.stop()
+            if disk:
+                shutil.rmtree(base, ignore_errors=True)
+
+    return started
 
 
-def _copies(source: Source, rounds: int) -> list[Row]:
-    raw: list[float] = []
-    checked: list[float] = []
-    try:
-        source.start()
-        source.raw()  # once for nothing: the first of all is slower
-        for _ in range(rounds):
-            raw.append(source.raw())
-            checked.append(source.bootstrap().copied)
-    finally:
-        source.stop()
-    on, copied = ([value / 1e6 for value in found] for found in (checked, raw))
-    return [compared("catch-up, every record checked", "MB/s", on, copied, 0.6, beside="raw copy")]
+def _four(kind: str) -> Callable[[Field], AbstractContextManager[dict[str, Load]]]:
+    """Masters of ours and stock ones, with slaves of either."""
+
+    @contextmanager
+    def started(field: Field) -> Iterator[dict[str, Load]]:
+        source = Source(field.folder / "source", GIB // 4 if field.quick else GIB, field.tool)
+        try:
+            source.start()
+            load = getattr(source, kind)
+            yield {
+                OURS: partial(load, source.ours, False),
+                JAVA: partial(load, source.java, True),
+                **({} if kind == "idle" else {MIXED: partial(load, source.java, False)}),
+            }
+        finally:
+            source.stop()
+
+    return started
 
 
-def _until_dispatched(source: Source, rounds: int) -> list[Row]:
-    raw: list[float] = []
-    found: list[Run] = []
-    try:
-        source.start()
-        for _ in range(rounds):
-            raw.append(source.raw())
-            found.append(source.bootstrap(dispatch=True))
-    finally:
-        source.stop()
-    speeds = [run.dispatched for run in found]
+OURS, JAVA, MIXED = "ours -> ours", "Java -> Java", "Java -> ours"
+
+
+def _figures(beside: str, rest: str = "", ours: str = "", **goals: float) -> list[Figure]:
+    """Of L{Source.caught_up}: until the bytes were there, and until C{built}."""
+    words = (("copied", "bytes alone"), ("built", "until queues and index are built"))
     return [
-        limited(
-            "catch-up until queues and index are built",
-            "MB/s",
-            [speed / 1e6 for speed in speeds],
-            DISPATCHED_GOAL,
-            least=True,
-            ours=_mb(speeds) + "; bytes alone " + _mb([run.copied for run in found]),
-            beside="raw copy " + _mb(raw),
-            ratio=f"{statistics.median(speeds) / statistics.median(raw):.2f}",
-        )
+        Figure(name, f"catch-up{rest}, {what}", "MB/s", goals.get(name), ours=ours, beside=beside)
+        for name, what in words
     ]
+
+
+_IDLE = "idle pair after catch-up"
+
+IDLE = [
+    Figure("master", f"{_IDLE}, processor of the master", "%", 0.15, most=True),
+    Figure("slave", f"{_IDLE}, processor of the slave", "%", 1.1, most=True),
+    Figure("master MiB", f"{_IDLE}, RssAnon of the master", "MiB", 62, most=True),
+    Figure("slave MiB", f"{_IDLE}, RssAnon of the slave", "MiB", 106, most=True),
+]
+
+ALONE = [
+    Row(
+        name="catchup",
+        set_up=_alone("caught_up", disk=False),
+        load=call,
+        figures=_figures("", ", in memory", built=0.9),
+        rounds=3,
+    ),
+    Row(
+        name="catchup-disk",
+        set_up=_alone("caught_up", disk=True),
+        load=call,
+        figures=_figures("", ", on a disk", built=0.6),
+        rounds=3,
+    ),
+    Row(
+        name="idle",
+        set_up=_alone("idle", disk=False),
+        load=call,
+        figures=IDLE,
+        rounds=1,
+        warm=0,
+    ),
+]
+"""Without Java."""
+
+BESIDE = [
+    Row(
+        name="catchup",
+        set_up=_four("caught_up"),
+        load=call,
+        figures=[
+            figure
+            for pair in (OURS, MIXED)
+            for figure in _figures(JAVA, f", {pair}", pair, copied=0.9, built=0.9)
+        ],
+        until=300.0,
+    ),
+    Row(
+        name="idle",
+        set_up=_four("idle"),
+        load=call,
+        figures=[evolve(figure, goal=None) for figure in IDLE],
+        rounds=1,
+        warm=0,
+    ),
+]
+"""Beside stock RocketMQ."""

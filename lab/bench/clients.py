@@ -1,115 +1,369 @@
 """Measure a stock pair and ours with stock clients, and write lab/bench/RESULTS-clients.md:
-C{python -m lab.bench.clients}, with the options of L{lab.bench.beside}.
+C{python -m lab.bench.clients}, with the options of L{lab.bench.table}.
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
-from lab.bench import (
-    client_kinds,
-    consuming,
-    crowd,
-    delays,
-    metadata,
-    popping,
-    slave_reads,
-    topics,
-    writes,
+from attrs import frozen
+
+from lab.bench.processes import all_descriptors
+from lab.bench.report import percentile
+from lab.bench.sends import BATCH, BATCHES, BODY, MANY, PATIENCE, WARM_MESSAGES, figures
+from lab.bench.serving import QUEUES, Pair, ours, pairs
+from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote
+from lab.stock import jars
+from rmqha.wire.remoting.bodies.request_modes import GroupMode, RequestMode
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.json_body import write
+
+
+def writes(pair: Pair, turn: Turn) -> Seen:
+    """Writes of many producers, and of one."""
+    many = pair.send(20_000 if turn.quick else 40_000, MANY)
+    one = pair.send(3000 if turn.quick else 10_000, 1)
+    return {**many.seen("many"), **one.seen("one")}
+
+
+def _of_writes(what: str, many: dict[str, Any], one: dict[str, Any]) -> list[Figure]:
+    what = f"{what} and a slave, {BODY} bytes"
+    return [
+        *figures("many", f"{what}, {MANY} threads", **many),
+        *figures("one", f"{what}, one producer thread", **one),
+    ]
+
+
+TOPICS = 1000
+
+
+@contextmanager
+def _topics(field: Field) -> Iterator[dict[str, Pair]]:
+    with all_descriptors(), pairs()(field) as both:
+        for pair in both.values():
+            pair.target.make(pair.address, QUEUES, TOPICS)
+            pair.target.warm_up(WARM_MESSAGES // 2, TOPICS)
+        yield both
+
+
+def _spread(pair: Pair, turn: Turn) -> Seen:
+    """Each message to another topic: to find it, its queue and its next offset each time anew."""
+    return pair.send(20_000 if turn.quick else 80_000, MANY, topics=TOPICS).seen("topics")
+
+
+def _filled(
+    backlog: Callable[[bool], int], **how: Any
+) -> Callable[[Field], AbstractContextManager[dict[str, Pair]]]:
+    """@param backlog: How many messages there are to consume, by whether it is quick."""
+
+    @contextmanager
+    def started(field: Field) -> Iterator[dict[str, Pair]]:
+        with pairs(warm=False, **how)(field) as both:
+            for pair in both.values():
+                pair.send(backlog(field.quick) // BATCH, BATCHES, BATCH)
+            yield both
+
+    return started
+
+
+def _to_consume(quick: bool) -> int:
+    return 100_000 if quick else 1_000_000
+
+
+def _consume(pair: Pair, turn: Turn) -> Seen:
+    # Not all of it for nothing: the consumer has to be compiled.
+    count = _to_consume(turn.quick or turn.number < 0)
+    return {"consumed": pair.consume(f"round{turn.number + 1}{pair.name}", count)}
+
+
+BACKLOG, HELD = 400_000, 1 << 20
+"""Messages that a consumer catches up with at the slave, more than it can during the writes; and
+bytes that memory is said to hold, so that it lags."""
+
+
+@frozen
+class Beside:
+    """Writes to a pair of ours, beside a consumer at its slave or without one."""
+
+    pair: Pair
+    consumer: bool
+
+
+@contextmanager
+def _read_slave(field: Field) -> Iterator[dict[str, Beside]]:
+    keys = {"accessMessageInMemoryBytes": HELD, "slaveReadEnable": "true"}
+    pair = ours(field.folder / "alone", field.tool, False, **keys)
+    try:
+        pair.start()
+        pair.send(BACKLOG // BATCH, BATCHES, BATCH)
+        pair.warm_up(field.quick)
+        assert isinstance(pair.master, Node) and isinstance(pair.slave, Node)
+        pair.slave.until_synced(pair.master.status()["maxOffset"], PATIENCE)
+        for node in (pair.master, pair.slave):
+            node.until(lambda said: said["dispatchedOffset"] == said["maxOffset"], "idle", PATIENCE)
+        yield {"beside it": Beside(pair, True), "without it": Beside(pair, False)}
+    finally:
+        pair.stop()
+
+
+def _write_beside(beside: Beside, turn: Turn) -> Seen:
+    pair, sends = beside.pair, 8000 if turn.quick else 40_000
+    if not beside.consumer:
+        return pair.send(sends, MANY).seen("writes")
+    node = pair.slave
+    assert isinstance(node, Node)
+    before = _pulls(node)
+    consuming = pair.begin_to_consume(f"round{turn.number + 1}", BACKLOG)
+    until(lambda: _pulls(node) > before + 100, "it reads", PATIENCE, tell=pair.tool.tail)
+    seen = pair.send(sends, MANY).seen("writes")
+    if consuming.done:
+        print("it had caught up before the last write", flush=True)
+    consuming.wait(PATIENCE)
+    return seen
+
+
+def _pulls(node: Node) -> int:
+    return int(node.status()["remoting"]["requests"].get("PULL_MESSAGE", 0))
+
+
+@frozen(kw_only=True)
+class Kind:
+    """One kind of send.
+
+    @ivar kind: As C{Timings.java} knows it.
+    @ivar count: Sends of a round; C{each} the messages of one.
+    @ivar goal: Least rate, in parts of the stock pair's.
+    """
+
+    what: str
+    kind: str = "single"
+    count: int = 40_000
+    threads: int = 32
+    each: int = 1
+    size: int = BODY
+    goal: float = 1.0
+
+
+KINDS = (
+    Kind(what="plain"),
+    Kind(what="transactions, committed", kind="transaction", count=10_000, goal=1.2),
+    Kind(what="transactions, rolled back", kind="transaction-rollback", count=10_000, goal=1.2),
+    Kind(what="batches of 32", count=4_000, threads=8, each=32, goal=1.2),
+    Kind(what="batches of 200", count=1_000, threads=8, each=200, goal=1.2),
+    Kind(what="delayed", kind="delay", count=20_000),
+    Kind(what="ordered", kind="ordered"),
+    Kind(what="one-way", kind="oneway"),
+    Kind(what="keys, tag and ten properties", kind="rich"),
+    Kind(what="compressed, 8 KiB of text", count=20_000, size=8 << 10),
 )
-from lab.bench.beside import GIB, Bench
 
-NEEDED = 10 * GIB
-"""Four stores of nearly two million messages, with their queues and indexes."""
 
-LIMIT = 2100.0
-"""Seconds after which the whole run is given up."""
+def _kinds(pair: Pair, turn: Turn) -> Seen:
+    seen: dict[str, float] = {}
+    for kind in KINDS:
+        count = kind.count // 4 if turn.quick or turn.number < 0 else kind.count
+        how = {"kind": kind.kind, "size": kind.size}
+        seen |= pair.send(count, kind.threads, kind.each, **how).seen(kind.what)
+    return seen
 
-#: Seconds of the run after which a part begins no more rounds.
-SYNC_UNTIL, ASYNC_UNTIL, FLUSH_UNTIL, TOPICS_UNTIL = 210.0, 420.0, 600.0, 800.0
-CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL = 950.0, 1050.0, 1200.0
-KINDS_UNTIL, POP_UNTIL = 1450.0, 1600.0
 
-NOTES = """\
-## What is compared
+TIMERS = Kind(what="timer, due after 0.5 s", kind="timer", threads=64, goal=1.5)
 
-- **Pairs.** Master and slave are stock in one and ours in the other; both are up all the time and
-  take turns with the same producers, which are one JVM. It holds the (stock) name server too.
-- **Writes** count from the producer's `send` to its return. Two processors are shared by
-  producers, master and slave.
-- **Processor time a message** is that of all threads of the process, in user mode and in the
-  kernel, from the first send to the last answer, divided by the messages. The producer's process
-  holds the name server too. All JVMs have the heap that is said above.
-- **Warm-up.** Each pair gets 300,000 messages of 64 threads, or 30 seconds of them, and a whole
-  round before the first one that counts.
-- **A disk.** Both masters answer when a message is on the disk that temporary files are on (or
-  the checkout, where those are in memory); both slaves write to it too, without being waited for.
-- **Many topics** are sent to in turn by the same producers as the one, through the same pair; all
-  are known to them before. What is beside ours there is our pair with one topic.
-- **The push consumer** has a stock consumer's defaults, a group of its own each time, and nothing
-  to do for a message; its speed counts from the first message to the last.
-- **Idle clients** are sockets that have sent one heartbeat. Memory is what the master has more
-  than before the first of them came.
-- **Reads from slaves.** The push consumer, the producers and the name server are one JVM, so that
-  it shares the two processors with the writes wherever it reads. It begins far behind, and gets
-  eight messages a pull, as all who read what memory does not hold.
-- **Kinds** are sent by 32 threads (batches by 8), each kind to both pairs in turn; a transaction
-  counts until its producer goes on, and of one-way messages every 32nd of a thread is waited for,
-  as a stock broker drops what has to wait.
-- **POP** is measured beside RocketMQ 5 only (`--rocketmq 5.3.3`): three stock consumers of one
-  process, to which the broker shares out single messages, and acknowledge each.
-- **Delayed messages** wait in a master each, ours and a stock one at the same time. A message is
-  due a delay after it was stored to wait, and delivered when its copy is stored, both by the
-  broker's own time stamps, in whole milliseconds.
-- **Tables** go from a master of ours to a slave of ours with an empty store, whose reactor is
-  asked for a turn each millisecond meanwhile. A stock slave asks once in 10 seconds, or 60.
 
-## What the limit is
+def _timers(pair: Pair, turn: Turn) -> Seen:
+    """Timer messages, until the last one is delivered."""
+    if pair.tool.version.startswith("4"):
+        raise jars.Missing("no timer messages before RocketMQ 5")
+    count = TIMERS.count // 4 if turn.quick or turn.number < 0 else TIMERS.count
+    with Remote(pair.master.port) as broker:
+        begun, wanted = time.monotonic(), _end(broker, pair.topic) + count
+        seen = pair.send(count, TIMERS.threads, kind=TIMERS.kind).seen("timers")
+        until(lambda: _end(broker, pair.topic) >= wanted, "all are delivered", PATIENCE, pause=0.05)
+    return {**seen, "delivered": count / (time.monotonic() - begun)}
 
-A message costs a master of ours less processor time than a stock one, and our slave two to three
-times as much. Producers, master and slave share two processors, so all three decide the rate; how
-far apart the two pairs are differs from machine to machine (SYNC with 64 threads, before
-dispatch was in runs: 0.96 on an AMD EPYC, 0.80 on an Intel Xeon, a day apart).
-What costs is the turn, not the message: with 64 producers a turn of the master brings some ten
-messages, and a wake-up, a read, an append, a frame, a report and a write of answers are paid once
-a turn, most of it in Python. Where one client sends 64 requests together (a small C program, no
-JVM), the same two processes store some 60,000 messages a second SYNC, at 11 us of the master's
-processor time and 8 us of the slave's. With one producer the time of a write is that of four
-wake-ups of processes; where nobody waits for the slave (ASYNC), it gets what came within 5 ms in
-one frame. Batches and whole pulls are bound by what they cost per message, of which copies and
-checksums are the most. A push consumer that catches up costs all processes together 6.6 us a
-message beside either master (ours 2.6 of it, the stock one 2.9); with ours a quarter of the two
-processors stays idle, probably as one thread answers the pulls of eight queues in turn and the
-consumer's chain of threads waits for each. With many topics each message is a unit in a file of
-its own: 10 us on each side, of which the write is one.
 
-Tried for SYNC with many producers, and left out: a pause of 100 or 200 us before a read, so that
-more comes together (no faster); new bytes that wait for the slave's answer to those before them,
-1 ms at most (5 % faster, where elected masters would need a rule of their own); time slices of
-0.1 ms from the kernel's scheduler for both nodes (no faster, p99 neither); nine modules of a
-write's way compiled by Cython as they are (a tenth slower than the interpreter, which specialises).
-For the push consumer: each answer written at once, not with the others of one read (no faster).
-"""
+def _end(broker: Remote, topic: str) -> int:
+    """Messages in all queues of a topic."""
+    asked = [{"topic": topic, "queueId": str(queue)} for queue in range(QUEUES)]
+    code = RequestCode.GET_MAX_OFFSET
+    answers = broker.ask_all([Command(code=code, ext=ext) for ext in asked])
+    return sum(int(answer.ext["offset"]) for answer in answers)
+
+
+MEMBERS, ONE_BY_ONE, BEFORE = 3, 2000, 500
+"""Consumers that catch up; messages of which each is sent when the one before has come, and how
+many of them count for nothing at first."""
+
+ONE = "POP, one message from its send to a listener"
+
+
+def _to_pop(quick: bool) -> int:
+    return 20_000 if quick else 200_000
+
+
+def _pop(pair: Pair, turn: Turn) -> Seen:
+    """Three consumers that catch up, and then one message after the other."""
+    if pair.tool.version.startswith("4"):
+        raise jars.Missing("no consumers in POP mode before RocketMQ 5")
+    catch, one = (f"{what}{turn.number + 1}{pair.name}" for what in ("catch", "one"))
+    _shared(pair, pair.topic, catch)
+    rate = pair.consume(catch, _to_pop(turn.quick), members=MEMBERS, pop=True)
+    topic = f"One{pair.name}"
+    pair.tool.do("topic", address=pair.address, topic=topic, queues=1)
+    _shared(pair, topic, one)
+    micros = pair.tool.ask(
+        "latency",
+        namesrv=pair.tool.names,
+        kind="single",
+        topic=topic,
+        group=one,
+        count=ONE_BY_ONE,
+        before=BEFORE,
+        size=BODY,
+        members=1,
+        pop=True,
+        limit=20,
+    ).wait(PATIENCE)
+    return {"rate": rate, "p50": percentile(micros, 0.5), "p99": percentile(micros, 0.99)}
+
+
+def _shared(pair: Pair, topic: str, group: str) -> None:
+    """Have the broker share out the messages of a topic to a group."""
+    told = GroupMode(topic=topic, consumer_group=group, mode=RequestMode.POP, pop_share_queue_num=0)
+    code = RequestCode.SET_MESSAGE_REQUEST_MODE
+    with Remote(pair.master.port) as administrator:
+        answer = administrator.ask(Command.request(code, None, write(told)))
+    if answer.code:
+        raise AssertionError(f"{pair.name}: {answer}")
+
+
+LIKE_STOCK = {"p50": 0.9, "p99": 1.0}
+"""Goals of one producer."""
+
+COSTS = {"master": 0.6, "slave": 0.9}
 
 BENCH = Bench(
     name="bench-clients",
-    parts={
-        "sync": lambda field: writes.sync(field, SYNC_UNTIL),
-        "async": lambda field: writes.asynchronous(field, ASYNC_UNTIL),
-        "flush": lambda field: writes.flushed(field, FLUSH_UNTIL),
-        "topics": lambda field: topics.run(field, TOPICS_UNTIL),
-        "consume": lambda field: consuming.run(field, CONSUME_UNTIL),
-        "idle": lambda field: crowd.run(field, IDLE_UNTIL),
-        "slave-reads": lambda field: slave_reads.run(field, SLAVE_UNTIL),
-        "kinds": lambda field: client_kinds.run(field, KINDS_UNTIL),
-        "pop": lambda field: popping.run(field, POP_UNTIL),
-        "delays": delays.run,
-        "metadata": metadata.run,
-    },
-    needed=NEEDED,
-    limit=LIMIT,
-    size=lambda quick: f"{consuming.QUICK if quick else consuming.MESSAGES:,} messages to consume",
-    notes=NOTES,
+    rows=[
+        Row(
+            name="sync",
+            set_up=pairs(sync=True),
+            load=writes,
+            figures=_of_writes("SYNC_MASTER", {"rate": 1.3, "p99": 0.9, **COSTS}, LIKE_STOCK),
+            until=210.0,
+        ),
+        Row(
+            name="async",
+            set_up=pairs(),
+            load=writes,
+            figures=_of_writes("ASYNC_MASTER", {"rate": 1.4, "p99": 0.9, **COSTS}, LIKE_STOCK),
+            until=420.0,
+        ),
+        Row(
+            name="flush",
+            set_up=pairs(disk=True, flushDiskType="SYNC_FLUSH"),
+            load=writes,
+            figures=_of_writes("SYNC_FLUSH on a disk, ASYNC_MASTER", {"rate": 1.1}, {}),
+            until=600.0,
+        ),
+        Row(
+            name="topics",
+            set_up=_topics,
+            load=_spread,
+            figures=figures(
+                "topics",
+                f"{TOPICS:,} topics x {QUEUES} queues, ASYNC_MASTER and a slave, {BODY} bytes, "
+                f"{MANY} threads",
+                rate=1.2,
+                p99=1.0,
+            ),
+            until=800.0,
+        ),
+        Row(
+            name="consume",
+            set_up=_filled(_to_consume),
+            load=_consume,
+            figures=[
+                Figure(
+                    "consumed",
+                    f"push consumer catching up, {BODY} bytes in {QUEUES} queues",
+                    "messages/s",
+                    1.3,
+                )
+            ],
+            rounds=3,
+            until=950.0,
+        ),
+        Row(
+            name="slave-reads",
+            set_up=_read_slave,
+            load=_write_beside,
+            figures=figures(
+                "writes",
+                f"writes to our master, {BODY} bytes, {MANY} threads, while a push consumer "
+                "catches up at the slave",
+                p99=1.2,
+            ),
+            rounds=4,
+            until=1200.0,
+        ),
+        Row(
+            name="kinds",
+            set_up=pairs(sync=True),
+            load=_kinds,
+            figures=[
+                figure
+                for kind in KINDS
+                for figure in figures(
+                    kind.what,
+                    f"{kind.what}, SYNC_MASTER and a slave, {kind.threads} threads",
+                    rate=kind.goal,
+                )
+            ],
+            until=1450.0,
+        ),
+        Row(
+            name="timers",
+            set_up=pairs(sync=True, timerWheelEnable="true"),
+            load=_timers,
+            figures=[
+                Figure(
+                    "delivered",
+                    f"{TIMERS.what}, SYNC_MASTER and a slave, {TIMERS.threads} threads, accepted "
+                    "and delivered",
+                    "messages/s",
+                    TIMERS.goal,
+                )
+            ],
+            until=1500.0,
+        ),
+        Row(
+            name="pop",
+            set_up=_filled(_to_pop, timerWheelEnable="true"),
+            load=_pop,
+            figures=[
+                Figure(
+                    "rate",
+                    f"POP, {MEMBERS} consumers catching up, {BODY} bytes in {QUEUES} queues",
+                    "messages/s",
+                    1.5,
+                ),
+                Figure("p50", f"{ONE}, p50", "us", 1.0, most=True),
+                Figure("p99", f"{ONE}, p99", "us"),
+            ],
+            until=1600.0,
+        ),
+    ],
+    needed=10 * GIB,
+    limit=2100.0,
+    versions=jars.VERSIONS,
 )
 
 

@@ -8,6 +8,10 @@ its meters, its held pulls, and who makes topics again.
 from __future__ import annotations
 
 import gc
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from time import perf_counter, process_time
@@ -16,7 +20,7 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
 
 from lab.bench.corpus import message
-from lab.bench.report import Row, limited
+from lab.bench.table import Field, Figure, Row, Seen, Turn, call
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.meters.meters import Meters
 from rmqha.config.load import load
@@ -50,39 +54,32 @@ class _Wall(Clock):
         return perf_counter()
 
 
-def run(folder: Path, messages: int, rounds: int) -> list[Row]:
-    """Measure the rows about dispatch.
-
-    @param messages: Of a round.
-    """
-    rows = []
-    for topics, goal in GOALS.items():
-        found = [
-            1e6 * _round(folder / f"{topics}-{number}", topics, messages)
-            for number in range(rounds)
-        ]
-        what = f"dispatch of one message, {topics:,} topics x {QUEUES} queues, processor"
-        rows.append(limited(what, "us", found, goal))
-    return rows
-
-
-def _round(root: Path, topics: int, messages: int) -> float:
-    """@return: Seconds of processor a message."""
+def opened(root: Path, clock: Clock, now_ms: int, **keys: object) -> tuple[StoreService, Store]:
+    """A master's store without its node."""
     environment = StoreEnvironment(
-        clock=_Wall(),
+        clock=clock,
         in_thread=maybeDeferred,
         fsync=FsyncInThread(maybeDeferred, lambda fd: None),
-        now_ms=lambda: 1_700_000_000_000,
+        now_ms=lambda: now_ms,
     )
-    keys = [f"{key}={value}" for key, value in KEYS.items()]
-    settings = load(None, [*keys, f"storePathRootDir={root}"], "master").store
-    service = StoreService(settings, Opening(master=True), environment)
+    told = [f"{key}={value}" for key, value in (keys | {"storePathRootDir": root}).items()]
+    service = StoreService(load(None, told, "master").store, Opening(master=True), environment)
     service.startService()
-    store = service.opened
-    assert store is not None, "a new store is open at once"
-    meters = Meters(clock=environment.clock, cluster="DefaultCluster")
+    assert service.opened is not None, "a new store is open at once"
+    return service, service.opened
+
+
+@contextmanager
+def _topics(field: Field) -> Iterator[dict[str, Callable[[Turn], Seen]]]:
+    yield {f"{topics:,}": partial(_round, field.folder / "store", topics) for topics in GOALS}
+
+
+def _round(root: Path, topics: int, turn: Turn) -> Seen:
+    clock = _Wall()
+    service, store = opened(root, clock, 1_700_000_000_000, **KEYS)
+    meters = Meters(clock=clock, cluster="DefaultCluster")
     meters.watch(store.dispatcher, store.queues)
-    polling = LongPolling(environment.clock, store.queues, store.dispatcher)
+    polling = LongPolling(clock, store.queues, store.dispatcher)
     random, body = Random(35), bytes(1024)
     places = [(f"Topic{number:05d}", queue) for number in range(topics) for queue in range(QUEUES)]
     try:
@@ -91,16 +88,17 @@ def _round(root: Path, topics: int, messages: int) -> float:
         _dispatch(store)
         gc.collect()
         gc.freeze()  # as a node does before it serves
-        taken = 0.0
-        for _ in range(messages // TOGETHER):
+        taken, slices = 0.0, (8192 if turn.quick else 32_768) // TOGETHER
+        for _ in range(slices):
             for topic, queue in random.choices(places, k=TOGETHER):
                 store.put(message(topic, queue, body, f"{random.getrandbits(128):032X}"))
             taken += _dispatch(store)
-        return taken / (messages // TOGETHER * TOGETHER)
+        return {"processor": 1e6 * taken / (slices * TOGETHER)}
     finally:
         gc.unfreeze()
         polling.stop()
         service.stopService()
+        shutil.rmtree(root)
 
 
 def _dispatch(store: Store) -> float:
@@ -108,3 +106,26 @@ def _dispatch(store: Store) -> float:
     while store.dispatcher.run(LIVE_SLICE, near=LATE):
         pass
     return process_time() - begun
+
+
+ROWS = [
+    Row(
+        name="dispatching",
+        set_up=_topics,
+        load=call,
+        figures=[
+            Figure(
+                "processor",
+                f"dispatch of one message, {topics:,} topics x {QUEUES} queues, processor",
+                "us",
+                goal,
+                most=True,
+                ours=f"{topics:,}",
+                beside=None,
+            )
+            for topics, goal in GOALS.items()
+        ],
+        rounds=3,
+        warm=0,
+    )
+]

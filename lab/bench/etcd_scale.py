@@ -11,21 +11,21 @@ import json
 import os
 import random
 import re
-import resource
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.protocol import ClientFactory, Protocol, connectionDone
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
+from lab.bench.processes import all_descriptors
+from lab.bench.report import percentile
 from lab.harness.etcd import Etcd, etcd
 from rmqha.controller.etcd.client import Answer, below, encoded
 from rmqha.controller.etcd.etcd_membership import ALARMS_EVERY, INTERVAL
@@ -33,13 +33,13 @@ from rmqha.controller.set_watch import LOOK
 
 MEMBERS = 3
 TTL = 10
-COUNTED = (
-    "etcd_server_proposals_committed_total",
-    "etcd_disk_wal_fsync_duration_seconds_count",
-    "etcd_disk_wal_fsync_duration_seconds_sum",
-    "etcd_server_leader_changes_seen_total",
-)
-"""What etcd counts itself, that is told."""
+COUNTED = {
+    "writes a second": "etcd_server_proposals_committed_total",
+    "fsyncs a second": "etcd_disk_wal_fsync_duration_seconds_count",
+    "of them, in fsyncs": "etcd_disk_wal_fsync_duration_seconds_sum",
+    "elections in etcd, a second": "etcd_server_leader_changes_seen_total",
+}
+"""What etcd counts itself, by what is told of it a second."""
 
 SETTLE = 10.0
 """Seconds before it is measured."""
@@ -56,13 +56,12 @@ def posted(path: str, body: Answer) -> bytes:
 class Seen:
     """What came of all requests.
 
-    @ivar latencies: Of those that were answered, in seconds.
-    @ivar skipped: How many were not sent, as the one before was not answered.
-    @ivar failures: Answers that are none, by what was said.
+    @ivar latencies: Of those that were answered, in milliseconds.
+    @ivar failures: Answers that are none, and requests that were not sent, as the one before was
+        not answered.
     """
 
     latencies: list[float] = field(factory=list)
-    skipped: int = 0
     failures: Counter[str] = field(factory=Counter)
 
 
@@ -72,9 +71,10 @@ class Asking(Protocol):
     @ivar requests: What is asked, and each how many seconds.
     """
 
+    transport: Any
     REASON = re.compile(rb'"message":"([^"]*)"')
 
-    def __init__(self, reactor: IReactorTime, seen: Seen, requests: dict[bytes, float]) -> None:
+    def __init__(self, reactor: Any, seen: Seen, requests: dict[bytes, float]) -> None:
         self.reactor, self.seen, self.requests = reactor, seen, requests
         self.calls: list[LoopingCall] = []
         self.sent: list[float] = []
@@ -91,7 +91,7 @@ class Asking(Protocol):
     def ask(self, request: bytes) -> None:
         """Send one behind what is under way."""
         if len(self.sent) > 1:
-            self.seen.skipped += 1
+            self.seen.failures["not sent"] += 1
             return
         self.sent.append(self.reactor.seconds())
         self.transport.write(request)
@@ -104,24 +104,22 @@ class Asking(Protocol):
 
     def _answer(self) -> bool:
         head, end, rest = self.buffer.partition(b"\r\n\r\n")
-        if not end:
-            return False
-        lines = head.lower().split(b"\r\n")
-        sizes = [int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")]
-        if sizes:
-            if len(rest) < sizes[0]:
-                return False
-            self.buffer = rest[sizes[0] :]
+        found = re.search(rb"(?i)content-length: *(\d+)", head)
+        if found is not None:
+            size = int(found[1])
+            whole = len(rest) >= size
         else:
             # In chunks: a keepalive's is one line.
-            _, end, self.buffer = rest.partition(b"0\r\n\r\n")
-            if not end:
-                self.buffer = head + b"\r\n\r\n" + rest
-                return False
-        if not lines[0].endswith(b"200 ok"):
-            said = self.REASON.search(rest)
-            self.seen.failures[(said[1] if said else lines[0]).decode()] += 1
-        self.seen.latencies.append(self.reactor.seconds() - self.sent.pop(0))
+            size = rest.find(b"0\r\n\r\n") + 5
+            whole = size > 4
+        if not end or not whole:
+            return False
+        body, self.buffer = rest[:size], rest[size:]
+        line = head.partition(b"\r\n")[0]
+        if not line.endswith(b"200 OK"):
+            said = self.REASON.search(body)
+            self.seen.failures[(said[1] if said else line).decode()] += 1
+        self.seen.latencies.append(1000 * (self.reactor.seconds() - self.sent.pop(0)))
         return True
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -135,24 +133,14 @@ class Asking(Protocol):
 class Watching(Protocol):
     """One member's watch."""
 
+    transport: Any
+
     def __init__(self, request: bytes) -> None:
         self.request = request
 
     def connectionMade(self) -> None:
         """Begin."""
         self.transport.write(self.request)
-
-
-class Made(ClientFactory):
-    """Makes one of them."""
-
-    noisy = False
-
-    def __init__(self, make: Callable[[], Protocol]) -> None:
-        self.make = make
-
-    def buildProtocol(self, addr: Any) -> Protocol:
-        return self.make()
 
 
 def member(one: Etcd, number: int, name: str) -> tuple[dict[bytes, float], bytes]:
@@ -189,64 +177,45 @@ def measure(one: Etcd, reactor: Any, sets: int, seconds: float) -> dict[str, flo
 
     @return: What there is to say, by name.
     """
-    seen, kept = Seen(), []
+    seen = Seen()
+    kept: list[Protocol] = []
     for each in range(sets):
         for number in range(1, MEMBERS + 1):
             requests, watch = member(one, number, f"set-{each}")
+            kept += [Asking(reactor, seen, requests), Watching(watch)]
+    found: dict[str, float] = {"sets": sets}
+    before: dict[str, float] = {}
 
-            def asking(requests: dict[bytes, float] = requests) -> Asking:
-                return Asking(reactor, seen, requests)
-
-            def watching(watch: bytes = watch) -> Watching:
-                return Watching(watch)
-
-            kept += [Made(asking), Made(watching)]
-    found: dict[str, float] = {}
-    before: list[tuple[float, ...]] = []
-
-    def now() -> tuple[float, ...]:
-        counted = map(one.counted, COUNTED)
-        used = one.processor_time(), waited(one.pid), time.process_time()
-        return time.monotonic(), *used, *counted
+    def now() -> dict[str, float]:
+        used = 100 * one.processor_time() / os.sysconf("SC_CLK_TCK")
+        return {
+            "": time.monotonic(),
+            "etcd, % of a core": used,
+            "its threads wait for one, %": 100 * waited(one.pid),
+            "this program, % of a core": 100 * time.process_time(),
+            **{name: one.counted(counter) for name, counter in COUNTED.items()},
+        }
 
     def begin() -> None:
         seen.latencies.clear()
         seen.failures.clear()
-        seen.skipped = 0
-        before.append(now())
+        before.update(now())
 
     def end() -> None:
         ended = now()
-        span, ticks, waiting, own, written, syncs, syncing, elected = (
-            after - first for after, first in zip(ended, before[0], strict=True)
-        )
-        times = sorted(seen.latencies)
-        found.update(
-            {
-                "sets": sets,
-                "requests a second": len(times) / span,
-                "writes a second": written / span,
-                "ms a fsync of its log": 1000 * syncing / max(1.0, syncs),
-                "elections in etcd": elected,
-                "etcd, % of a core": 100 * ticks / os.sysconf("SC_CLK_TCK") / span,
-                "its threads wait for one, %": 100 * waiting / span,
-                "etcd, MB of memory": one.memory() / 1e6,
-                "median, ms": 1000 * times[len(times) // 2],
-                "p99, ms": 1000 * times[len(times) * 99 // 100],
-                "longest, ms": 1000 * times[-1],
-                "this program, % of a core": 100 * own / span,
-                "not sent": seen.skipped,
-                **seen.failures,
-            }
-        )
+        span = ended.pop("") - before.pop("")
+        found["requests a second"] = len(seen.latencies) / span
+        found.update({name: (value - before[name]) / span for name, value in ended.items()})
+        found["etcd, MB of memory"] = one.memory() / 1e6
+        for name, share in (("median", 0.5), ("p99", 0.99), ("longest", 1.0)):
+            found[f"{name}, ms"] = percentile(seen.latencies, share)
+        found.update(seen.failures)
         reactor.stop()
 
     # Not all in one moment: that would be a queue of its own.
-    for place, factory in enumerate(kept):
-        port = one.port
-        reactor.callLater(
-            SETTLE / 2 * place / len(kept), reactor.connectTCP, "127.0.0.1", port, factory
-        )
+    endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", one.port)
+    for place, made in enumerate(kept):
+        reactor.callLater(SETTLE / 2 * place / len(kept), connectProtocol, endpoint, made)
     reactor.callLater(SETTLE, begin)
     reactor.callLater(SETTLE + seconds, end)
     reactor.run()
@@ -259,13 +228,11 @@ def main(arguments: list[str]) -> int:
 
     sets = int(arguments[0]) if arguments else 300
     seconds = float(arguments[1]) if arguments[1:] else 60.0
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * MEMBERS * sets + 100
-    if hard < needed:
-        sys.stderr.write(f"{sets} sets need {needed} descriptors, and {hard} are allowed\n")
-        return 1
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
-    with tempfile.TemporaryDirectory(prefix="rmqha-scale-") as folder:
+    with tempfile.TemporaryDirectory(prefix="rmqha-scale-") as folder, all_descriptors() as most:
+        if most < needed:
+            sys.stderr.write(f"{sets} sets need {needed} descriptors, and {most} are allowed\n")
+            return 1
         (one,) = etcd(Path(folder), 1)
         try:
             found = measure(one, reactor, sets, seconds)

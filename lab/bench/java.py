@@ -1,81 +1,80 @@
 """Measure beside stock RocketMQ and write lab/bench/RESULTS-java.md: C{python -m lab.bench.java},
-with the options of L{lab.bench.beside}.
+with the options of L{lab.bench.table}.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from lab.bench import pairs, sync
-from lab.bench.beside import GIB, Bench, Field
-from lab.bench.report import Row
+from lab.bench.catchup import BESIDE
+from lab.bench.sends import BODY, MANY, WARM_MESSAGES, Target, figures
+from lab.bench.serving import QUEUES
+from lab.bench.stock import STOCK, SYNC, Stock
+from lab.bench.table import GIB, Bench, Field, Row, Seen, Turn
+from lab.harness.nodes import Node
+from lab.stock import jars
 
-NEEDED = 6 * GIB
-"""Two masters' logs, a slave of each for the idle rows, queues and index; or a master's and two
-slaves' logs of more than a million messages."""
-
-ROUNDS = 5
-
-CATCH_UP_UNTIL = 300.0
-"""Seconds after which no more rounds of catching up begin; a round takes about 45."""
-
-SYNC_UNTIL = 560.0
-"""The same for SYNC writes; a round takes about 35."""
-
-LIMIT = 800.0
-"""Seconds after which the whole run is given up."""
-
-NOTES = """\
-## What is compared
-
-- **Pairs** are named master -> slave; ratios are to the stock pair. Speeds count from the first
-  bytes a slave shows, so neither the start of a JVM (about 4 s) nor the 5 s for which a stock
-  slave waits before its first report count.
-- A stock slave is a JVM that has just started, as any empty slave's is: it compiles while it
-  copies. Masters are warm after the first round.
-- **Dispatch.** A stock slave builds queues in a thread of its own while it copies; ours does it
-  in the reactor's thread, mostly afterwards.
-- **SYNC writes** run through the same master and the same producer, which stay up; the slaves
-  take turns, and each is warmed up with 100,000 messages first, as a stock slave is a new JVM
-  each time; in the first round with 300,000, for the master and the producers.
-- **Processor time a message** is that of all threads of the process, in user mode and in the
-  kernel, from the first send to the last answer, divided by the messages. The producer's process
-  holds the name server too. All JVMs have the heap that is said above.
-"""
+WARM_UP = 100_000
+"""Messages that warm up a new slave, when its master and the producers are warm."""
 
 
-def _total(quick: bool) -> int:
-    return GIB // 4 if quick else GIB
+@contextmanager
+def _slaves(field: Field) -> Iterator[dict[str, Target]]:
+    """A stock master, and its slaves, of which one runs at a time."""
+    folder, tool = field.folder, field.tool
+    master = Stock(folder / "master", tool, "master", **SYNC)
+    java = Stock(folder / "java", tool, "slave", role="SLAVE", master=master.address)
+    ours = Node(folder / "ours", "slave", master=master.address, **STOCK)
+    try:
+        master.start()
+        found = {
+            name: Target(tool=tool, topic="BenchSync", master=master, slave=slave)
+            for name, slave in (("our slave", ours), ("a Java slave", java))
+        }
+        found["our slave"].make(master.client_address, QUEUES)
+        yield found
+    finally:
+        for process in (java, ours, master):
+            process.kill9()
 
 
-def _catch_up(field: Field) -> list[Row]:
-    return pairs.run(
-        field.folder,
-        field.tool,
-        _total(field.quick),
-        1 if field.quick else ROUNDS,
-        field.begun + CATCH_UP_UNTIL,
-        5.0 if field.quick else 20.0,
-    )
+def _write(target: Target, turn: Turn) -> Seen:
+    writes, slave = 2000 if turn.quick else 10_000, target.slave
+    assert isinstance(slave, (Node, Stock))
+    slave.launch()
+    target.until_answered()
+    # Many first: they warm up every JVM for the one.
+    target.warm_up(min(WARM_MESSAGES if turn.number == 0 else WARM_UP, 30 * writes))
+    many = target.send(2 * writes, MANY)
+    target.send(writes // 4, 1)
+    one = target.send(writes, 1)
+    slave.term()
+    return {**many.seen("many"), **one.seen("one")}
 
 
-def _sync(field: Field) -> list[Row]:
-    return sync.run(
-        field.folder,
-        field.tool,
-        2000 if field.quick else 10_000,
-        1 if field.quick else ROUNDS,
-        field.begun + SYNC_UNTIL,
-    )
-
+WHAT = f"SYNC writes of {BODY} bytes through a Java master"
 
 BENCH = Bench(
     name="bench-java",
-    parts={"catchup": _catch_up, "sync": _sync},
-    needed=NEEDED,
-    limit=LIMIT,
-    size=lambda quick: f"a log of {_total(quick) / GIB:g} GiB to catch up with",
-    notes=NOTES,
+    rows=[
+        *BESIDE,
+        Row(
+            name="sync",
+            set_up=_slaves,
+            load=_write,
+            figures=[
+                *figures("one", f"{WHAT}, one producer", p50=1.0),
+                *figures("many", f"{WHAT}, {MANY} producers"),
+            ],
+            warm=0,
+            until=560.0,
+        ),
+    ],
+    needed=6 * GIB,
+    limit=800.0,
+    versions=jars.VERSIONS,
 )
 
 

@@ -5,7 +5,7 @@ Processor time is the user's and the kernel's of all threads of a process, also 
 ended; the kernel tells it in ticks, of which there are a hundred a second on Linux.  A span
 should be so long that one tick of error is nothing.
 
-Source: proc(5), /proc/pid/stat, fields 14 and 15; /proc/pid/io; /proc/pid/task/tid/children.
+Source: proc(5), /proc/pid/stat, fields 14 and 15.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,63 +46,6 @@ def memory(pid: int, kind: str) -> int:
     """
     text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     return int(re.findall(rf"{kind}:\s+(\d+) kB", text)[0]) * 1024
-
-
-def tree(pid: int) -> list[int]:
-    """A process and all below it."""
-    found = [pid]
-    for each in found:
-        try:
-            tasks = list(Path(f"/proc/{each}/task").iterdir())
-            texts = [(task / "children").read_text(encoding="ascii") for task in tasks]
-        except OSError:  # it has ended
-            continue
-        found += [int(child) for text in texts for child in text.split()]
-    return found
-
-
-def bytes_read(pids: Iterable[int]) -> int:
-    """What processes have read by system calls, with what those had read that they have waited
-    for.
-    """
-    total = 0
-    for pid in pids:
-        text = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
-        total += int(re.findall(r"rchar: (\d+)", text)[0])
-    return total
-
-
-class PeakMemory:
-    """Looks five times a second at how much memory a process and all below it have in all.  A page
-    that several of them share counts for each.
-
-    @ivar most: Most bytes so far.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self.most = 0
-        self._pid = pid
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.2):
-            self.most = max(self.most, sum(map(self._of, tree(self._pid))))
-
-    @staticmethod
-    def _of(pid: int) -> int:
-        try:
-            return memory(pid, "VmRSS")
-        except (OSError, IndexError):  # it ended just now
-            return 0
-
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 @frozen

@@ -1,17 +1,25 @@
-"""What a measurement says: rows of one table."""
+"""What a measurement says: lines of one page, which keeps what was written below them by hand, and
+a line of each commit that was measured.
+"""
 
 from __future__ import annotations
 
 import statistics
+import subprocess
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
+
+RESULTS = Path(__file__).parent
+
+RUNS = "\n## Runs\n\n"
+"""What the lines of the commits stand below, at the page's end."""
 
 
 @frozen(kw_only=True)
-class Row:
-    """One measurement beside its alternative.
+class Line:
+    """One figure beside its alternative.
 
     @ivar what: What was measured.
     @ivar ours: Median and range.
@@ -19,7 +27,6 @@ class Row:
     @ivar ratio: Ours to the alternative's.
     @ivar goal: What it should be.
     @ivar met: Whether it is; C{None} where there is no goal.
-    @ivar notes: Lines below the table.
     """
 
     what: str
@@ -28,7 +35,11 @@ class Row:
     ratio: str = ""
     goal: str = ""
     met: bool | None = None
-    notes: Sequence[str] = field(default=())
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which so many lie."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
 
 
 def spread(values: Sequence[float], unit: str) -> str:
@@ -40,87 +51,53 @@ def spread(values: Sequence[float], unit: str) -> str:
     return f"{middle:{form}} {unit} [{low:{form}}..{high:{form}}]"
 
 
-def limited(
-    what: str, unit: str, values: Sequence[float], limit: float, *, least: bool = False, **more: Any
-) -> Row:
-    """A row whose median has a limit.
-
-    @param least: Whether the limit is the least that it should be.
-    @param more: Other fields of the row, or C{ours} if it says more than the values.
-    """
-    middle = statistics.median(values)
-    return Row(
-        what=what,
-        **{"ours": spread(values, unit)} | more,
-        goal=f"{'>=' if least else '<='} {limit:g} {unit}",
-        met=middle >= limit if least else middle <= limit,
-    )
-
-
-def compared(
-    what: str,
-    unit: str,
-    ours: Sequence[float],
-    java: Sequence[float],
-    goal: float | None,
-    *,
-    most: bool = False,
-    beside: str = "stock pair",
-    notes: Sequence[str] = (),
-) -> Row:
-    """A row of the medians of ours and of the stock alternative.
-
-    @param goal: What the ratio should be at least.
-    @param most: Whether it should be that at most.
-    @param beside: The alternative's name.
-    """
-    ratio = statistics.median(ours) / statistics.median(java)
-    met = None if goal is None else ratio <= goal if most else ratio >= goal
-    return Row(
-        what=what,
-        ours=spread(ours, unit),
-        beside=f"{beside} {spread(java, unit)}",
-        ratio=f"{ratio:.2f}",
-        goal="" if goal is None else f"{'<=' if most else '>='} {goal:g}x",
-        met=met,
-        notes=notes,
-    )
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    """The rows as a Markdown table."""
+def table(lines: Sequence[Line]) -> list[str]:
+    """The lines as a Markdown table."""
     verdicts = {True: "yes", False: "**no**", None: ""}
-    lines = ["| what | ours | beside it | ratio | goal | met |", "|---|---|---|---|---|---|"]
-    for row in rows:
-        cells = (row.what, row.ours, row.beside, row.ratio, row.goal, verdicts[row.met])
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    rows = ["| what | ours | beside it | ratio | goal | met |", "|---|---|---|---|---|---|"]
+    for line in lines:
+        cells = (line.what, line.ours, line.beside, line.ratio, line.goal, verdicts[line.met])
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
 
 
-def page(command: str, facts: Sequence[str], rows: Sequence[Row], more: str) -> str:
+def missed(lines: Sequence[Line]) -> str:
+    """Names of those whose goals are not met."""
+    return ", ".join(line.what for line in lines if line.met is False) or "none"
+
+
+def page(command: str, facts: Sequence[str], lines: Sequence[Line], old: str, commit: str) -> str:
     """A whole page of results.
 
     @param command: What C{make} was told.
     @param facts: Lines about the machine and the run.
-    @param more: Markdown that follows.
+    @param old: The page as it was.
+    @param commit: What was measured.
     """
-    notes = [note for row in rows for note in row.notes]
-    missed = [row.what for row in rows if row.met is False]
-    lines = [
+    old, _, runs = old.partition(RUNS)
+    _, found, prose = old.partition("\n## ")
+    before = [run for run in runs.splitlines() if run and not run.startswith(f"- {commit}:")]
+    told = "; ".join(f"{line.what} {line.ratio or line.ours}" for line in lines if line.goal)
+    text = [
         f"# Results of `make {command}`",
         "",
-        f"Written by `make {command}`; do not edit. Ours and the alternative run in turn; a cell",
-        "is the median of the rounds with the lowest and the highest. Only ratios can be compared",
-        "between machines.",
+        f"Written by `make {command}` down to the next heading. Ours and the alternative run in",
+        "turn; a cell is the median of the rounds with the lowest and the highest. Only ratios can",
+        "be compared between machines.",
         "",
         *(f"- {fact}" for fact in facts),
         "",
-        *table(rows),
+        *table(lines),
         "",
-        *(f"- {note}" for note in notes),
-        "",
-        "Goals missed in this run: " + (", ".join(missed) or "none") + ".",
-        "",
-        more.rstrip(),
+        f"Goals missed in this run: {missed(lines)}.",
+        (found + prose).rstrip(),
+        RUNS + "\n".join([*before, f"- {commit}: {told}"]),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(text) + "\n"
+
+
+def commit() -> str:
+    """What is measured: the commit that is checked out."""
+    command = ["git", "describe", "--always", "--dirty"]
+    said = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True, check=False)
+    return said.stdout.strip() or "no commit"

@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import field, frozen
 
-from lab.bench.latency import percentile
 from lab.bench.processes import Sampler
-from lab.bench.report import Row, spread
+from lab.bench.report import percentile
 from lab.bench.stock import Peer
+from lab.bench.table import Figure, Seen
 from lab.harness.nodes import Process, until
 from lab.harness.remote import Remote
 from rmqha.wire.remoting.codes import RequestCode
@@ -30,13 +30,12 @@ BODY = 1024
 MANY = 64
 """Threads of a busy producer."""
 
-BATCH = 200
-BATCHES = 4
-"""Threads that send batches."""
+BATCH, BATCHES = 200, 4
+"""Messages of a batch that fills a topic, and threads that send them."""
 
 PATIENCE = 120.0
 
-WARM_MESSAGES = 300_000
+WARM_MESSAGES, QUICK_WARM_MESSAGES = 300_000, 40_000
 """Messages after which a JVM has compiled what it will."""
 
 WARM_SECONDS = 30.0
@@ -57,7 +56,7 @@ class Sends:
     """What the producers saw.
 
     @ivar seconds: From the first send's begin to the last one's end.
-    @ivar micros: Of every send, sorted.
+    @ivar micros: Of every send.
     @ivar each: Messages of one send.
     @ivar statuses: How many sends were answered how.
     @ivar used: Seconds of processor time of each process, by L{ROLES}.
@@ -69,48 +68,42 @@ class Sends:
     statuses: Mapping[str, int] = field(factory=dict)
     used: Mapping[str, float] = field(factory=dict)
 
-    @property
-    def rate(self) -> float:
-        """Sends per second."""
-        return len(self.micros) / self.seconds
+    def seen(self, name: str) -> Seen:
+        """Sends a second, microseconds of a send, and of processor time a message.
 
-    @property
-    def p50(self) -> float:
-        return statistics.median(self.micros)
-
-    @property
-    def p99(self) -> float:
-        """What 99 of 100 do not exceed, in microseconds."""
-        return percentile(self.micros, 0.99)
-
-    @property
-    def costs(self) -> dict[str, float]:
-        """Microseconds of processor time a message, by L{ROLES}."""
+        @param name: What was sent.
+        """
         messages = len(self.micros) * self.each
-        return {role: 1e6 * self.used[role] / messages for role in ROLES}
+        return {
+            f"{name}, rate": len(self.micros) / self.seconds,
+            f"{name}, p50": statistics.median(self.micros),
+            f"{name}, p99": percentile(self.micros, 0.99),
+            **{f"{name}, {role}": 1e6 * self.used[role] / messages for role in ROLES},
+        }
 
-    def told(self) -> str:
-        """What a message cost each process, for people who watch a run."""
-        return "processor us " + ", ".join(f"{k} {v:.1f}" for k, v in self.costs.items())
 
+def figures(
+    name: str, what: str, *, ours: str = "", beside: str = "", **goals: float
+) -> list[Figure]:
+    """Lines about what L{Sends.seen} gives.
 
-@frozen
-class Round:
-    """What the producers saw of one pair: one thread, many threads, batches."""
-
-    one: Sends
-    many: Sends
-    batches: Sends | None = None
-
-    def __str__(self) -> str:
-        batches = self.batches
-        return "; ".join(
-            (
-                f"one p50 {self.one.p50:.0f} us, p99 {self.one.p99:.0f} us, {self.one.told()}",
-                f"many {self.many.rate:.0f}/s, p99 {self.many.p99:.0f} us, {self.many.told()}",
-                *([f"batches {batches.rate:.0f}/s, {batches.told()}"] if batches else []),
-            )
+    @param what: In words.
+    @param goals: Least C{rate} and most of all others, in parts of the alternative's.
+    """
+    words = {"rate": ("", "sends/s"), "p50": (", p50", "us"), "p99": (", p99", "us")}
+    words |= {role: (f", processor time of the {role} a message", "us") for role in ROLES}
+    return [
+        Figure(
+            f"{name}, {key}",
+            what + more,
+            unit,
+            goals.get(key),
+            most=key != "rate",
+            ours=ours,
+            beside=beside,
         )
+        for key, (more, unit) in words.items()
+    ]
 
 
 @frozen(kw_only=True)
@@ -145,31 +138,28 @@ class Target:
                 lambda: set(names) <= _topics(server), "the topics are known", PATIENCE, pause=0.1
             )
 
-    def answered(self) -> bool:
-        """Whether sends keep the whole promise; a stock slave is silent for its first five
+    def until_answered(self) -> None:
+        """Wait until sends keep the whole promise; a stock slave is silent for its first five
         seconds.
         """
-        return set(self._send(4, 4, 1, 0).statuses) == {"SEND_OK"}
+        until(
+            lambda: set(self._send(4, 4).statuses) == {"SEND_OK"},
+            "sends are answered",
+            PATIENCE,
+            tell=self.slave.tail,
+            pause=0.2,
+        )
 
-    def send(
-        self,
-        count: int,
-        threads: int,
-        each: int = 1,
-        topics: int = 0,
-        *,
-        kind: str = "single",
-        size: int = BODY,
-    ) -> Sends:
+    def send(self, count: int, threads: int, each: int = 1, **how: Any) -> Sends:
         """Send with stock producers, all of which must be answered with success.
 
         @param count: Sends of all threads together.
         @param each: Messages of one send.
-        @param topics: How many topics are sent to in turn; 0 is the one without a number.
-        @param kind: Of message and of send, as C{Timings.java} knows them.
-        @param size: Bytes of a body.
+        @param how: C{topics}, how many are sent to in turn, where it is not the one without a
+            number; C{kind} of message and of send, as C{Timings.java} knows them; C{size} of a
+            body.
         """
-        found = self._send(count, threads, each, topics, kind, size)
+        found = self._send(count, threads, each, **how)
         if set(found.statuses) != {"SEND_OK"}:
             raise AssertionError(f"{self.topic}: {found.statuses}\n{self.master.tail()}")
         return found
@@ -188,8 +178,9 @@ class Target:
         self,
         count: int,
         threads: int,
-        each: int,
-        topics: int,
+        each: int = 1,
+        *,
+        topics: int = 0,
         kind: str = "single",
         size: int = BODY,
     ) -> Sends:
@@ -219,64 +210,3 @@ def _topics(server: Remote) -> set[str]:
     if answer.code:
         raise AssertionError(f"the name server answered {answer}")
     return set(json.loads(bytes(answer.body))["topicList"])
-
-
-def of(path: str, ours: Sequence[Round], java: Sequence[Round]) -> tuple[list[float], list[float]]:
-    """One number of each round.
-
-    @param path: A field of L{Round}, a dot, and a field of L{Sends}.
-    """
-    kind, value = path.split(".")
-    first, second = sends(kind, ours, java)
-    return [getattr(one, value) for one in first], [getattr(one, value) for one in second]
-
-
-def sends(
-    kind: str, ours: Sequence[Round], java: Sequence[Round]
-) -> tuple[list[Sends], list[Sends]]:
-    """The sends of one kind of each round, where there were any.
-
-    @param kind: A field of L{Round}.
-    """
-    first, second = (
-        [found for one in rounds if (found := getattr(one, kind)) is not None]
-        for rounds in (ours, java)
-    )
-    return first, second
-
-
-def cost_row(
-    what: str,
-    ours: Sequence[Sends],
-    java: Sequence[Sends],
-    goals: Mapping[str, float] | None = None,
-    *,
-    beside: str = "stock pair",
-) -> Row:
-    """A row of what a message costs each process.
-
-    @param what: What was sent, and how.
-    @param goals: Most microseconds of ours, by L{ROLES}.
-    @param beside: The alternative's name.
-    """
-    goals = goals or {}
-    both = [
-        {role: [found.costs[role] for found in sends] for role in ROLES} for sends in (ours, java)
-    ]
-    middle, stock = (
-        {role: statistics.median(micros) for role, micros in costs.items()} for costs in both
-    )
-    cells = ["; ".join(f"{role} {spread(costs[role], 'us')}" for role in ROLES) for costs in both]
-    return Row(
-        what=f"{what}, processor time a message",
-        ours=cells[0],
-        beside=f"{beside} {cells[1]}",
-        ratio="; ".join(_ratio(middle[role], stock[role]) for role in ROLES),
-        goal=", ".join(f"{role} <= {micros:g} us" for role, micros in goals.items()),
-        met=all(middle[role] <= micros for role, micros in goals.items()) if goals else None,
-    )
-
-
-def _ratio(ours: float, java: float) -> str:
-    # A process that a short run does not use a tick of costs nothing that could be compared.
-    return f"{ours / java:.2f}" if java else "-"

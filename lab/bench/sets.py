@@ -1,87 +1,271 @@
-"""Measure sets with a controller beside stock ones and write lab/bench/RESULTS-sets.md:
-C{python -m lab.bench.sets}, with the options of L{lab.bench.beside}.
+"""Measure sets of three members beside stock ones, a pair and, where that is installed, with etcd,
+and write lab/bench/RESULTS-sets.md: C{python -m lab.bench.sets}, with the options of
+L{lab.bench.table}.
+
+All is started anew for each round: nine members at a time would share the processors.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from lab.bench import set_writes, switches
-from lab.bench.beside import GIB, Bench, Field
-from lab.bench.report import Row
-from lab.stock.controllers import VERSION
+from attrs import define, field
 
-NEEDED = 2 * GIB
-"""What three members write of their logs, queues and index."""
+from lab.bench.sends import BODY, MANY, WARM_MESSAGES, Target, figures
+from lab.bench.serving import QUEUES, ours
+from lab.bench.stock import STOCK, Peer, Stock
+from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
+from lab.harness.etcd import PROGRAM, etcd
+from lab.harness.nodes import Node, Process, until
+from lab.harness.remote import Remote, send
+from lab.stock.brokers import BOOT
+from lab.stock.controllers import VERSION, answered, asking, controllers, java_member, our_member
+from rmqha.errors import RmqhaError
+from rmqha.wire.remoting.codes import ResponseCode
 
-ROUNDS = 5
+MEMBERS, LEASE = 3, 3
+"""Of a set; and seconds of a lease in etcd."""
 
-SWITCHES_UNTIL = 900.0
-"""Seconds after which no more rounds of switches begin; a round takes about 150."""
+LONGEST = 120.0
+"""Seconds that any change may take."""
 
-WRITES_UNTIL = 1500.0
-"""The same for SYNC writes; a round takes about 100."""
+SET, PAIR, JAVA = "our set of three", "our classic pair", "a stock set of three"
+ETCD = "our set of three with etcd"
 
-LIMIT = 2400.0
-"""Seconds after which the whole run is given up."""
+Members = Sequence[Node | Stock]
+"""The first one leads."""
 
-NOTES = """\
-## What is compared
-
-- **Sets** have three members and one stock controller, which scans every five seconds for members
-  that have not been heard for ten, as by default. Stock members have
-  `allAckInSyncStateSet=true`: without it a write is answered by the master alone.
-- **Until a write is answered 0** is seen by four clients of ours that go to the next member at
-  once; stock producers ask for routes every half a minute. A stock master that is alone in its
-  SyncStateSet answers 0 with one copy. Ours never does: it answers 0 when another member is back.
-- **All that live are in sync** when the controller says so: before, nobody could take over.
-- **Consumption repeated**: a reader commits after every message; the offset that the successor
-  knows is so many seconds old at the kill.
-- **Cut off from everybody** is a master that stands still (SIGSTOP): nothing from it arrives.
-- **SYNC writes** are a stock producer's through each of them, fresh and warmed up. Those of
-  a set of three wait for two members, those of a pair for one.
-
-## What the limit is
-
-All members, the controller and the producers share two processors. A set of three has one slave
-more than a pair: 20 us of processor time a message for the master, 9 for each slave and 27 for the
-producer, against 15.5, 8 and 24.5. That alone is 0.74 of the pair's rate; a master elsewhere than
-its slaves and producers would be bound by its own 20 us. A single producer waits for the slower one
-of two slaves, which take turns on what the producer and the master leave them.
-
-After a kill a stock successor may answer 0 with its own copy alone. Ours waits until another
-member has connected, compared and reported: 0.07 s more here, and no acknowledged write in one
-place.
-"""
+Starts = Callable[[], AbstractContextManager[Members]]
 
 
-def _switches(field: Field) -> list[Row]:
-    return switches.run(
-        field.folder,
-        field.tool,
-        1 if field.quick else ROUNDS,
-        field.begun + SWITCHES_UNTIL,
-        5.0 if field.quick else 20.0,
-    )
+def _in_sync(last: Process, reached: Callable[[], int], count: int) -> None:
+    until(lambda: reached() == count, f"{count} in sync", LONGEST, tell=last.tail, pause=0.02)
 
 
-def _writes(field: Field) -> list[Row]:
-    return set_writes.run(
-        field.folder,
-        field.tool,
-        1000 if field.quick else 10_000,
-        1 if field.quick else ROUNDS,
-        field.begun + WRITES_UNTIL,
-    )
+@contextmanager
+def _with_controller(folder: Path, tool: Peer, *, java: bool) -> Iterator[Members]:
+    folder.mkdir(parents=True)
+    (controller,) = group = controllers(folder, 1)
+    members: list[Node | Stock] = []
+    asked = asking(group)
 
+    def reached() -> int:
+        state = answered(asked.current())
+        return 0 if state is None else len(state.in_sync)
+
+    try:
+        controller.launch()
+        leads = lambda: answered(asked.find_leader())  # noqa: E731
+        until(leads, "the controller leads", BOOT, tell=controller.tail, pause=0.1)
+        for number in range(MEMBERS):
+            name = f"member-{number}"
+            if java:
+                members.append(java_member(folder, tool, name, group, Stock))
+            else:
+                members.append(our_member(folder, tool, name, group, **STOCK))
+            # One by one: whoever comes first is the master.
+            members[-1].launch()
+            _in_sync(members[-1], reached, number + 1)
+        yield members
+    finally:
+        _end(folder, [*members, controller])
+
+
+@contextmanager
+def _with_etcd(folder: Path, tool: Peer) -> Iterator[Members]:
+    folder.mkdir(parents=True)
+    (one,) = etcd(folder, 1)
+    keys: dict[str, Any] = {**STOCK, "controllerType": "etcd", "etcdAddresses": one.address}
+    keys["etcdLeaseSeconds"] = LEASE
+    members = [our_member(folder, tool, f"member-{n}", (), **keys) for n in range(MEMBERS)]
+
+    def reached() -> int:
+        led = members[0].status()["controller"]["set"]
+        return 0 if led is None else len(led["syncStateSet"])
+
+    try:
+        for number, member in enumerate(members, 1):
+            member.start()
+            _in_sync(member, reached, number)
+        yield members
+    finally:
+        _end(folder, [*members, one])
+
+
+@contextmanager
+def _pair(folder: Path, tool: Peer) -> Iterator[Members]:
+    pair = ours(folder, tool, True)
+    try:
+        pair.start()
+        yield [pair.master, pair.slave]
+    finally:
+        _end(folder, [pair.slave, pair.master])
+
+
+def _end(folder: Path, processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.kill9()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _contenders(where: Field, *, pair: bool) -> Iterator[dict[str, tuple[Peer, Starts]]]:
+    starts: dict[str, Callable[..., AbstractContextManager[Members]]] = {
+        SET: partial(_with_controller, java=False)
+    }
+    starts |= {PAIR: _pair} if pair else {}
+    starts[JAVA] = partial(_with_controller, java=True)
+    if PROGRAM is not None:
+        starts[ETCD] = _with_etcd
+    tool = where.tool
+    yield {
+        name: (tool, partial(start, where.folder / name.replace(" ", "-"), tool))
+        for name, start in starts.items()
+    }
+
+
+def _write(contender: tuple[Peer, Starts], turn: Turn) -> Seen:
+    """SYNC writes of a stock producer."""
+    tool, start = contender
+    writes = 1000 if turn.quick else 10_000
+    with start() as (master, slave, *_):
+        topic = f"BenchSet{turn.number}"
+        target = Target(tool=tool, topic=topic, master=master, slave=slave)
+        target.make(f"127.0.0.1:{master.port}", QUEUES)
+        target.until_answered()
+        target.warm_up(min(WARM_MESSAGES, 30 * writes))
+        many = target.send(2 * writes, MANY)
+        target.send(writes // 4, 1)
+        return {**target.send(writes, 1).seen("one"), **many.seen("many")}
+
+
+THREADS, WARM = 4, 2000
+"""Clients that write to a set, and their writes before anything is done to it."""
+
+PATIENCE, PAUSE = 1.0, 0.01
+"""Seconds after which a member that does not answer is left alone, and before the next is tried."""
+
+
+@define(eq=False)
+class SetLoad:
+    """Clients that go to the next member as soon as one does not answer with success, where stock
+    ones ask for routes every half a minute.
+
+    @ivar ports: The members' client ports.
+    @ivar acks: When each write was answered with success, and whose client port it was.
+    """
+
+    ports: Sequence[int]
+    acks: list[tuple[float, int]] = field(init=False, factory=list)
+    _over: threading.Event = field(init=False, factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [threading.Thread(target=self._write, args=(n,)) for n in range(THREADS)]
+        try:
+            for thread in threads:
+                thread.start()
+            until(lambda: len(self.acks) > WARM, "writes are acknowledged", LONGEST)
+            yield
+        finally:
+            self._over.set()
+            for thread in threads:
+                thread.join()
+
+    def _write(self, queue: int) -> None:
+        at = 0
+        while not self._over.is_set():
+            port = self.ports[at % len(self.ports)]
+            with contextlib.suppress(OSError, RmqhaError), Remote(port) as remote:
+                while not self._over.is_set():
+                    answer = remote.ask(send("BenchSwitch", bytes(BODY), queue), PATIENCE)
+                    if answer.code != ResponseCode.SUCCESS:
+                        break
+                    self.acks.append((time.monotonic(), port))
+            at += 1
+            self._over.wait(PAUSE)
+
+    def after(self, when: float, not_by: int) -> float | None:
+        """When a write was acknowledged first after another moment, by another member than one."""
+        found = (ack for ack, port in list(self.acks) if ack > when and port != not_by)
+        return min(found, default=None)
+
+
+def _kill(contender: tuple[Peer, Starts], turn: Turn) -> Seen:
+    _, start = contender
+    with start() as members:
+        load = SetLoad([member.port for member in members])
+        with load.running():
+            master, at = members[0], time.monotonic()
+            master.kill9()
+            found: float = until(
+                lambda: load.after(at, master.port), "by another", LONGEST, tell=master.tail
+            )
+        return {"killed": found - at}
+
+
+KILLED = "kill -9 of the master until a write is answered 0"
 
 BENCH = Bench(
     name="bench-sets",
-    parts={"switches": _switches, "writes": _writes},
-    needed=NEEDED,
-    limit=LIMIT,
-    size=lambda quick: f"{1 if quick else ROUNDS} rounds at most",
-    notes=NOTES,
+    rows=[
+        Row(
+            name="switches",
+            set_up=partial(_contenders, pair=False),
+            load=_kill,
+            figures=[
+                Figure("killed", KILLED, "s"),
+                Figure(
+                    "killed",
+                    f"{KILLED}, with etcd and a lease of {LEASE} s",
+                    "s",
+                    LEASE + 0.5,
+                    most=True,
+                    ours=ETCD,
+                    beside=None,
+                ),
+            ],
+            warm=0,
+            until=900.0,
+        ),
+        Row(
+            name="writes",
+            set_up=partial(_contenders, pair=True),
+            load=_write,
+            figures=[
+                figure
+                for name, what, goals in (
+                    ("many", f"SYNC writes, {MANY} producers", {"rate": 0.9}),
+                    ("one", "SYNC writes, one producer", {}),
+                )
+                for whose, beside, some in (
+                    (SET, PAIR, goals),
+                    (SET, JAVA, {}),
+                    (ETCD, PAIR, goals),
+                )
+                for figure in figures(
+                    name,
+                    what if whose == SET else f"{what}, with etcd",
+                    ours=whose,
+                    beside=beside,
+                    **some,
+                )
+            ],
+            warm=0,
+            until=1500.0,
+        ),
+    ],
+    needed=2 * GIB,
+    limit=2400.0,
     versions=(VERSION,),
 )
 

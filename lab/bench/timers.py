@@ -8,14 +8,16 @@ of the machine does not change much.
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from lab.bench.busy_master import processor
-from lab.bench.catchup import STOCK
-from lab.bench.latency import percentile
-from lab.bench.report import Row
+from lab.bench.busy_master import batch_of, processor
+from lab.bench.report import percentile
+from lab.bench.stock import STOCK
+from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
 from lab.harness.nodes import Node
 from lab.harness.remote import Remote, make_topic, pull, records, send
 from rmqha.wire.names import TIMER_DELIVER
@@ -24,35 +26,15 @@ from rmqha.wire.remoting.command import Command
 
 TOPIC, QUEUES = "BenchTimers", 4
 
-BODY = b"x" * 256
+BODY = bytes(256)
 
 BATCH = 500
 """Messages of a batch: what waits for long is sent so, which is not measured."""
 
-LATE = 20.0
-"""Milliseconds that 99 of 100 may be late."""
-
-START, MEMORY = 10.0, 100.0
-"""Seconds and MB of a start that finds a million."""
-
 PATIENCE = 300.0
 """Seconds until something went wrong."""
 
-TOGETHER = 50
-"""Batches, or messages, on their way."""
-
-
-def run(folder: Path, due: int, pending: int) -> list[Row]:
-    """Measure the rows about timer messages.
-
-    @param due: How many are due in one second.
-    @param pending: How many wait when the node is started.
-    """
-    return [
-        _lateness(folder / "even", due, "evenly", lambda number: 1000 * number // due),
-        _lateness(folder / "once", due, "at its end", lambda number: 1000),
-        _start(folder / "start", pending),
-    ]
+DAY = 86_400_000
 
 
 def _sent(number: int, due: int) -> Command:
@@ -62,127 +44,152 @@ def _sent(number: int, due: int) -> Command:
 
 
 def _batch(first: int, due: int) -> Command:
-    told = b"UNIQ_KEY\x01%032X\x02TAGS\x01A\x02"
-    body = b"".join(
-        (22 + len(BODY) + len(text)).to_bytes(4, "big")
-        + bytes(12)
-        + len(BODY).to_bytes(4, "big")
-        + BODY
-        + len(text).to_bytes(2, "big")
-        + text
-        for text in (told % number for number in range(first, first + BATCH))
-    )
+    told = [b"UNIQ_KEY\x01%032X\x02TAGS\x01A\x02" % n for n in range(first, first + BATCH)]
     command = _sent(first, due)
-    command.code, command.body = RequestCode.SEND_BATCH_MESSAGE, body
+    command.code = RequestCode.SEND_BATCH_MESSAGE
+    command.body = batch_of([BODY] * BATCH, told)
     command.ext |= {"m": "true", "i": f"{TIMER_DELIVER}\x01{due}\x02"}
     return command
 
 
-def _send(sender: Remote, commands: Iterator[Command]) -> None:
-    some: list[Command] = []
-    for command in commands:
-        some.append(command)
-        if len(some) == TOGETHER:
-            _answered(sender, some)
-            some = []
-    _answered(sender, some)
-
-
-def _answered(sender: Remote, some: list[Command]) -> None:
-    for answer in sender.ask_all(some):
+def _send(client: Remote, commands: Sequence[Command]) -> None:
+    for answer in client.ask_all(list(commands)):
         if answer.code:
             raise AssertionError(f"answered {answer.code}: {answer.remark}")
 
 
-def _lateness(folder: Path, count: int, how: str, moment: Callable[[int], int]) -> Row:
-    """@param moment: Of each message, when it is due, in milliseconds of that second."""
-    node = Node(folder, "master", **STOCK)
+@contextmanager
+def _masters(field: Field) -> Iterator[dict[str, tuple[Node, Remote]]]:
+    found: dict[str, tuple[Node, Remote]] = {}
     try:
-        node.start()
-        with Remote(node.port) as client:
-            client.ask(make_topic(TOPIC, QUEUES))
-            begun = round(time.time() * 1000)
-            # Whatever the machine does: all have come before the first one is due.
-            second = begun + 15_000 + 2 * count
-            _send(client, (_sent(number, second + moment(number)) for number in range(count)))
-            time.sleep(max(1.0, second / 1000 - 1.0 - time.time()))
-            used = processor(node.pid)
-            # Nobody asks how it is meanwhile: its status costs as much as hundreds of messages.
-            time.sleep(3.0)
-            node.until(
-                lambda status: not status["remoting"]["timers"]["pending"],
-                "all are delivered",
-                PATIENCE,
-            )
-            used = processor(node.pid) - used
-            late = sorted(_lates(client))
+        for how in MOMENTS:
+            node = Node(field.folder / "timers", "master", how.replace(" ", "-"), **STOCK)
+            found[how] = node, Remote(node.start().port)
+            found[how][1].ask(make_topic(TOPIC, QUEUES))
+        yield found
     finally:
-        node.kill9()
-    if len(late) != count or late[0] < 0:
-        raise AssertionError(f"{len(late)} of {count} came, the first {late[0]} ms late")
-    p99 = percentile(late, 0.99)
-    return Row(
-        what=f"lateness of {count:,} timer messages, due in one second, {how}",
-        ours=f"p50 {percentile(late, 0.5):.0f} ms, p99 {p99:.0f} ms, at most {late[-1]:.0f} ms, "
-        f"{1e6 * used / count:.1f} us of the processor each",
-        goal=f"p99 <= {LATE:g} ms",
-        met=p99 <= LATE,
-    )
+        for node, client in found.values():
+            client.close()
+            node.kill9()
+        shutil.rmtree(field.folder / "timers")
 
 
-def _lates(client: Remote) -> Iterator[float]:
+MOMENTS: dict[str, Callable[[int, int], int]] = {
+    "evenly": lambda number, count: 1000 * number // count,
+    "at its end": lambda number, count: 1000,
+}
+"""When each message is due, in milliseconds of a second."""
+
+
+def _lateness(contender: tuple[Node, Remote], turn: Turn) -> Seen:
+    node, client = contender
+    count, moment = 2000 if turn.quick else 10_000, MOMENTS[node.name.replace("-", " ")]
+    # Whatever the machine does: all have come before the first one is due.
+    second = round(time.time() * 1000) + 15_000 + 2 * count
+    _send(client, [_sent(number, second + moment(number, count)) for number in range(count)])
+    time.sleep(max(1.0, second / 1000 - 1.0 - time.time()))
+    used = processor(node.pid)
+    # Nobody asks how it is meanwhile: its status costs as much as hundreds of messages.
+    time.sleep(3.0)
+    node.until(lambda status: not _waiting(status), "all are delivered", PATIENCE)
+    used = processor(node.pid) - used
+    late = [one for queue_id in range(QUEUES) for one in _lates(client, queue_id)]
+    if len(late) != count or min(late) < 0:
+        raise AssertionError(f"{len(late)} of {count} came, the first {min(late)} ms late")
+    p50, p99 = (percentile(late, share) for share in (0.5, 0.99))
+    return {"p50": p50, "p99": p99, "most": max(late), "processor": 1e6 * used / count}
+
+
+def _lates(client: Remote, queue_id: int) -> Iterator[float]:
     """Milliseconds that each was late."""
-    for queue_id in range(QUEUES):
-        offset = 0
-        while not (answer := client.ask(pull(TOPIC, "readers", offset, queue_id))).code:
-            offset = int(answer.ext["nextBeginOffset"])
-            for record in records(answer):
-                yield float(record.store_timestamp - int(record.properties[TIMER_DELIVER]))
+    offset = 0
+    while not (answer := client.ask(pull(TOPIC, "readers", offset, queue_id))).code:
+        offset = int(answer.ext["nextBeginOffset"])
+        for record in records(answer):
+            yield float(record.store_timestamp - int(record.properties[TIMER_DELIVER]))
 
 
-def _start(folder: Path, count: int) -> Row:
-    node = Node(folder, "master", **STOCK)
+@contextmanager
+def _pending(field: Field) -> Iterator[dict[str, tuple[Node, int]]]:
+    """A master that was stopped with messages that wait."""
+    node = Node(field.folder / "pending", "master", **STOCK)
+    count = 50_000 if field.quick else 1_000_000
     try:
-        node.start()
-        with Remote(node.port) as client:
+        with Remote(node.start().port) as client:
             client.ask(make_topic(TOPIC, QUEUES))
             # Over a day, from an hour on.
             begin = round(time.time() * 1000) + 3_600_000
-            _send(
-                client,
-                (
-                    _batch(first, begin + (first * 7919) % 86_400_000)
-                    for first in range(0, count, BATCH)
-                ),
-            )
+            for first in range(0, count, 50 * BATCH):
+                some = range(first, min(first + 50 * BATCH, count), BATCH)
+                _send(client, [_batch(each, begin + each * 7919 % DAY) for each in some])
         node.until(lambda status: _waiting(status) == count, "all wait", PATIENCE)
         node.term()
-        node.start()
-        begun, used, before = time.monotonic(), processor(node.pid), _own(node.pid)
-        node.until(
-            lambda status: not status["remoting"]["timers"]["reading"], "it has read", PATIENCE
-        )
-        took, used = time.monotonic() - begun, processor(node.pid) - used
-        if node.status()["remoting"]["timers"]["pending"] != {TOPIC: count}:
-            raise AssertionError(f"it found {node.status()['remoting']['timers']['pending']}")
-        memory = _own(node.pid) - before
+        yield {"ours": (node, count)}
     finally:
         node.kill9()
-    return Row(
-        what=f"a start that finds {count:,} timer messages, until all are known",
-        ours=f"{took:.1f} s, {used:.1f} s of the processor, {memory:.0f} MB more",
-        goal=f"<= {START:g} s, <= {MEMORY:g} MB",
-        met=took <= START and memory <= MEMORY,
-    )
+        shutil.rmtree(node.folder)
+
+
+def _start(contender: tuple[Node, int], turn: Turn) -> Seen:
+    node, count = contender
+    node.start()
+    begun, used, before = time.monotonic(), processor(node.pid), node.memory()
+    node.until(lambda status: not status["remoting"]["timers"]["reading"], "it has read", PATIENCE)
+    took, used = time.monotonic() - begun, processor(node.pid) - used
+    if (found := _waiting(node.status())) != count:
+        raise AssertionError(f"it found {found}")
+    grown = (node.memory() - before) / 1e6
+    node.term()
+    return {"seconds": took, "processor": used, "memory": grown}
 
 
 def _waiting(status: dict[str, dict[str, dict[str, dict[str, int]]]]) -> int:
     return sum(status["remoting"]["timers"]["pending"].values())
 
 
-def _own(pid: int) -> float:
-    """MB that are a process's own: pages of files are not."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1000
-    raise AssertionError("the kernel does not say what is a process's own")
+_FOUND = "a start that finds timer messages, until all are known"
+
+ROWS = [
+    Row(
+        name="timers",
+        set_up=_masters,
+        load=_lateness,
+        figures=[
+            Figure(
+                name,
+                f"timer messages, due in one second, {how}: {what}",
+                unit,
+                goal,
+                most=True,
+                ours=how,
+                beside=None,
+            )
+            for how in MOMENTS
+            for name, what, unit, goal in (
+                ("p99", "lateness, p99", "ms", 20),
+                ("p50", "lateness, p50", "ms", None),
+                ("most", "the latest", "ms", None),
+                ("processor", "processor, each", "us", None),
+            )
+        ],
+        rounds=1,
+        warm=0,
+    ),
+    Row(
+        name="timers",
+        set_up=_pending,
+        load=_start,
+        figures=[
+            Figure("seconds", _FOUND, "s", 10, most=True),
+            Figure("processor", f"{_FOUND}: processor", "s"),
+            Figure("memory", f"{_FOUND}: memory", "MB", 100, most=True),
+        ],
+        rounds=1,
+        warm=0,
+    ),
+]
+
+if __name__ == "__main__":
+    sys.exit(
+        Bench(name="bench", rows=ROWS, needed=GIB, limit=3600.0).main(["timers", *sys.argv[1:]])
+    )

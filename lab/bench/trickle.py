@@ -7,168 +7,110 @@ processors, master, slave and that process share them, so its own lateness is to
 
 from __future__ import annotations
 
-import statistics
+import shutil
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from attrs import frozen
-
-from lab.bench.catchup import STOCK
 from lab.bench.processes import Sampler, all_descriptors
-from lab.bench.report import Row, limited, spread
-from lab.bench.sends import BODY
+from lab.bench.sends import BODY, PATIENCE
+from lab.bench.stock import STOCK
+from lab.bench.table import Field, Figure, Row, Seen
 from lab.bench.trickle_child import QUEUES, TOPIC
 from lab.harness.json_child import Piped
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
 from rmqha.store.files.descriptors import open_limit
 
-ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
+CLIENTS = 10_000
 
 OTHERS = 1000
 """Descriptors left for everything but queues."""
 
-WARM = 5
-"""Seconds of messages that do not count."""
-
-P99_GOAL = 20.0
-"""Milliseconds that 99 of 100 messages may take."""
-
-SHARE_GOAL = 50.0
-"""Percent of a core that the master may use."""
-
-PATIENCE = 120.0
-
-KEYS: dict[str, Any] = dict(STOCK)
-
-
-@frozen(kw_only=True)
-class Seen:
-    """One round.
-
-    @ivar p50: Milliseconds a message took; C{p99} and C{most} likewise.
-    @ivar late: Milliseconds that 99 of 100 messages were sent after their moment, at most.
-    @ivar failed: Messages that were answered with an error, as by a SYNC master without a slave.
-    @ivar shares: What each process needs of a core for a second's messages: where they take longer
-        than the round, what it used meanwhile is no less.
-    """
-
-    p50: float
-    p99: float
-    most: float
-    late: float
-    failed: int
-    shares: dict[str, float]
-
 
 class Clients(Piped):
-    """The process that has the connections."""
+    """The process that has the connections, and the pair that they are to.
 
-    def __init__(self, folder: Path, port: int) -> None:
+    @ivar master: The pair's master; C{slave} its slave.
+    """
+
+    def __init__(self, folder: Path, role: str) -> None:
         super().__init__("trickle", folder / "trickle.log")
-        self.port = port
+        # Who has few files gives clients what it keeps for slaves and queues that are not there.
+        self.master = Node(folder, "master", **STOCK, brokerRole=role, haMaxConnections=16)
+        self.slave = Node(folder, "slave", master=self.master.address, **STOCK)
 
     def connect(self, count: int) -> None:
-        """Start it, and let all clients connect."""
-        self.open([sys.executable, "-m", "lab.bench.trickle_child", str(self.port)])
+        """Start all, and let the clients connect when messages are answered with success: a SYNC
+        master's wait for its slave.
+        """
+        self.master.start()
+        self.slave.start()
+        with Remote(self.master.port) as client:
+            until(
+                lambda: not client.ask(send(TOPIC, bytes(BODY), QUEUES - 1)).code,
+                "messages are taken",
+                PATIENCE,
+                tell=self.master.tail,
+                pause=0.2,
+            )
+        self.open([sys.executable, "-m", "lab.bench.trickle_child", str(self.master.port)])
         if self.do("connect", PATIENCE, clients=count) != count:
             raise AssertionError(f"not all clients are connected\n{self.tail()}")
 
-    def run(self, seconds: int, master: Node, slave: Node) -> Seen:
-        """Have each client send a message a second."""
-        pids = {"master": master.pid, "slave": slave.pid, "clients": self.pid}
+    def run(self, seconds: int) -> Seen:
+        """Have each client send a message a second.
+
+        @return: Milliseconds of a message; how many were refused, as by a SYNC master without a
+            slave; and percents of a core, by process: where messages take longer than the round,
+            what was used meanwhile is no less.
+        """
+        pids = {"master": self.master.pid, "slave": self.slave.pid, "clients": self.pid}
         sampler = Sampler(pids)
-        asked = self.ask("run", sampler.heard, seconds=seconds)
-        said = asked.wait(PATIENCE + seconds)
-        used = sampler.result()
-        return Seen(
-            **{name: said[name] / 1000 for name in ("p50", "p99", "most", "late")},
-            failed=said["failed"],
-            shares={name: taken / seconds for name, taken in used.items()},
-        )
+        said = self.ask("run", sampler.heard, seconds=seconds).wait(PATIENCE + seconds)
+        times = {name: said[name] / 1000 for name in ("p50", "p99", "most", "late")}
+        used = {name: 100 * taken / seconds for name, taken in sampler.result().items()}
+        return {**times, "failed": said["failed"], **used}
 
-
-def run(
-    folder: Path, count: int, seconds: int, rounds: int, roles: Sequence[str] = ROLES
-) -> list[Row]:
-    """Measure the rows about very many clients that send.
-
-    @param count: Ten thousand for the goals.
-    @param seconds: Of one round.
-    @param roles: Of the masters that are measured, one after the other.
-    """
-    rows: list[Row] = []
-    with all_descriptors() as most:
-        count = min(count, most - OTHERS - open_limit(most))
-        for role in roles:
-            seen = _seen(folder / role, role, count, seconds, rounds)
-            rows += rows_of(role, count, seen)
-    return rows
-
-
-def _seen(folder: Path, role: str, count: int, seconds: int, rounds: int) -> list[Seen]:
-    # Who has few files gives clients what it keeps for slaves and queues that are not there.
-    master = Node(folder, "master", **KEYS, brokerRole=role, haMaxConnections=16)
-    slave = Node(folder, "slave", master=master.address, **KEYS)
-    clients = Clients(folder, master.port)
-    try:
-        master.start()
-        slave.start()
-        _prepare(master)
-        clients.connect(count)
-        clients.run(min(WARM, seconds), master, slave)
-        found = []
-        for _ in range(rounds):
-            found.append(clients.run(seconds, master, slave))
-            print(f"{role}: {found[-1]}", flush=True)
-            time.sleep(1.0)
-    finally:
-        for process in (clients, slave, master):
+    def end(self) -> None:
+        for process in (self, self.slave, self.master):
             process.kill9()
-    return found
 
 
-def _prepare(master: Node) -> None:
-    """Wait until messages are answered with success: a SYNC master's wait for its slave."""
-    with Remote(master.port) as client:
-        until(
-            lambda: not client.ask(send(TOPIC, bytes(BODY), QUEUES - 1)).code,
-            "messages are taken",
-            PATIENCE,
-            tell=master.tail,
-            pause=0.2,
-        )
+@contextmanager
+def connected(role: str, field: Field) -> Iterator[dict[str, Clients]]:
+    """The clients of one pair."""
+    clients = Clients(field.folder / "trickle", role)
+    try:
+        with all_descriptors() as most:
+            wanted = 1000 if field.quick else CLIENTS
+            clients.connect(min(wanted, most - OTHERS - open_limit(most)))
+            yield {"ours": clients}
+    finally:
+        clients.end()
+        shutil.rmtree(field.folder / "trickle")
 
 
-def rows_of(role: str, count: int, seen: Sequence[Seen]) -> list[Row]:
-    """What was seen of one master, a value a round."""
-    clients = f"{count:,} client connections, a message of {BODY} bytes a second each, {role}"
-    p50, p99, late = ([getattr(one, name) for one in seen] for name in ("p50", "p99", "late"))
-    shares = {
-        name: [100 * one.shares[name] for one in seen] for name in ("master", "slave", "clients")
-    }
-    times = (
-        f"p50 {spread(p50, 'ms')}, at most {max(one.most for one in seen):.0f} ms;"
-        f" sent late, p99, {spread(late, 'ms')}"
-    )
-    failed = sum(one.failed for one in seen)
-    others = ", ".join(f"{name} {spread(shares[name], '%')}" for name in ("slave", "clients"))
+def _figures(role: str) -> list[Figure]:
+    what = f"{CLIENTS:,} client connections, a message of {BODY} bytes a second each, {role}"
     return [
-        Row(
-            what=f"{clients}, p99",
-            ours=spread(p99, "ms") + (f"; {failed:,} messages refused" if failed else ""),
-            goal=f"<= {P99_GOAL:g} ms",
-            met=statistics.median(p99) <= P99_GOAL and not failed,
-            notes=(f"{count:,} clients, {role}: {times}",),
-        ),
-        limited(
-            f"{clients}, processor of the master",
-            "% of a core",
-            shares["master"],
-            SHARE_GOAL,
-            notes=(f"{count:,} clients, {role}, of a core: {others}",),
-        ),
+        Figure("p99", f"{what}, p99", "ms", 20, most=True),
+        Figure("master", f"{what}, processor of the master", "% of a core", 50, most=True),
+        Figure("failed", f"{what}, refused", "messages", 0, most=True),
+        Figure("late", f"{what}, sent late, p99", "ms"),
+        *(Figure(name, f"{what}, processor of the {name}", "%") for name in ("slave", "clients")),
     ]
+
+
+ROWS = [
+    Row(
+        name="trickle",
+        set_up=partial(connected, role),
+        load=lambda clients, turn: clients.run(20 if turn.number >= 0 and not turn.quick else 5),
+        figures=_figures(role),
+        rounds=3,
+    )
+    for role in ("ASYNC_MASTER", "SYNC_MASTER")
+]

@@ -25,10 +25,11 @@ from typing import Any
 
 from attrs import define, field
 
-from lab.bench.crowd import Crowd
-from lab.bench.latency import percentile
+from lab.bench.report import percentile
 from lab.bench.sends import BODY
 from lab.harness.remote import send
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 
 TOPIC = "Trickle"
@@ -145,21 +146,29 @@ def phases(count: int, seed: int) -> list[float]:
 
 
 def connect(port: int, count: int) -> Trickle:
-    """Open all connections, each of which says once who it is."""
-    crowd = Crowd(("127.0.0.1", port), count)
-    crowd.run()
-    if crowd.error is not None:
-        raise crowd.error
+    """Open all connections."""
     frames = [encode(send(TOPIC, bytes(BODY), queue_id)) for queue_id in range(QUEUES)]
-    clients = []
-    for number, peer in enumerate(crowd.clients):
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.setblocking(False)
-        clients.append(Client(peer, frames[number % QUEUES]))
+    clients = [Client(_come(port, number), frames[number % QUEUES]) for number in range(count)]
     # What is there stays: to look at it again and again would make messages late.
     gc.collect()
     gc.freeze()
     return Trickle(clients, phases(count, SEED))
+
+
+def _come(port: int, number: int) -> socket.socket:
+    """A connection that has said who it is, as each client's does (request 34)."""
+    says = {"clientID": f"127.0.0.1@{number}", "producerDataSet": [{"groupName": "trickle"}]}
+    peer = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    peer.sendall(encode(Command.request(RequestCode.HEART_BEAT, body=json.dumps(says).encode())))
+    frames = FrameDecoder()
+    while not (answers := frames.receive(data := peer.recv(4096))):
+        if not data:
+            raise Refused("a connection was closed")
+    if answers[0].code:
+        raise Refused(f"a heartbeat was answered {answers[0]}")
+    peer.setblocking(False)
+    return peer
 
 
 def found(trickle: Trickle) -> dict[str, float]:

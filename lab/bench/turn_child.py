@@ -1,9 +1,8 @@
 """A node whose reactor turns are measured: what runs between two looks at its sockets.
 
 It is twistd's own service tree, made by the same C{makeService} from the same command line; with
-a clock around the wait for events and around each event, and a thread that looks where a long turn
-is.  The longest turns of each phase, how long it took, and what its last events cost by the
-protocol that was served, are written as JSON at the end.
+a clock around the wait for events, and a thread that looks where a long turn is.  How long each
+phase took, and the longest turns, are written as JSON at the end.
 
 Run it as C{python -m lab.bench.turn_child RESULTS --role master --conf FILE}.
 """
@@ -16,7 +15,6 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,27 +31,22 @@ LOOK = 0.005
 LONG = 0.02
 """Seconds after which a turn is worth a look where it is."""
 
-KEPT = 5
-"""Longest turns that are kept of each phase."""
-
-DEPTH = 12
-"""Innermost calls of a turn that are kept."""
-
-EVENTS = 10_000
-"""Last events of a protocol that are kept."""
+KEPT, DEPTH = 5, 12
+"""Longest turns that are kept, and innermost calls of each."""
 
 
 @define(eq=False)
 class Turns:
     """The turns of one reactor.
 
-    @ivar phase: What the node is doing, as the results name it.
-    @ivar phases: For each its seconds; its longest turns: wall seconds, processor seconds of the
-        reactor's thread, and where they were; and by protocol the processor seconds of its events.
+    @ivar phase: What the node is doing, as the results name it; C{seconds} of each that is over.
+    @ivar turns: The longest: wall seconds, processor seconds of the reactor's thread, and where
+        they were.
     """
 
     phase: str = "start"
-    phases: dict[str, dict[str, Any]] = field(factory=dict)
+    seconds: dict[str, float] = field(factory=dict)
+    turns: list[tuple[float, float, str]] = field(factory=list)
     _since: float = field(factory=time.perf_counter)
     _began: float = 0.0
     _used: float = 0.0
@@ -63,26 +56,15 @@ class Turns:
 
     def watch(self, reactor: Any) -> None:
         """Measure each turn of a reactor from now on."""
-        poller, thread = reactor._poller, threading.get_ident()
-        reactor._poller = _Poller(poller, self)
-        serve = reactor._doReadOrWrite
-
-        def measured(selectable: Any, descriptor: int, events: int) -> None:
-            name = type(getattr(selectable, "protocol", selectable)).__name__
-            before = time.thread_time()
-            try:
-                serve(selectable, descriptor, events)
-            finally:
-                self._served(name, time.thread_time() - before)
-
-        reactor._doReadOrWrite = measured
+        reactor._poller = _Poller(reactor._poller, self)
         gc.callbacks.append(self._collection)
+        thread = threading.get_ident()
         threading.Thread(target=self._look, args=(thread,), daemon=True).start()
 
     def enter(self, phase: str) -> None:
         """The phase is over, and another begins."""
         now = time.perf_counter()
-        self._of(self.phase)["seconds"] = now - self._since
+        self.seconds[self.phase] = now - self._since
         self.phase, self._since = phase, now
 
     def began(self) -> None:
@@ -95,19 +77,14 @@ class Turns:
             return
         took, used = time.perf_counter() - self._began, time.thread_time() - self._used
         self._began = 0.0
-        turns = self._of(self.phase)["turns"]
-        if len(turns) < KEPT or took > turns[-1][0]:
+        if len(self.turns) < KEPT or took > self.turns[-1][0]:
             where = self._where
             if self._collected >= took / 2:
                 # No thread runs meanwhile, not even the one that looks.
                 where = f"garbage collection, {1000 * self._collected:.0f} ms"
-            turns.append((took, used, where))
-            turns.sort(key=lambda turn: turn[0], reverse=True)
-            del turns[KEPT:]
-
-    def _served(self, protocol: str, used: float) -> None:
-        events = self._of(self.phase)["events"]
-        events.setdefault(protocol, deque(maxlen=EVENTS)).append(used)
+            self.turns.append((took, used, f"{self.phase}: {where}"))
+            self.turns.sort(reverse=True)
+            del self.turns[KEPT:]
 
     def _collection(self, what: str, _: dict[str, int]) -> None:
         now = time.perf_counter()
@@ -115,9 +92,6 @@ class Turns:
             self._collecting = now
         else:
             self._collected += now - self._collecting
-
-    def _of(self, phase: str) -> dict[str, Any]:
-        return self.phases.setdefault(phase, {"seconds": 0.0, "turns": [], "events": {}})
 
     def _look(self, thread: int) -> None:
         """Look where a long turn is.  If nobody could look for long, some thread was in a call that
@@ -188,7 +162,8 @@ def main(arguments: list[str]) -> int:
     reactor.addSystemEventTrigger("before", "shutdown", stop)
     reactor.run()
     turns.enter("end")
-    Path(results).write_text(json.dumps(turns.phases, default=list), encoding="utf-8")
+    found = {"seconds": turns.seconds, "turns": turns.turns}
+    Path(results).write_text(json.dumps(found), encoding="utf-8")
     return 0
 
 

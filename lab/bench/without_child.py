@@ -1,8 +1,7 @@
-"""A node that leaves out what has no key, the child of L{lab.bench.busy_master}:
-C{python -m lab.bench.without_child NAME}, and twistd's own command line.
+"""A node without metrics, for L{lab.bench.busy_master}; its command line is twistd's.
 
-Its functions are replaced before the node is made.  Without metrics, the statistics that mqadmin
-shows go too: they are what some of the metrics are made of.
+Functions are replaced before the node is made.  The statistics that mqadmin shows go too: they are
+what some of the metrics are made of.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
 from rmqha.durations import Durations
 from rmqha.net.remoting.calls import Calls
-from rmqha.store.derived.dispatch import Dispatcher
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -36,22 +34,19 @@ def _later(calls: Calls, code: int, begun: float, answer: Any) -> Any:
     return answer
 
 
-REPLACED: dict[str, tuple[tuple[type, str, Callable[..., Any]], ...]] = {
-    "metrics": (
-        (TimedPuts, "put", _put),
-        (TimedPuts, "put_run", _put_run),
-        (Durations, "add", _nothing),
-        (Meters, "came", _nothing),
-        (Calls, "answered", _nothing),
-        (Calls, "failed", _nothing),
-        (Calls, "later", _later),
-    ),
-    "checksums": ((Dispatcher, "_checksums", lambda *_: b""), (Dispatcher, "_sum", _nothing)),
-}
-"""Whose function, which, and what stands in for it, by what is left out."""
+REPLACED: tuple[tuple[type, str, Callable[..., Any]], ...] = (
+    (TimedPuts, "put", _put),
+    (TimedPuts, "put_run", _put_run),
+    (Durations, "add", _nothing),
+    (Meters, "came", _nothing),
+    (Calls, "answered", _nothing),
+    (Calls, "failed", _nothing),
+    (Calls, "later", _later),
+)
+"""Whose function, which, and what stands in for it."""
 
 
 if __name__ == "__main__":
-    for owner, name, instead in REPLACED[sys.argv.pop(1)]:
+    for owner, name, instead in REPLACED:
         setattr(owner, name, instead)
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""Tests for L{lab.bench.metrics}: a node that is said to count nothing counts nothing."""
+"""Tests for L{lab.bench.without_child}: a node that is said to count nothing counts nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class UncountedTests(BrokerTestCase):
 
     def test_nothing(self) -> None:
         """Writes are stored and answered as ever, and leave no trace in what monitors are told."""
-        for owner, name, instead in REPLACED["metrics"]:
+        for owner, name, instead in REPLACED:
             self.patch(owner, name, instead)
         self.assertEqual(self.counted(), (0, 0, 0))
 

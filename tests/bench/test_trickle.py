@@ -11,8 +11,7 @@ from threading import Thread
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.bench import trickle
-from lab.bench.report import Row
+from lab.bench.trickle import Clients
 from lab.bench.trickle_child import Client, Refused, Trickle, found, phases
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
@@ -118,36 +117,16 @@ class TrickleTests(SynchronousTestCase):
         self.assertLessEqual(said["p99"], said["most"])
 
 
-class RowTests(SynchronousTestCase):
-    """What a row says."""
-
-    def rows(self, p99: float, failed: int = 0, master: float = 0.4) -> list[Row]:
-        shares = {"master": master, "slave": 0.1, "clients": 0.2}
-        seen = trickle.Seen(p50=1.0, p99=p99, most=50.0, late=0.5, failed=failed, shares=shares)
-        return trickle.rows_of("SYNC_MASTER", 10_000, [seen])
-
-    def test_met(self) -> None:
-        """The time of 99 of 100 messages and the master's share are held against their goals."""
-        self.assertEqual([row.met for row in self.rows(20.0, master=0.5)], [True, True])
-        self.assertEqual([row.met for row in self.rows(20.1, master=0.51)], [False, False])
-        self.assertEqual(self.rows(20.0)[1].ours, "40.0 % of a core")
-
-    def test_failed(self) -> None:
-        """A row with messages that were refused says so, and is not met."""
-        times, _ = self.rows(1.0, failed=3)
-        self.assertEqual((times.ours, times.met), ("1.00 ms; 3 messages refused", False))
-
-
 class RunTests(SynchronousTestCase):
     @slow
     def test_run(self) -> None:
-        """A few clients at a real pair: rows with goals, and what the other processes did."""
+        """A few clients at a real pair: times, refusals, and what the processes did."""
         with TemporaryDirectory() as folder:
-            rows = trickle.run(Path(folder), 40, 1, 1, ["SYNC_MASTER"])
-        self.assertEqual(len(rows), 2)
-        for row, other in zip(rows, ("sent late", "slave"), strict=True):
-            self.assertTrue(row.what.startswith("40 client connections"))
-            self.assertIn("SYNC_MASTER", row.what)
-            self.assertIsNotNone(row.met)
-            self.assertTrue(row.goal)
-            self.assertIn(other, row.notes[0])
+            clients = Clients(Path(folder), "SYNC_MASTER")
+            self.addCleanup(clients.end)
+            clients.connect(40)
+            seen = clients.run(1)
+        self.assertEqual(seen["failed"], 0)
+        self.assertLessEqual(seen["p50"], seen["p99"])
+        told = {"p50", "p99", "most", "late", "failed", "master", "slave", "clients"}
+        self.assertEqual(set(seen), told)

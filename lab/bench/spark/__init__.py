@@ -1,1 +1,1 @@
-"""Measurements of the pipeline on Spark: C{python -m lab.bench.spark}."""
+"""What the pipeline costs a pair: C{python -m lab.bench.spark}."""

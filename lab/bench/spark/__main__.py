@@ -1,123 +1,198 @@
-"""Run the measurements of the pipeline and write lab/bench/RESULTS-spark.md:
-C{python -m lab.bench.spark [PART...] [--quick]}.
+"""Measure what a cold scan of a slave's files, and their upload to a tier, cost the clients of its
+master, and write lab/bench/RESULTS-spark.md: C{python -m lab.bench.spark}, with the options of
+L{lab.bench.table}.
 
-C{--quick} measures once on a smaller store, and writes nothing; so does naming parts.
+The pair is on a real disk, with old files full of messages.  What is done beside it is done again
+and again, on the same two processors; the S3 server has the lowest priority, since it would be
+elsewhere.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import shutil
-import signal
+import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
+from typing import Any
 
-from lab.bench.facts import machine, package, warm_memory, work_folder
-from lab.bench.report import Row, page, table
-from lab.bench.spark import decoding, idling, impact, pulls, reads, streams, uploads, writes
-from lab.bench.spark.field import Field
-from lab.bench.stock import java_version
-from lab.stock import jars
+from attrs import frozen
 
-RESULTS = Path(__file__).parents[1] / "RESULTS-spark.md"
-NOTES = Path(__file__).with_name("notes.md")
+from lab.bench.corpus import write_log
+from lab.bench.report import percentile
+from lab.bench.sends import BODY
+from lab.bench.stock import JVM, STOCK
+from lab.bench.table import GIB, Bench, Field, Figure, Row, Seen, Turn
+from lab.harness.json_child import Piped
+from lab.harness.nodes import Node
+from lab.harness.writer import Driver
+from lab.stock.s3_server import BUCKET, S3Server
 
-TOTAL = 2_500_000_000
-QUICK = 200_000_000
+FILE_SIZE = 64 << 20
 
-LIMIT = 3000.0
-"""Seconds after which the whole run is given up."""
+PATIENCE = 180.0
 
-PACKAGES = ("pyspark", "pyarrow", "deltalake")
+#: Where a disk is, and not memory.
+DISK = os.environ.get("RMQHA_BENCH_DISK") or tempfile.gettempdir()
 
-PARTS: dict[str, Callable[[Field], list[Row]]] = {
-    "decoder": decoding.part,
-    "count": reads.count,
-    "large": reads.large,
-    "noop": reads.noop,
-    "export": writes.export,
-    "read": writes.read,
-    "stream": streams.steady,
-    "s3": streams.in_s3,
-    "flat": streams.flat,
-    "late": streams.late,
-    "idle": idling.part,
-    "verify": writes.verify,
-    "scale": reads.scale,
-    "pull": pulls.part,
-    "sync": impact.part,
-    "tier": uploads.part,
-}
-"""What is measured, in this order."""
+RMQHA = Path(sys.executable).with_name("rmqha")
+
+POLITE = ("nice", "-n", "19", "ionice", "-c", "3")
+"""The lowest priority for processor and disk."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and keep the results.
+@frozen
+class Beside:
+    """A pair's master, and what is done beside it, if anything is."""
 
-    @return: The exit code.
-    """
-    parser = argparse.ArgumentParser(prog="python -m lab.bench.spark", description="the pipeline")
-    parser.add_argument("names", nargs="*", metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--quick", action="store_true", help="smaller, nothing is written")
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in PARTS]
-    if unknown:
-        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    # Both as exceptions, so that every process started here is ended.
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.signal(signal.SIGTERM, _give_up)
-    signal.setitimer(signal.ITIMER_REAL, LIMIT)
-    total = QUICK if options.quick else TOTAL
-    needed = max(4 * total, total + (reads.LARGE_QUICK if options.quick else reads.LARGE))
-    begun = time.monotonic()
-    facts = [
-        datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        *machine(),
-        f"{', '.join(map(package, PACKAGES))}, {java_version()}",
-    ]
-    print("\n".join(facts), flush=True)
-    folder = work_folder(needed)
-    facts.append(f"stores in {folder.parent}, a log of {total / 1e9:g} GB")
-    if not options.quick:
-        warm_memory(needed)
-    field = Field(folder, total, options.quick)
-    rows: list[Row] = []
-    skipped: list[str] = []
+    master: Driver
+    work: Callable[[], object] | None = None
+
+    def writes(self, turn: Turn) -> Seen:
+        """SYNC writes, one after the other."""
+        stop = threading.Event()
+
+        def again() -> None:
+            while self.work is not None and not stop.is_set():
+                self.work()
+
+        thread = threading.Thread(target=again)
+        thread.start()
+        try:
+            count = 2000 if turn.quick or turn.number < 0 else 10_000
+            put = self.master.put(count, size=BODY, concurrency=1, tell=False)
+            found = put.summary(PATIENCE)
+        finally:
+            stop.set()
+            thread.join()
+        if found is None or found["statuses"] != {"PUT_OK": count}:
+            raise AssertionError(f"not all were acknowledged: {found and found['statuses']}")
+        return {"p99": percentile(found["micros"], 0.99)}
+
+
+@contextmanager
+def _pair(field: Field) -> Iterator[tuple[Driver, Node]]:
+    """A pair that is in sync."""
+    folder = Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=DISK))
+    keys: dict[str, Any] = {**STOCK, "mappedFileSizeCommitLog": FILE_SIZE}
+    master = Driver(folder, "master", **keys, brokerRole="SYNC_MASTER")
+    slave = Node(folder, "slave", master=master.address, **keys)
+    total = GIB // 8 if field.quick else GIB
     try:
-        for name in options.names or PARTS:
-            print(f"\n# {name}", flush=True)
-            try:
-                found = PARTS[name](field)
-            except (jars.Missing, FileNotFoundError) as error:
-                skipped.append(f"{name} was not measured: {error}")
-                print(skipped[-1], flush=True)
-                continue
-            rows += found
-            print("\n".join([*table(found), *(note for row in found for note in row.notes)]))
-            took = f"took {(time.monotonic() - begun) / 60:.1f} minutes"
-            print(took, flush=True)
-            if not options.quick and not options.names:
-                # After each, so that an interrupted run leaves what it found.
-                notes = NOTES.read_text(encoding="utf-8")
-                text = page("bench-spark", [*facts, took, *skipped], rows, notes)
-                RESULTS.write_text(text, encoding="utf-8")
+        for node in (master, slave):
+            end = write_log(node.root / "commitlog", total, file_size=FILE_SIZE, bodies=(BODY,))
+        # Twice, so that the second time the old files are not mapped.
+        for again in (True, False):
+            master.start(PATIENCE)
+            slave.start(PATIENCE)
+            slave.until(lambda now: now["dispatchedOffset"] >= end, "built", PATIENCE)
+            if again:
+                slave.term()
+                master.term()
+        master.put(1, tell=False).wait(PATIENCE)
+        slave.until_upstream("in-sync", timeout=PATIENCE)
+        yield master, slave
     finally:
-        field.end()
+        slave.kill9()
+        master.kill9()
         shutil.rmtree(folder, ignore_errors=True)
-    missed = [row.what for row in rows if row.met is False]
-    print(f"\nmissed: {', '.join(missed) or 'nothing'}")
-    return 0
 
 
-def _give_up(number: int, frame: FrameType | None) -> None:
-    late = f"not done within {LIMIT:.0f} s"
-    why = "told to stop" if number == signal.SIGTERM else late
-    raise SystemExit(f"bench-spark given up: {why}")
+class Session(Piped):
+    """A process that scans."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        super().__init__(name, folder / f"{name}.log")
+        self.place = folder / name
+
+    def end(self) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+            self.wait()
+
+
+@contextmanager
+def _scanned(field: Field) -> Iterator[dict[str, Beside]]:
+    sessions = {name: Session(field.folder, name) for name in ("scan", "polite")}
+    with _pair(field) as (master, slave):
+        root = str(slave.root)
+        try:
+            for name, session in sessions.items():
+                prefix = POLITE if name == "polite" else ()
+                module = [sys.executable, "-m", "lab.bench.spark.session", str(session.place)]
+                session.open([*prefix, *module])
+                session.do("count", PATIENCE, store=root)
+            yield {
+                **{
+                    name: Beside(master, partial(each.do, "count", PATIENCE, store=root))
+                    for name, each in sessions.items()
+                },
+                "without": Beside(master),
+            }
+        finally:
+            for session in sessions.values():
+                session.end()
+
+
+@contextmanager
+def _uploaded(field: Field) -> Iterator[dict[str, Beside]]:
+    """@raise Missing: If the server was not fetched."""
+    folder = field.folder / "s3"
+    folder.mkdir()
+    server = S3Server(folder)
+    server.start(("nice", "-n", "19"), JVM)
+    try:
+        with _pair(field) as (master, slave):
+            command = [str(RMQHA), "tier", str(slave.root), server.url("tier")]
+            environment = {**os.environ, **server.environment}
+
+            def upload() -> None:
+                subprocess.run(
+                    command, check=True, env=environment, stdout=subprocess.DEVNULL, text=True
+                )
+                shutil.rmtree(server.folder / BUCKET / "tier")
+
+            yield {"upload": Beside(master, upload), "without": Beside(master)}
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _p99(what: str, ours: str) -> Figure:
+    what = f"SYNC write p99 while {what}"
+    return Figure("p99", what, "us", 1.2, most=True, ours=ours, beside="without")
+
+
+BENCH = Bench(
+    name="bench-spark",
+    rows=[
+        Row(
+            name="sync",
+            set_up=_scanned,
+            load=Beside.writes,
+            figures=[
+                _p99("a cold scan of the slave's files runs, as it is started", "scan"),
+                _p99("a cold scan of the slave's files runs, by nice and ionice", "polite"),
+            ],
+            rounds=3,
+        ),
+        Row(
+            name="tier",
+            set_up=_uploaded,
+            load=Beside.writes,
+            figures=[_p99("the slave's files are uploaded to a tier", "upload")],
+            rounds=3,
+        ),
+    ],
+    needed=GIB,
+    limit=3000.0,
+)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(BENCH.main())
