@@ -141,6 +141,7 @@ class Pops:
             require_understood(subscription, filters=self.state.settings.pull.property_filter)
         except RequestRefused as refusal:
             return command.answer(refusal.code, refusal.remark, PopMessageAnswer())
+        self.positions.asked.add((request.consumer_group, request.topic))
         again = partial(self._take, connection, command, request, subscription)
         wait = self._seconds(request.born_time, request.poll_time)
         found = again(wait <= 0)

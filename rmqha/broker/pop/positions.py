@@ -31,9 +31,13 @@ class Move:
 
 @define(eq=False)
 class PopPositions:
-    """All groups' positions."""
+    """All groups' positions.
+
+    @ivar asked: By group and topic who has popped since the start, whether it was handed any.
+    """
 
     offsets: ConsumerOffsetTable
+    asked: set[tuple[str, str]] = field(factory=set, init=False)
     _moves: dict[Place, list[Move]] = field(factory=dict, init=False)
     # Where they were behind the last check point, while only unwanted messages were passed since.
     _behind: dict[Place, int] = field(factory=dict, init=False)
@@ -93,14 +97,11 @@ class PopPositions:
 
     def forget(self, topic: str) -> None:
         """A topic is gone."""
+        self.asked = {pair for pair in self.asked if pair[1] != topic}
         for place in [*self._moves, *self._popped, *self._behind]:
             if place[1] == topic:
                 self._committed(*place, 0)
                 self._popped.pop(place, None)
-
-    def pops(self, group: str, topic: str) -> bool:
-        """Whether a group was handed messages of a topic."""
-        return any(place[:2] == (group, topic) for place in self._popped)
 
     def _committed(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._behind.pop((group, topic, queue_id), None)

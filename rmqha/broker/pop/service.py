@@ -97,8 +97,8 @@ class PopService:
         self.revival.points.drop(lambda point: point.group == group)
 
     def pops(self, group: str, topic: str) -> bool:
-        """Whether a group was handed messages of a topic since the start."""
-        return self._positions.pops(group, topic)
+        """Whether a group has popped from a topic since the start."""
+        return (group, topic) in self._positions.asked
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""

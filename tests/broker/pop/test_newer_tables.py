@@ -63,9 +63,7 @@ class NewerTablesTests(PopTestCase):
         return evolve(settings, root=shorter, commitlog=shorter / "commitlog")
 
     def moved(self, settings: StoreSettings) -> list[tuple[int, int, int]]:
-        """Promote it, with the tables of the other one: which queues' offsets were moved, from where
-        to where.
-        """
+        """Promote it with the other one's tables: which queue moved, from where to where."""
         return [
             (one.queue_id, one.before, one.after)
             for one in promote(settings, tables=self.older).consumers

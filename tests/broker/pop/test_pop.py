@@ -14,9 +14,11 @@ from rmqha.errors import NotWritable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME
+from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.json_body import write
 from tests.broker.pop.support import PopTestCase, bodies, handles, records
 from tests.broker.support import NOW
 
@@ -397,6 +399,45 @@ class AckTests(ServedTestCase):
         answer = self.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **told, queueId=0, offset=1)
         self.assertEqual(answer.code, 0, answer.remark)
         self.assertEqual(self.popped(), [b"b", b"c"])
+
+    def test_reset_by_time(self) -> None:
+        """To a time too: what was stored since is handed out again, acknowledged or not, and what
+        is open comes again besides.
+        """
+        self.put(b"a")
+        self.skips(5)
+        since = self.now()
+        self.skips(5)
+        self.put(b"b", b"c")
+        for named in handles(self.pop())[:2]:
+            self.assertEqual(self.ack(named), 0)
+        self.resets(since)
+        self.assertEqual(self.popped(), [b"b", b"c"])
+        self.skips(11)
+        self.assertEqual(self.popped(), [b"c"])
+
+    def test_reset_of_who_waits(self) -> None:
+        """A group whose consumers were handed nothing since the start is moved as well: nobody else
+        has their position.
+        """
+        self.put(b"a", b"b")
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.skips(6)
+        self.stop()
+        self.serve()
+        member = ConsumerData(group_name="G", consume_type="CONSUME_PASSIVELY")
+        beat = write(HeartbeatData(client_id="c", consumer_data_set=(member,)))
+        self.who.send(Command(code=RequestCode.HEART_BEAT, body=beat))
+        self.assertTrue(self.who.heard())
+        self.assertEqual(self.popped(), [])
+        self.resets(NOW)
+        self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def resets(self, moment: int) -> None:
+        """An administrator moves the group to a time."""
+        told = {"topic": "T", "group": "G", "timestamp": moment, "isForce": "true"}
+        answer = self.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **told)
+        self.assertEqual(answer.code, 0, answer.remark)
 
     def test_group_gone(self) -> None:
         """What a group had that is gone does not come again."""
