@@ -14,12 +14,12 @@ from rich.filesize import decimal
 from rmqha.cli.common import TLS, Unreachable, Whole, bar, in_reactor
 from rmqha.cli.local_nodes import LocalNodeFailed, LocalNodes
 from rmqha.cli.nodes.arguments import checked
+from rmqha.cli.reach import Access
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
 from rmqha.logfiles import json_table
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AskedNode, broker_of
 from rmqha.nodes.poll import Look
@@ -107,11 +107,8 @@ def _clone(
     begun: list[LocalNodes] = []
 
     async def run(reactor: Any, shown: Progress | None) -> None:
-        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
-        try:
+        async with Access(tls=tls).client(reactor) as client:
             broker = await broker_of(client, address, PATIENCE)
-        finally:
-            await client.close()
         if broker is None:
             raise Unreachable(f"{address} gives no answer as a broker's client port or HA port")
         keys = _keys(broker, root, number)

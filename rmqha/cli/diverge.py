@@ -12,8 +12,8 @@ from typing import Any
 import click
 from attrs import asdict
 
-from rmqha.cli.common import FAILED, JSON, STORE, TLS, Whole, bar, note
-from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
+from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, note
+from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
@@ -23,10 +23,8 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.net.remoting.ha_port import Address
-from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
-from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import LOCK
 
 
@@ -47,8 +45,7 @@ from rmqha.wire.store_layout import LOCK
 )
 @click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
 @CLIENT_PORT
-@CREDENTIALS
-@TLS
+@access_options
 @JSON
 @click.pass_context
 def diverge(
@@ -58,8 +55,7 @@ def diverge(
     earliest: int | None,
     everything: bool,
     client_port: int | None,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Find where two logs differ first: STORE and STORE2, or a running master's.
@@ -77,7 +73,7 @@ def diverge(
     other = Path(against)
     if not other.exists():
         address, asked = address_of("--against", against, client_port)
-        found = _with_master(store, address, earliest, asked, credentials, tls)
+        found = _with_master(store, address, earliest, asked, access)
     elif earliest is not None or client_port is not None:
         raise click.UsageError(
             "--from, --all and --client-port need a running master, --against HOST:PORT"
@@ -105,8 +101,7 @@ def _with_master(
     address: Address,
     earliest: int | None,
     client_port: int,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
 ) -> LogComparison:
     """Compare with a running master.
 
@@ -117,7 +112,7 @@ def _with_master(
     async def run(reactor: Any, ask: AskBounds | None) -> LogComparison:
         looking = MasterComparison(
             ours=ours,
-            endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
+            endpoint=tcp_endpoints(reactor, tls=access.tls.dialling)(*address),
             port=MasterClientPort(ask, reactor, Endpoint().show(address)),
             folder=Path(folder),
             earliest=earliest,
@@ -130,7 +125,7 @@ def _with_master(
                 note(f"asked the master without knowing where its log ends: {looking.port.state}")
 
     with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
-        return call_master(address, client_port, run, credentials, tls.requests)
+        return call_master(address, client_port, run, access)
 
 
 def _settled(store: Path) -> OfflineLog:

@@ -16,8 +16,8 @@ from attrs import asdict
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, complain, in_reactor, note
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
+from rmqha.cli.reach import Access
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.next_steps import UNREACHED, advice
@@ -78,11 +78,8 @@ def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
     address = checked(named)
 
     async def run(reactor: Any) -> Seen:
-        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
-        try:
+        async with Access(tls=tls).client(reactor) as client:
             return await AnyPortLook(treq, address, reactor, remoting=client).once()
-        finally:
-            await client.close()
 
     seen = in_reactor(run)
     rows = list(advice(named, seen))

@@ -14,7 +14,7 @@ import click
 import treq
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import TLS, Number, in_reactor, note
+from rmqha.cli.common import Number, in_reactor, note
 from rmqha.cli.live_promotion import (
     CUT_OFF,
     LOST,
@@ -31,18 +31,16 @@ from rmqha.cli.live_promotion import (
 )
 from rmqha.cli.nodes.arguments import checked
 from rmqha.cli.promote import promote
-from rmqha.cli.reach import CREDENTIALS
+from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import BEFORE, load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
-from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.net.remoting.client import split_address
 from rmqha.nodes.any_port import broker_at
 from rmqha.nodes.poll import Look
 from rmqha.store.files.lock import is_locked
-from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import LOCK
 
 SWITCHOVER = "`rmqha switchover` changes the roles without a loss"
@@ -87,8 +85,7 @@ LOOKS = 3
     help="How long the node may take to stop, and to serve again.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done and lost; change nothing.")
-@CREDENTIALS
-@TLS
+@access_options
 @click.pass_context
 def failover(
     context: click.Context,
@@ -101,8 +98,7 @@ def failover(
     unverified: bool,
     timeout: float,
     dry_run: bool,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
 ) -> None:
     """Make a slave the master, because its master is dead.
 
@@ -137,7 +133,7 @@ def failover(
     if running and not (stop or tables) and role_at(admin) == "slave":
         if master:
             named = split_address(checked(master))
-            in_reactor(lambda reactor: _look(reactor, settings, named, credentials, tls))
+            in_reactor(lambda reactor: _look(reactor, settings, named, access))
         live(admin)
         return
     slaves = is_slaves(settings)
@@ -145,13 +141,13 @@ def failover(
         gone = split_address(checked(master)) if master else settings.ha.master_client
         if gone is None:
             raise Refused("failover", f"{conf} names no master: give --master HOST:PORT")
-        in_reactor(lambda reactor: _look(reactor, settings, gone, credentials, tls))
+        in_reactor(lambda reactor: _look(reactor, settings, gone, access))
     elif (before := conf.with_name(conf.name + BEFORE)).exists():
         click.echo(f"{conf} is a master's already: going on")
         old = split_address(checked(master)) if master else load(before).ha.master_client
         if old is not None and not running:
             again = f"`mv {before} {conf}` makes a slave of this node again, or stop that one"
-            in_reactor(lambda reactor: _look(reactor, settings, old, credentials, tls, again))
+            in_reactor(lambda reactor: _look(reactor, settings, old, access, again))
     else:
         raise Refused("failover", f"{conf} is a master's: it takes the file of a slave")
     if dry_run:
@@ -182,8 +178,7 @@ async def _look(
     reactor: Any,
     settings: Settings,
     master: tuple[str, int],
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
     instead: str = SWITCHOVER,
 ) -> None:
     """See that the master is gone, and say what may be lost with it.
@@ -191,10 +186,7 @@ async def _look(
     @raise Refused: If it answers.
     """
     address = Endpoint().show(master)
-    client = RemotingClient(
-        reactor, close_on_timeout=True, credentials=credentials, tls=tls.requests
-    )
-    try:
+    async with access.client(reactor) as client:
         for look in range(LOOKS):
             if look:
                 await deferLater(reactor, 1.0)
@@ -204,8 +196,6 @@ async def _look(
                     f"the master at {address} answers: {instead}; a second master would part the "
                     "logs",
                 )
-    finally:
-        await client.close()
     click.echo(f"the master at {address} gives no answer in {LOOKS} looks")
     note(CUT_OFF)
     seen = await Look(treq, admin_of(settings), reactor).once()

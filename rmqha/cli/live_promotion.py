@@ -21,6 +21,7 @@ import treq
 
 from rmqha.cli.common import Unreachable, in_reactor, note
 from rmqha.cli.nodes.arguments import checked
+from rmqha.cli.reach import Access
 from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import BEFORE, OF_A_SLAVE, load
@@ -28,7 +29,6 @@ from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 from rmqha.nodes.summary import duration
@@ -97,13 +97,11 @@ def admin_at(address: str) -> str:
     """
 
     async def find(reactor: Any) -> str:
-        remoting = RemotingClient(reactor, close_on_timeout=True)
-        try:
-            return await AnyPortLook(treq, checked(address), reactor, remoting=remoting).admin()
-        except (*UNREACHED, ValueError) as error:
-            raise Unreachable(unreached(address, error)) from error
-        finally:
-            await remoting.close()
+        async with Access().client(reactor) as client:
+            try:
+                return await AnyPortLook(treq, checked(address), reactor, remoting=client).admin()
+            except (*UNREACHED, ValueError) as error:
+                raise Unreachable(unreached(address, error)) from error
 
     return in_reactor(find)
 

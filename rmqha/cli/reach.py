@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from attrs import field, frozen
 from twisted.internet.error import ConnectError, ConnectionClosed
 
-from rmqha.cli.common import Unreachable, Whole, in_reactor
+from rmqha.cli.common import TLS, Unreachable, Whole, in_reactor
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation, RemotingFrameError
@@ -19,7 +22,7 @@ from rmqha.net.remoting.client import RemotingClient, split_address, with_port
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.remoting.ha_port import Address, MasterPorts, ports_of
 from rmqha.net.tls.errors import TlsRefused
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting.signature import Credentials
 
@@ -50,6 +53,35 @@ CREDENTIALS = click.option(
     "mqadmin's tools.yml.",
 )
 """For a broker with access control."""
+
+
+@frozen(kw_only=True)
+class Access:
+    """How a command asks nodes: as whom, and with TLS or without."""
+
+    credentials: Credentials | None = None
+    tls: ToolTls = field(factory=ToolTls)
+
+    @asynccontextmanager
+    async def client(self, reactor: Any) -> AsyncIterator[RemotingClient]:
+        """What asks them, closed in the end."""
+        client = RemotingClient(
+            reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls.requests
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command C{--credentials} and C{--tls}, as its C{access}."""
+
+    @wraps(command)
+    def given(*others: Any, credentials: Credentials | None, tls: ToolTls, **named: Any) -> Any:
+        return command(*others, access=Access(credentials=credentials, tls=tls), **named)
+
+    return CREDENTIALS(TLS(given))
 
 
 def ports_to_call(text: str, client_port: int | None) -> tuple[Address, int]:
@@ -87,27 +119,21 @@ def call_master(
     address: Address,
     client_port: int,
     run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
-    credentials: Credentials | None = None,
-    tls: OutgoingTls = IN_CLEAR_TEXT,
+    access: Access,
 ) -> T:
     """Do something with a master while a reactor runs; once in a process.
 
     @param address: Its HA port.
     @param client_port: What to ask for the log's bounds; 0 for none.
     @param run: Given the reactor, and how to ask.
-    @param credentials: What is asked is signed with them.
-    @param tls: How it is asked.
     @raise Unreachable: If that cannot be done.
     """
 
     async def called(reactor: Any) -> T:
-        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials, tls=tls)
         named = Endpoint().show((address[0], client_port))
-        ask = (lambda: master_bounds.ask(client, named)) if client_port else None
-        try:
+        async with access.client(reactor) as client:
+            ask = (lambda: master_bounds.ask(client, named)) if client_port else None
             return await run(reactor, ask)
-        finally:
-            await client.close()
 
     try:
         return in_reactor(called)

@@ -11,20 +11,18 @@ from attrs import asdict
 from twisted.internet.defer import Deferred
 
 from rmqha import event_file
-from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, note, store_settings
-from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
+from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
+from rmqha.cli.reach import CLIENT_PORT, Access, access_options, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.remoting.client import tcp_endpoints
-from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.offline.rebuild_in_place import exclusively
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.from_replica import RepairReport, StoreReplica
 from rmqha.store.repair.stopped_store import StoppedStore, held_still
-from rmqha.wire.remoting.signature import Credentials
 
 
 class ByteRange(click.ParamType[tuple[int, int]]):
@@ -64,8 +62,7 @@ class ByteRange(click.ParamType[tuple[int, int]]):
     help="broker.conf of this store.",
 )
 @CLIENT_PORT
-@CREDENTIALS
-@TLS
+@access_options
 @JSON
 @click.pass_context
 def repair(
@@ -76,8 +73,7 @@ def repair(
     dry_run: bool,
     conf: Path | None,
     client_port: int | None,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
     as_json: bool,
 ) -> None:
     """Bring damaged or missing ranges of a log back from a replica that has them.
@@ -103,7 +99,7 @@ def repair(
             if not ranges:
                 report = RepairReport(peer=source, ranges=(), records=0, not_had=())
             elif running is not None:
-                report = _from_master(stopped, ranges, *running, credentials, tls)
+                report = _from_master(stopped, ranges, *running, access)
             else:
                 report = _from_store(stopped, ranges, other)
             if not dry_run:
@@ -158,12 +154,11 @@ def _from_master(
     ranges: list[DamagedRange],
     address: tuple[str, int],
     client_port: int,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
 ) -> RepairReport:
     async def run(reactor: Any, ask: AskBounds | None) -> RepairReport:
         master = MasterReplica(
-            endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
+            endpoint=tcp_endpoints(reactor, tls=access.tls.dialling)(*address),
             port=MasterClientPort(ask, reactor, Endpoint().show(address)),
             file_size=stopped.raw.file_size,
         )
@@ -173,7 +168,7 @@ def _from_master(
         return report
 
     with bar("fetching") as progress:
-        return call_master(address, client_port, run, credentials, tls.requests)
+        return call_master(address, client_port, run, access)
 
 
 def _tell(

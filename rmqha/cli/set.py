@@ -30,6 +30,7 @@ from rmqha.cli.common import (
     stdout,
 )
 from rmqha.cli.controller.status import set_json, set_table, set_title
+from rmqha.cli.reach import Access
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState
@@ -42,6 +43,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.tls.node_tls import etcd_identity, outgoing, requests_identity
 from rmqha.net.tls.outgoing import OutgoingTls
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.roles.upstream.elected import controllers, set_in_etcd
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
@@ -102,18 +104,16 @@ def ask(
         identity = requests_identity(tls) if tls.enabled else None
         if identity is not None:
             identity.load()
-        client = RemotingClient(
-            reactor,
-            close_on_timeout=True,
+        access = Access(
             credentials=read_credentials(settings.access.credentials),
-            tls=outgoing(identity, tls),
+            tls=ToolTls(requests=outgoing(identity, tls)),
         )
-        group = coordinator(settings, reactor, client)
-        try:
-            return await run(group, client)
-        finally:
-            await group.close()
-            await client.close()
+        async with access.client(reactor) as client:
+            group = coordinator(settings, reactor, client)
+            try:
+                return await run(group, client)
+            finally:
+                await group.close()
 
     return in_reactor(asked)
 

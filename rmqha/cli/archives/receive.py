@@ -21,8 +21,8 @@ from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver, receiver
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import TLS, Number, Whole, bar
-from rmqha.cli.reach import CREDENTIALS, ports_to_call
+from rmqha.cli.common import Number, Whole, bar
+from rmqha.cli.reach import Access, access_options, ports_to_call
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.settings import LogSettings
 from rmqha.config.values import Endpoint
@@ -30,11 +30,9 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.derived.rebuild import Progress
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.wire.log.log_identity import LogIdentity
-from rmqha.wire.remoting.signature import Credentials
 
 REPORT_DELAY = 30.0
 """Seconds: ten times a stock master's slaveTimeout, six times its syncFlushTimeout."""
@@ -52,16 +50,14 @@ class ReceiveOptions:
 
     @ivar source: Host and HA port.
     @ivar client: C{host:port} of the client port, C{""} not to ask it.
-    @ivar credentials: What is asked there is signed with them.
-    @ivar tls: How both ports are connected to.
+    @ivar access: How both ports are connected to.
     @ivar file_size: In bytes, C{None} to ask for it.
     """
 
     root: Path
     source: tuple[str, int]
     client: str
-    credentials: Credentials | None
-    tls: ToolTls
+    access: Access
     file_size: int | None
     synchronous: bool
     report_delay: float
@@ -101,8 +97,7 @@ class ReceiveOptions:
     help="The client port, asked where the log begins and ends; PORT is the HA port then. "
     "Default: PORT itself, or the one before an HA port; 0: do not ask.",
 )
-@CREDENTIALS
-@TLS
+@access_options
 @click.option(
     "--file-size",
     type=Whole(1),
@@ -154,18 +149,11 @@ class ReceiveOptions:
 def receive(
     archive: Path,
     source: str,
-    synchronous: bool,
-    report_delay: float,
     client_port: int | None,
-    credentials: Credentials | None,
-    tls: ToolTls,
-    file_size: int | None,
     start: str,
     bad_record: str,
-    trust_master: bool,
-    fsync_interval: float,
     max_rate: int,
-    log_interval: float,
+    **given: Any,
 ) -> None:
     """Archive a master's log in DIR, as it grows.
 
@@ -184,22 +172,16 @@ def receive(
         root=archive.absolute(),
         source=address,
         client=Endpoint().show((address[0], asked)) if asked else "",
-        credentials=credentials,
-        tls=tls,
-        file_size=file_size,
-        synchronous=synchronous,
-        report_delay=report_delay,
-        fsync_interval=fsync_interval,
-        log_interval=log_interval,
-        trust_master=trust_master,
         settings=HASettings(
             first_sync=FirstSync(start),
             bad_record=BadRecordPolicy(bad_record),
             max_receive_rate=max_rate,
             backoff_max=BACKOFF_MAX,
         ),
+        **given,
     )
-    if not options.client and file_size is None and ArchiveManifest.read(options.root) is None:
+    sized = options.file_size is not None or ArchiveManifest.read(options.root) is not None
+    if not (options.client or sized):
         raise click.UsageError("--client-port 0 needs --file-size for a new archive")
     failed: list[Exception] = []
     with bar("receiving") as shown:
@@ -233,24 +215,18 @@ async def _run(
         return over
 
     reactor.addSystemEventTrigger("before", "shutdown", shut_down)
-    client = RemotingClient(
-        reactor,
-        close_on_timeout=True,
-        credentials=options.credentials,
-        tls=options.tls.requests,
-    )
     try:
-        receiver = await _receiver(reactor, client, options, shown)
-        receiver.startService()
-        receiver.ended.addErrback(finish)
-        try:
-            await stop
-        finally:
-            await receiver.stopService()
+        async with options.access.client(reactor) as client:
+            receiver = await _receiver(reactor, client, options, shown)
+            receiver.startService()
+            receiver.ended.addErrback(finish)
+            try:
+                await stop
+            finally:
+                await receiver.stopService()
     except Exception as error:
         failed.append(error)
     finally:
-        await client.close()
         over.callback(None)
 
 
@@ -289,7 +265,7 @@ async def _receiver(
     ask = (lambda: master_bounds.ask(client, options.client)) if options.client else None
     return receiver(
         archive=archive,
-        endpoint=ha_endpoint(reactor, host, port, tls=options.tls.dialling),
+        endpoint=ha_endpoint(reactor, host, port, tls=options.access.tls.dialling),
         port=MasterClientPort(ask, reactor, manifest.source),
         settings=options.settings,
         in_thread=deferToThread,

@@ -10,16 +10,14 @@ import click
 from attrs import frozen
 from twisted.internet.error import ConnectionClosed
 
-from rmqha.cli.common import JSON, TLS, Unreachable, in_reactor
-from rmqha.cli.reach import CREDENTIALS
+from rmqha.cli.common import JSON, Unreachable, in_reactor
+from rmqha.cli.reach import Access, access_options
 from rmqha.config.values import Endpoint
 from rmqha.errors import BodyInvalid, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.net.remoting.client import RemotingClient, split_address, with_port
-from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.broker_admin import BrokerAdmin, BrokerFacts
 from rmqha.nodes.errors import NotMaster
 from rmqha.nodes.find import KnownBroker, brokers_in, cluster_of
-from rmqha.wire.remoting.signature import Credentials
 
 CLIENT_PORT, NAMES_PORT = 10911, 9876
 DEFAULT_BROKER = f"127.0.0.1:{CLIENT_PORT}"
@@ -41,8 +39,7 @@ class Way:
     brokers: tuple[str, ...]
     name_servers: tuple[str, ...]
     cluster: str | None
-    credentials: Credentials | None
-    tls: ToolTls
+    access: Access
 
 
 def _addresses(port: int) -> Callable[..., tuple[str, ...]]:
@@ -98,14 +95,11 @@ def asks_brokers(command: Callable[..., Any]) -> Callable[..., Any]:
             brokers=brokers,
             name_servers=servers,
             cluster=cluster,
-            credentials=given.pop("credentials"),
-            tls=given.pop("tls"),
+            access=given.pop("access"),
         )
         return command(way=way, **given)
 
-    for option in (JSON, TLS, CREDENTIALS, CLUSTER, NAME_SERVERS, BROKERS):
-        told = option(told)
-    return told
+    return BROKERS(NAME_SERVERS(CLUSTER(access_options(JSON(told)))))
 
 
 @frozen
@@ -218,13 +212,8 @@ def ask(way: Way, run: Callable[[BrokerSite], Coroutine[Any, Any, T]]) -> T:
     """
 
     async def asked(reactor: Any) -> T:
-        client = RemotingClient(
-            reactor, close_on_timeout=True, credentials=way.credentials, tls=way.tls.requests
-        )
-        try:
+        async with way.access.client(reactor) as client:
             return await run(BrokerSite(way, client))
-        finally:
-            await client.close()
 
     try:
         return in_reactor(asked)

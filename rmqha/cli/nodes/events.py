@@ -15,8 +15,8 @@ from rich.table import Table
 from rmqha import event_file
 from rmqha.cli.common import UNREACHABLE, Number, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
+from rmqha.cli.reach import Access
 from rmqha.event_file import Event
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import UNREACHED, Look, unreached
 
@@ -90,16 +90,14 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
         raise click.UsageError(f"{source} is neither HOST:PORT nor a store's folder") from error
 
     async def run(reactor: Any) -> int:
-        remoting = RemotingClient(reactor, close_on_timeout=True)
-        look = AnyPortLook(treq, address, reactor, remoting=remoting)
         try:
-            await look.admin()
-            found = await asked(look)
+            async with Access().client(reactor) as client:
+                look = AnyPortLook(treq, address, reactor, remoting=client)
+                await look.admin()
+                found = await asked(look)
         except (*UNREACHED, ValueError, KeyError, TypeError) as error:
             complain(unreached(address, error))
             return UNREACHABLE
-        finally:
-            await remoting.close()
         tell(found, hours, as_json=as_json, now=time.time())
         return 0
 

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from rmqha.cli.common import FAILED, JSON, UNREACHABLE, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.cli.reach import Access
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 
@@ -98,9 +98,9 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
     named = checked(address)
 
     async def run(reactor: Any) -> int:
-        remoting = RemotingClient(reactor, close_on_timeout=True)
         try:
-            admin = await AnyPortLook(treq, named, reactor, remoting=remoting).admin()
+            async with Access().client(reactor) as client:
+                admin = await AnyPortLook(treq, named, reactor, remoting=client).admin()
             requests = SlotRequests(treq, admin, reactor)
             why = "" if drop is None else await requests.drop(drop)
             if why:
@@ -110,8 +110,6 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
         except (*UNREACHED, ValueError) as error:
             complain(unreached(address, error))
             return UNREACHABLE
-        finally:
-            await remoting.close()
         if as_json:
             click.echo(json.dumps({"slots": rows}))
         else:

@@ -24,8 +24,8 @@ from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, UNREACHABLE, Number, Whole, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, checked, exit_code
+from rmqha.cli.reach import Access
 from rmqha.errors import RmqhaError
-from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.nodes.any_port import AnyPortLook
 from rmqha.nodes.find import known_to
@@ -302,29 +302,27 @@ def status(
     server = None if name_server is None else checked(name_server)
 
     async def run(reactor: Any) -> int:
-        client = RemotingClient(reactor, close_on_timeout=True, tls=tls.requests)
         at: dict[str, AnyPortLook] = {}
+        async with Access(tls=tls).client(reactor) as client:
 
-        def look(address: str) -> AnyPortLook:
-            if address not in at:
-                at[address] = AnyPortLook(
-                    *(treq, address, reactor), remoting=client, is_client=server is not None
-                )
-            return at[address]
+            def look(address: str) -> AnyPortLook:
+                if address not in at:
+                    at[address] = AnyPortLook(
+                        *(treq, address, reactor), remoting=client, is_client=server is not None
+                    )
+                return at[address]
 
-        async def looks() -> list[AnyPortLook]:
-            if server is None:
-                return [look(address) for address in named]
-            return [look(address) for address in [server, *await known_to(server, client)]]
+            async def looks() -> list[AnyPortLook]:
+                if server is None:
+                    return [look(address) for address in named]
+                return [look(address) for address in [server, *await known_to(server, client)]]
 
-        view = View(console=stdout(), as_json=as_json, everything=everything)
-        try:
-            last = await watch(looks, view, reactor, interval=interval, times=times)
-        except (RmqhaError, OSError, ValueError) as error:
-            complain(f"name server {server}: {str(error).rstrip('.')}")
-            return UNREACHABLE
-        finally:
-            await client.close()
-        return max(exit_code(seen) for _, seen in last)
+            view = View(console=stdout(), as_json=as_json, everything=everything)
+            try:
+                last = await watch(looks, view, reactor, interval=interval, times=times)
+            except (RmqhaError, OSError, ValueError) as error:
+                complain(f"name server {server}: {str(error).rstrip('.')}")
+                return UNREACHABLE
+            return max(exit_code(seen) for _, seen in last)
 
     context.exit(in_reactor(run))

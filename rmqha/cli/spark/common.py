@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -145,13 +146,14 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="A setting of Spark; may be repeated.",
     )
     @PRIORITY
+    @wraps(command)
     def given(
         master: str, settings: tuple[tuple[str, str], ...], priority: str, **others: Any
     ) -> Any:
         with reasons():
             return command(on=Spark(master, dict(settings), Priority(priority)), **others)
 
-    return named_as(command, given)
+    return given
 
 
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,10 +162,11 @@ def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.argument("store", nargs=-1, required=True, metavar="STORE | NAME=STORE... | @FILE")
+    @wraps(command)
     def given(store: tuple[str, ...], **others: Any) -> Any:
         return command(stores=stores_named(store), **others)
 
-    return named_as(command, given)
+    return given
 
 
 def stores_named(given: tuple[str, ...]) -> Stores:
@@ -182,12 +185,3 @@ def stores_named(given: tuple[str, ...]) -> Stores:
             raise click.UsageError(f"two stores are named {name}")
         found[name] = path
     return found
-
-
-def named_as(command: Callable[..., Any], given: Any) -> Callable[..., Any]:
-    """Pass on what click has gathered on a function so far, and its name and help."""
-    given.__name__, given.__doc__ = command.__name__, command.__doc__
-    gathered = getattr(command, "__click_params__", [])
-    given.__click_params__ = [*gathered, *given.__click_params__]
-    wrapped: Callable[..., Any] = given
-    return wrapped

@@ -13,21 +13,37 @@ from rmqha.cli.common import JSON, Whole, stdout
 from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.pipeline.jobs.progress import bar
-from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed
+from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed, require_selecting
 from rmqha.pipeline.jobs.replay import replay as send
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.producing.settings import SendOptions
 
+_SENDING = "nameServer", "maxRowsPerSecond", "maxBytesPerSecond", "retries", "sendTimeout"
+"""Options of how messages are sent, by the names that the data source has for them."""
+
 
 @click.command()
 @stores_argument
-@click.option("--name-server", required=True, metavar="HOST:PORT[;...]", help="The name servers.")
+@click.option(
+    "--name-server",
+    "nameServer",
+    required=True,
+    metavar="HOST:PORT[;...]",
+    help="The name servers.",
+)
 @click.option("--to-topic", metavar="TOPIC", help="Send all to this topic.")
 @click.option("--same-topic", is_flag=True, help="Send each to the topic it was in.")
 @click.option("--topic", metavar="TOPIC[,...]", help="Only messages of these topics.")
 @click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
-@click.option("--from", "begin", metavar="TIME", help="Only messages stored at this time or later.")
-@click.option("--until", metavar="TIME", help="Only messages stored before this time.")
+@click.option(
+    "--from",
+    "startingTimestamp",
+    metavar="TIME",
+    help="Only messages stored at this time or later.",
+)
+@click.option(
+    "--until", "endingTimestamp", metavar="TIME", help="Only messages stored before this time."
+)
 @click.option(
     "--option",
     "others",
@@ -35,10 +51,17 @@ from rmqha.pipeline.producing.settings import SendOptions
     multiple=True,
     help=f"Another option of the data source: {', '.join(SELECTING)}.",
 )
-@click.option("--rate", metavar="N", help="Most messages a second.")
-@click.option("--max-bytes", metavar="SIZE", help="Most bytes of bodies a second, like 10m.")
+@click.option("--rate", "maxRowsPerSecond", metavar="N", help="Most messages a second.")
+@click.option(
+    "--max-bytes",
+    "maxBytesPerSecond",
+    metavar="SIZE",
+    help="Most bytes of bodies a second, like 10m.",
+)
 @click.option("--retries", metavar="N", help="How often a failed request is sent again.")
-@click.option("--send-timeout", metavar="MS", help="Milliseconds a broker has for an answer.")
+@click.option(
+    "--send-timeout", "sendTimeout", metavar="MS", help="Milliseconds a broker has for an answer."
+)
 @click.option(
     "--credentials",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -69,68 +92,43 @@ from rmqha.pipeline.producing.settings import SendOptions
 def replay(
     stores: Stores,
     on: Spark,
-    name_server: str,
-    to_topic: str | None,
-    same_topic: bool,
-    topic: str | None,
-    tags: str | None,
-    begin: str | None,
-    until: str | None,
     others: tuple[tuple[str, str], ...],
-    rate: str | None,
-    max_bytes: str | None,
-    retries: str | None,
-    send_timeout: str | None,
     credentials: Path | None,
     tls: Path | None,
-    tasks: int,
-    dedupe: bool,
     dry_run: bool,
     as_json: bool,
+    **named: Any,
 ) -> None:
     """Send messages of STORE to brokers again, each queue in its order.
 
     Each message is sent at least once, with its UNIQ_KEY.  TIME is a time with its zone, like
     2026-01-31T12:00:00Z, or milliseconds since 1970.
     """
+    options = dict(others)
+    require_selecting(options)
     account = read_credentials(credentials)
     given = {
-        "nameServer": name_server,
-        "maxRowsPerSecond": rate,
-        "maxBytesPerSecond": max_bytes,
-        "retries": retries,
-        "sendTimeout": send_timeout,
+        **{name: named.pop(name) for name in _SENDING},
         "accessKey": account and account.access_key,
         "secretKey": account and account.secret_key,
         "tlsConfigFile": tls and str(tls.absolute()),
     }
     sending = SendOptions.parse({name: text for name, text in given.items() if text is not None})
-    chosen: dict[str, Any] = {
-        **dict(others),
-        "topic": topic,
-        "tags": tags,
-        "startingTimestamp": begin,
-        "endingTimestamp": until,
-    }
     done = send(
         on.session("replay"),
         stores,
         sending,
-        to_topic=to_topic,
-        same_topic=same_topic,
-        dedupe=dedupe,
         dry_run=dry_run,
-        tasks=tasks,
         shown=bar("counting" if dry_run else "sending"),
-        **{name: value for name, value in chosen.items() if value is not None},
+        **{**options, **{name: each for name, each in named.items() if each is not None}},
     )
     if as_json:
         click.echo(json.dumps({"dryRun": dry_run, **done.to_json()}, indent=2, ensure_ascii=False))
     else:
-        _show(done, to_topic, dry_run)
+        _show(done, dry_run)
 
 
-def _show(done: Replayed, to_topic: str | None, dry_run: bool) -> None:
+def _show(done: Replayed, dry_run: bool) -> None:
     table = Table("topic", "outcome", "messages", "bytes")
     for each in done.outcomes:
         outcome = f"would be {each.outcome}" if dry_run and each.sent else each.outcome

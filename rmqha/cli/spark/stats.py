@@ -32,11 +32,13 @@ from rmqha.pipeline.log.options import Visibility
 )
 @click.option(
     "--from",
-    "start",
+    "startingTimestamp",
     metavar="TIME",
     help="Only messages stored at this time or later: 2026-01-31T12:00:00Z.",
 )
-@click.option("--until", "end", metavar="TIME", help="Only messages stored before this time.")
+@click.option(
+    "--until", "endingTimestamp", metavar="TIME", help="Only messages stored before this time."
+)
 @click.option(
     "--step",
     type=Number(0.001),
@@ -56,15 +58,12 @@ from rmqha.pipeline.log.options import Visibility
 def stats(
     stores: Stores,
     on: Spark,
-    topic: str | None,
-    visibility: str,
-    start: str | None,
-    end: str | None,
     step: float | None,
     queues: bool,
     plot: Path | None,
     point_file: str,
     as_json: bool,
+    **options: str | None,
 ) -> None:
     """Count the messages of STORE by topic and queue, their rates, sizes and delays."""
     if plot is not None:
@@ -74,11 +73,8 @@ def stats(
         stores,
         step=None if step is None else round(step * 1000),
         shown=bar("counting"),
-        topic=topic,
-        visibility=visibility,
-        startingTimestamp=start,
-        endingTimestamp=end,
         pointFile=point_file,
+        **options,
     )
     if plot is not None:
         for path in plots(found, plot):

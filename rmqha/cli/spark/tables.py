@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rmqha.cli.spark.common import Setting, named_as
+from rmqha.cli.spark.common import Setting
 from rmqha.pipeline.errors import OptionUnknown
 from rmqha.pipeline.log.option_values import nearest
 from rmqha.pipeline.log.options import KINDS
@@ -36,6 +37,8 @@ class TablePlace(click.ParamType[Path | str]):
         return found
 
 
+_OF_TABLE = "out", "format", "compression", "level", "table_per_topic", "iceberg"
+
 TABLE = click.option(
     "--table",
     required=True,
@@ -62,6 +65,7 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option(
         "--name", metavar="NAME", help="Name of an Iceberg table in it.  [default: rmqha.messages]"
     )
+    @wraps(command)
     def given(
         catalog: str | None,
         properties: tuple[tuple[str, str], ...],
@@ -73,7 +77,7 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
             place = IcebergPlace(catalog, properties, name or IcebergPlace().table)
         return command(iceberg=place, **others)
 
-    return named_as(command, given)
+    return given
 
 
 def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,31 +121,15 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="An option of the data source, like topic=orders; may be repeated.",
     )
-    def given(
-        out: Path | str,
-        format: str,
-        compression: str,
-        level: int | None,
-        partition_by: str | None,
-        table_per_topic: bool,
-        options: tuple[tuple[str, str], ...],
-        iceberg: IcebergPlace | None,
-        **others: Any,
-    ) -> Any:
-        if partition_by and table_per_topic:
+    @wraps(command)
+    def given(partition_by: str | None, options: tuple[tuple[str, str], ...], **others: Any) -> Any:
+        table = {name: others.pop(name) for name in _OF_TABLE}
+        if partition_by and table["table_per_topic"]:
             raise click.UsageError("--partition-by topic and --table-per-topic exclude each other")
-        table = {
-            "out": out,
-            "format": format,
-            "compression": compression,
-            "level": level,
-            "partition_by_topic": partition_by is not None,
-            "table_per_topic": table_per_topic,
-            "iceberg": iceberg,
-        }
+        table["partition_by_topic"] = partition_by is not None
         return command(table=table, options=known(options), **others)
 
-    return iceberg_options(named_as(command, given))
+    return iceberg_options(given)
 
 
 def known(options: tuple[tuple[str, str], ...]) -> dict[str, str]:

@@ -10,19 +10,17 @@ from typing import Any
 
 import click
 
-from rmqha.cli.common import TLS, Number, in_reactor
-from rmqha.cli.reach import CREDENTIALS
+from rmqha.cli.common import Number, in_reactor
+from rmqha.cli.reach import Access, access_options
 from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT
 from rmqha.config.values import Endpoint
-from rmqha.net.remoting.client import RemotingClient, split_address, with_port
-from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.net.remoting.client import split_address, with_port
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
 from rmqha.switchover.errors import Interrupted
 from rmqha.switchover.journal import SwitchoverJournal
 from rmqha.switchover.switchover import Switchover
 from rmqha.switchover.waiting import Patience
-from rmqha.wire.remoting.signature import Credentials
 
 JOURNAL = "rmqha-switchover.json"
 
@@ -67,8 +65,7 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
     metavar="SECONDS",
     help="How long a step may take; what you have to do yourself is waited for without limit.",
 )
-@CREDENTIALS
-@TLS
+@access_options
 def switchover(
     master: str,
     slave: str,
@@ -76,8 +73,7 @@ def switchover(
     back: bool,
     journal: Path,
     timeout: float,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
     **commands: str | None,
 ) -> None:
     """Let MASTER and SLAVE, a pair, change their roles.
@@ -96,8 +92,7 @@ def switchover(
         {act: command for act, command in given.items() if command},
         SwitchoverJournal(journal),
         timeout,
-        credentials,
-        tls,
+        access,
         lambda change: change.check() if check else change.back() if back else change.run(),
     )
 
@@ -107,8 +102,7 @@ def _run(
     commands: dict[Act, str],
     journal: SwitchoverJournal,
     timeout: float,
-    credentials: Credentials | None,
-    tls: ToolTls,
+    access: Access,
     what: Callable[[Switchover], Any],
 ) -> None:
     """Do it while a reactor runs."""
@@ -118,32 +112,30 @@ def _run(
         click.echo(f"{time.monotonic() - begun:7.1f} s  {text}")
 
     async def done(reactor: Any) -> None:
-        client = RemotingClient(
-            reactor, close_on_timeout=True, credentials=credentials, tls=tls.requests
-        )
-        old, new = (AskedBroker(address, client) for address in pair)
-        hands = Hands(commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say)
+        async with access.client(reactor) as client:
+            old, new = (AskedBroker(address, client) for address in pair)
+            hands = Hands(
+                commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say
+            )
 
-        def interrupt() -> None:
-            if hands.interrupt():
-                reactor.stop()
+            def interrupt() -> None:
+                if hands.interrupt():
+                    reactor.stop()
 
-        signal.signal(signal.SIGINT, lambda *_: reactor.callFromThread(interrupt))
-        change = Switchover(
-            old=old,
-            new=new,
-            journal=journal,
-            hands=hands,
-            say=say,
-            waiting=Patience(clock=reactor, say=say, timeout=timeout),
-            now_ms=lambda: int(time.time() * 1000),
-        )
-        try:
-            await what(change)
-        except Interrupted as error:
-            say(str(error))
-            raise click.Abort from error
-        finally:
-            await client.close()
+            signal.signal(signal.SIGINT, lambda *_: reactor.callFromThread(interrupt))
+            change = Switchover(
+                old=old,
+                new=new,
+                journal=journal,
+                hands=hands,
+                say=say,
+                waiting=Patience(clock=reactor, say=say, timeout=timeout),
+                now_ms=lambda: int(time.time() * 1000),
+            )
+            try:
+                await what(change)
+            except Interrupted as error:
+                say(str(error))
+                raise click.Abort from error
 
     in_reactor(done)

@@ -277,14 +277,19 @@ def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, objec
         raise OptionMissing("to-topic", "give either it or same-topic, to say where messages go")
     if to_topic is not None and (fault := topic_fault(to_topic)):
         raise OptionInvalid("to-topic", to_topic, fault)
-    for name in options:
-        if name not in SELECTING:
-            raise OptionInvalid(name, str(options[name]), f"one of {', '.join(SELECTING)}")
+    require_selecting(options)
     given = options.get("topic")
     for topic in Names().parse(str(given)) if given is not None else ():
         if fault := topic_fault(topic):
             raise OptionInvalid("topic", topic, fault)
     return given is not None or options.get("subscribePattern") is not None
+
+
+def require_selecting(options: Mapping[str, object]) -> None:
+    """@raise OptionInvalid: If an option is none of L{SELECTING}."""
+    for name, value in options.items():
+        if name not in SELECTING:
+            raise OptionInvalid(name, str(value), f"one of {', '.join(SELECTING)}")
 
 
 def _read(spark: SparkSession, stores: Stores, options: Mapping[str, object]) -> DataFrame:

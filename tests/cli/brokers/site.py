@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from rmqha.cli import reach
 from rmqha.cli.brokers import asking
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
@@ -70,7 +71,7 @@ class SiteTestCase(BrokerTestCase, CommandTestCase):
         self.wire = Wire(self.clock)
         self.master = self.broker(namesrv=NAMES)
         self.wire.peers[MASTER] = self.client()
-        self.patch(asking, "RemotingClient", lambda *given, **named: self.wire)
+        self.patch(reach, "RemotingClient", lambda *given, **named: self.wire)
         self.patch(asking, "in_reactor", self.at_once)
 
     def at_once(self, run: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:

@@ -215,3 +215,14 @@ class ReplayTests(CommandTestCase):
         self.assertEqual([], self.broker.stored)
         said = self.fails(1, *arguments)
         self.assertIn("no route for topic New", said)
+
+    def test_options(self) -> None:
+        """What an option chooses is not passed over for want of an argument of its own; an option
+        that chooses nothing is refused.
+        """
+        arguments = ["spark", "replay", str(self.store), "--name-server", self.broker.address]
+        arguments += ["--to-topic", "New", "--dry-run", "--option"]
+        told = self.answer(*arguments, "topic=GoldenA")
+        wanted = sum(each["topic"] == "GoldenA" for each in self.visible)
+        self.assertEqual(wanted, told["sent"]["messages"])
+        self.assertIn("tasks=3 is not allowed", self.fails(1, *arguments, "tasks=3"))
