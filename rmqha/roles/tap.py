@@ -12,6 +12,7 @@ from pathlib import Path
 from signal import SIGHUP, signal
 from typing import Any, cast
 
+from attrs import frozen
 from twisted.application.service import IService
 from twisted.logger import ILogObserver
 from twisted.python import usage
@@ -22,17 +23,26 @@ from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import BEFORE, MEMBER, NAMESRV, OF_A_SLAVE, load
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint, Folder
-from rmqha.errors import BadValue, ConfigError, Refused, RmqhaError, StoreError
+from rmqha.errors import (
+    BadValue,
+    ConfigError,
+    Refused,
+    RemotingFrameError,
+    RmqhaError,
+    StoreError,
+)
 from rmqha.net import lean_reactor
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.credentials import read_credentials
-from rmqha.roles import slave_of
+from rmqha.net.remoting.ha_port import PATIENCE, ports_of
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
 from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
 
 SLAVE = "slave"
+
+SLAVE_OF = "--slave-of"
 
 ROLES = {
     MASTER: "rmqha.roles.master.MasterNode",
@@ -41,6 +51,48 @@ ROLES = {
     NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
 }
 """Each role's service, by dotted name: a process imports only the one it runs."""
+
+
+@frozen
+class MasterPortUnknown(RmqhaError):
+    """It cannot be told whether a port is for a master's clients or for its slaves.
+
+    @ivar master: C{host:port}, as it was given.
+    """
+
+    sentence = (
+        "--slave-of {master}: {reason}, so it is not known whether this is its master's client "
+        "port or its HA port. Start the master first, or name its HA port: "
+        "--set haMasterAddress={master}"
+    )
+    master: str
+    reason: str
+
+
+def keys_of_master(text: str) -> list[str]:
+    """What C{--slave-of} configures a slave with.
+
+    @param text: C{HOST}, or C{HOST:PORT}.
+    @return: C{key=value} each.
+    @raise BadValue: If it is no address.
+    @raise MasterPortUnknown: If the port is none of RocketMQ's, and cannot be asked.
+    """
+    show = Endpoint().show
+    try:
+        found = ports_of(text.strip())
+    except ValueError as error:
+        wanted = "HOST, or HOST:PORT with a port from 1 to 65535"
+        raise BadValue(SLAVE_OF, text, wanted) from error
+    except (OSError, RemotingFrameError) as error:
+        raise MasterPortUnknown(text.strip(), _reason(error)) from error
+    keys = [f"haMasterAddress={show(found.ha)}"]
+    return keys if found.client is None else [*keys, f"haMasterClientAddress={show(found.client)}"]
+
+
+def _reason(error: OSError | RemotingFrameError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"it did not answer within {PATIENCE:g} s"
+    return (getattr(error, "strerror", None) or str(error)).rstrip(".")
 
 
 class LogChoice:
@@ -205,13 +257,13 @@ class Options(usage.Options):
                         f"--slave-of {master} is for a slave, not for --role {self['role']}"
                     )
                 self["role"] = SLAVE
-                made += slave_of.keys_of(master)
+                made += keys_of_master(master)
         except RmqhaError as error:
             raise usage.UsageError(str(error)) from error
         keys = {key.partition("=")[0] for key in made}
         for given in self["set"]:
             if (key := given.partition("=")[0].strip()) in keys:
-                option = "--store" if key == "storePathRootDir" else slave_of.OPTION
+                option = "--store" if key == "storePathRootDir" else SLAVE_OF
                 raise usage.UsageError(f"{option} and --set {given}: give one of the two")
         self["set"] += made
 

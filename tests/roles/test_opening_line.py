@@ -11,7 +11,7 @@ from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked
 from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.tls.errors import TlsFilesInvalid
-from rmqha.roles.opening_line import next_step, opening_line
+from rmqha.roles.process import next_step, opening_line
 
 
 class OpeningLineTests(SynchronousTestCase):

@@ -13,7 +13,7 @@ from lab.harness.ports import free_port
 from rmqha.errors import BadValue
 from rmqha.net.remoting import ha_port
 from rmqha.net.remoting.ha_port import keeps_slaves
-from rmqha.roles.slave_of import MasterPortUnknown, keys_of
+from rmqha.roles.tap import MasterPortUnknown, keys_of_master
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 
@@ -27,17 +27,17 @@ class ByNumberTests(SynchronousTestCase):
         """A host alone is the client port 10911, and the HA port behind it."""
         for text, host in (("10.0.0.5", "10.0.0.5"), ("fe80::5", "[fe80::5]"), ("[::1]", "[::1]")):
             wanted = [f"haMasterAddress={host}:10912", f"haMasterClientAddress={host}:10911"]
-            self.assertEqual(wanted, keys_of(text))
-        self.assertEqual(keys_of("10.0.0.5"), keys_of("10.0.0.5:10911"))
+            self.assertEqual(wanted, keys_of_master(text))
+        self.assertEqual(keys_of_master("10.0.0.5"), keys_of_master("10.0.0.5:10911"))
 
     def test_ha_port(self) -> None:
         """10912 is the HA port."""
-        self.assertEqual(["haMasterAddress=broker-a:10912"], keys_of("broker-a:10912"))
+        self.assertEqual(["haMasterAddress=broker-a:10912"], keys_of_master("broker-a:10912"))
 
     def test_no_address(self) -> None:
         """What is no address is refused with what it should be."""
         for text in ("", "10.0.0.5:", "10.0.0.5:http", "a:0", "a:70000", "a b", "a,b"):
-            said = str(self.assertRaises(BadValue, keys_of, text))
+            said = str(self.assertRaises(BadValue, keys_of_master, text))
             self.assertIn(f"--slave-of={text} is not allowed: HOST, or HOST:PORT", said)
 
 
@@ -85,7 +85,7 @@ class ByAnswerTests(SynchronousTestCase):
         """
         for conversation in ("frame", "silence"):
             with self.server(conversation) as (address, _):
-                self.assertEqual([f"haMasterAddress={address}"], keys_of(address))
+                self.assertEqual([f"haMasterAddress={address}"], keys_of_master(address))
         self.assertEqual([ha_port.REPORTS] * 2, self.heard)
 
     def test_client_port(self) -> None:
@@ -103,7 +103,7 @@ class ByAnswerTests(SynchronousTestCase):
                     f"haMasterAddress=127.0.0.1:{slaves or port + 1}",
                     f"haMasterClientAddress={address}",
                 ]
-                self.assertEqual(wanted, keys_of(address))
+                self.assertEqual(wanted, keys_of_master(address))
 
     def test_admin_port(self) -> None:
         """A port that answers as an HTTP server does is none."""
@@ -117,16 +117,16 @@ class ByAnswerTests(SynchronousTestCase):
         with self.server("config") as (below, port):
             named = f"127.0.0.1:{port + 1}"
             wanted = [f"haMasterAddress={named}", f"haMasterClientAddress={below}"]
-            self.assertEqual(wanted, keys_of(named))
+            self.assertEqual(wanted, keys_of_master(named))
 
     def test_neither(self) -> None:
         """Where nothing answers, the error says what to do: no port is guessed."""
         free = free_port()
-        said = str(self.assertRaises(MasterPortUnknown, keys_of, f"127.0.0.1:{free}"))
+        said = str(self.assertRaises(MasterPortUnknown, keys_of_master, f"127.0.0.1:{free}"))
         self.assertIn(f"--slave-of 127.0.0.1:{free}: Connection refused, so it is not known", said)
         self.assertIn(f"--set haMasterAddress=127.0.0.1:{free}", said)
         with self.server("close", "close") as (address, _):
-            said = str(self.assertRaises(MasterPortUnknown, keys_of, address))
+            said = str(self.assertRaises(MasterPortUnknown, keys_of_master, address))
         self.assertIn("it closed the connection without an answer", said)
 
 
