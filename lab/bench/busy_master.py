@@ -86,7 +86,7 @@ class Connection:
         return 1e6 * (processor(self.node.pid) - used) / len(requests)
 
 
-TOPIC, QUEUES, GROUPS = "BenchBusy", 8, 4
+TOPIC, QUEUES = "BenchBusy", 8
 
 WINDOW = 32
 """Requests on their way: threads of a producer."""
@@ -196,40 +196,8 @@ def _producers(where: Field) -> Iterator[dict[str, Producer]]:
         shutil.rmtree(folder)
 
 
-WRITES, COMMITS = 224, 32
-"""Requests that are sent together: a consumer that commits every seventh message is a busy one."""
-
-
-@define(eq=False)
-class Busy(Connection):
-    """Writes, and commits for some groups."""
-
-    _batches: int = field(default=0, init=False)
-
-    def prepare(self) -> None:
-        """Make what the writes and commits are for."""
-        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        groups = [write(GroupConfig(group_name=f"g{number}")) for number in range(GROUPS)]
-        made = [encode(Command(code=code, body=group)) for group in groups]
-        self.ask([encode(make_topic(TOPIC, QUEUES)), *made], 1)
-
-    def round(self, batches: int) -> Seen:
-        """Each commit is further than the one before it."""
-        writes = [encode(send(TOPIC, bytes(BODY), n % QUEUES)) for n in range(WRITES)]
-        cost = 0.0
-        for _ in range(batches):
-            self._batches += 1
-            commits = [
-                encode(commit(TOPIC, f"g{n % GROUPS}", self._batches, n // GROUPS))
-                for n in range(COMMITS)
-            ]
-            both = writes + commits
-            cost += self.cost(both, len(both)) * len(both) / WRITES
-        return {"cost": cost / batches}
-
-
 @contextmanager
-def _busy(where: Field) -> Iterator[dict[str, Busy]]:
+def _counting(where: Field) -> Iterator[dict[str, Producer]]:
     """A master as it is, and one that counts nothing (L{lab.bench.without_child})."""
     folder = where.folder / "metrics"
     plain = Node(folder, "master", "without", **STOCK)
@@ -238,11 +206,11 @@ def _busy(where: Field) -> Iterator[dict[str, Busy]]:
     try:
         with ExitStack() as opened:
             found = {
-                name: opened.enter_context(closing(Busy(node.start())))
+                name: opened.enter_context(closing(Producer(node.start(), "plain")))
                 for name, node in nodes.items()
             }
             for each in found.values():
-                each.prepare()
+                each.ask([encode(make_topic(TOPIC, QUEUES))], 1)
             yield found
     finally:
         for node in nodes.values():
@@ -262,12 +230,13 @@ def _places() -> list[tuple[str, int]]:
 
 
 @contextmanager
-def _scraped(where: Field) -> Iterator[dict[str, Busy]]:
+def _scraped(where: Field) -> Iterator[dict[str, Connection]]:
     """A master with many topics."""
     node = Node(where.folder / "scraped", "master")
     try:
-        with closing(Busy(node.start())) as load:
-            load.prepare()
+        with closing(Connection(node.start())) as load:
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            load.ask([encode(Command(code=code, body=write(GroupConfig(group_name="g0"))))], 1)
             load.ask(
                 [encode(make_topic(topic, QUEUES)) for topic, at in _places() if not at], PIECE
             )
@@ -280,7 +249,7 @@ def _scraped(where: Field) -> Iterator[dict[str, Busy]]:
         shutil.rmtree(node.folder)
 
 
-def _scrape(load: Busy, turn: Turn) -> Seen:
+def _scrape(load: Connection, turn: Turn) -> Seen:
     """Milliseconds of a scrape when all groups have moved in all queues, which is dearest: when the
     oldest message of each was stored has to be looked up again; and of one when none has.
     """
@@ -305,12 +274,12 @@ _WHAT = f"a scrape of {SCRAPED:,} topics of {QUEUES} queues, each read by a grou
 ROWS = [
     Row(
         name="metrics",
-        set_up=_busy,
-        load=lambda busy, turn: busy.round(60 if turn.number >= 0 else 15),
+        set_up=_counting,
+        load=lambda producer, turn: producer.round(4096 if turn.number < 0 else 16_384),
         figures=[
             Figure(
                 "cost",
-                f"a write of {BODY} bytes in {WRITES} of them and {COMMITS} commits, processor",
+                f"a message of {BODY} bytes, the master's processor",
                 "us",
                 1.01,
                 most=True,

@@ -227,7 +227,7 @@ def _alone(kind: str, *, disk: bool) -> Callable[[Field], AbstractContextManager
 
     @contextmanager
     def started(field: Field) -> Iterator[dict[str, Load]]:
-        total = GIB if disk or kind == "idle" or field.quick else 4 * GIB
+        total = GIB // 4 if field.quick else GIB if disk or kind == "idle" else 4 * GIB
         base = disk_folder(3 * total + GIB) if disk else field.folder
         if base is None:
             raise Missing("no disk with enough room")

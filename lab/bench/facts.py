@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import platform
 import re
+import subprocess
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,25 +60,14 @@ def work_folder(needed: int) -> Path:
     return Path(tempfile.mkdtemp(prefix="rmqha-bench-", dir=base))
 
 
-MEMORY_ONLY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+MEMORY_ONLY = frozenset({"tmpfs", "ramfs"})
 """Types of file systems whose fsync does nothing."""
 
 
-def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that a path is on.
-
-    @param mounts: The text of C{/proc/mounts}: device, place and type; a blank in a place is
-        written C{\\040}.
-    """
-    path = path.resolve()
-    found = (0, 0, "")
-    for number, line in enumerate(mounts.splitlines()):
-        _, place, kind, *_ = line.split()
-        mounted = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place))
-        if path.is_relative_to(mounted):
-            # Of two at the same place the later hides the earlier.
-            found = max(found, (len(mounted.parts), number, kind))
-    return found[2]
+def file_system(path: Path) -> str:
+    """The type of the file system that a path is on, as C{stat} of coreutils names it."""
+    command = ["stat", "--file-system", "--format=%T", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def disk_folder(needed: int) -> Path | None:
@@ -86,9 +76,8 @@ def disk_folder(needed: int) -> Path | None:
     @param needed: Bytes that will be in it at one time.
     @return: C{None} if neither temporary files nor this checkout are on a disk with enough room.
     """
-    mounts = Path("/proc/mounts").read_text(encoding="utf-8")
     for base in (Path(tempfile.gettempdir()), Path("/var/tmp"), Path(__file__).parent):
-        if not base.is_dir() or file_system(base, mounts) in MEMORY_ONLY:
+        if not base.is_dir() or file_system(base) in MEMORY_ONLY:
             continue
         room = os.statvfs(base)
         if room.f_bavail * room.f_frsize > needed:

@@ -1,22 +1,18 @@
 """A node whose reactor turns are measured: what runs between two looks at its sockets.
 
 It is twistd's own service tree, made by the same C{makeService} from the same command line; with
-a clock around the wait for events, and a thread that looks where a long turn is.  How long each
-phase took, and the longest turns, are written as JSON at the end.
+a clock around the wait for events.  How long each phase took, and the longest turn, are written as
+JSON at the end.
 
 Run it as C{python -m lab.bench.turn_child RESULTS --role master --conf FILE}.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
-import threading
 import time
-import traceback
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from attrs import define, field
@@ -25,41 +21,22 @@ from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from rmqha.roles import tap
 
-LOOK = 0.005
-"""Seconds between two looks at the turn that is under way."""
-
-LONG = 0.02
-"""Seconds after which a turn is worth a look where it is."""
-
-KEPT, DEPTH = 5, 12
-"""Longest turns that are kept, and innermost calls of each."""
-
 
 @define(eq=False)
 class Turns:
     """The turns of one reactor.
 
     @ivar phase: What the node is doing, as the results name it; C{seconds} of each that is over.
-    @ivar turns: The longest: wall seconds, processor seconds of the reactor's thread, and where
-        they were.
+    @ivar longest: Wall seconds of the longest turn, and its processor seconds of the reactor's
+        thread.
     """
 
     phase: str = "start"
     seconds: dict[str, float] = field(factory=dict)
-    turns: list[tuple[float, float, str]] = field(factory=list)
+    longest: tuple[float, float] = (0.0, 0.0)
     _since: float = field(factory=time.perf_counter)
     _began: float = 0.0
     _used: float = 0.0
-    _where: str = ""
-    _collecting: float = 0.0
-    _collected: float = 0.0
-
-    def watch(self, reactor: Any) -> None:
-        """Measure each turn of a reactor from now on."""
-        reactor._poller = _Poller(reactor._poller, self)
-        gc.callbacks.append(self._collection)
-        thread = threading.get_ident()
-        threading.Thread(target=self._look, args=(thread,), daemon=True).start()
 
     def enter(self, phase: str) -> None:
         """The phase is over, and another begins."""
@@ -68,50 +45,13 @@ class Turns:
         self.phase, self._since = phase, now
 
     def began(self) -> None:
-        self._where, self._collected = "", 0.0
         self._used = time.thread_time()
         self._began = time.perf_counter()
 
     def over(self) -> None:
-        if not self._began:
-            return
-        took, used = time.perf_counter() - self._began, time.thread_time() - self._used
-        self._began = 0.0
-        if len(self.turns) < KEPT or took > self.turns[-1][0]:
-            where = self._where
-            if self._collected >= took / 2:
-                # No thread runs meanwhile, not even the one that looks.
-                where = f"garbage collection, {1000 * self._collected:.0f} ms"
-            self.turns.append((took, used, f"{self.phase}: {where}"))
-            self.turns.sort(reverse=True)
-            del self.turns[KEPT:]
-
-    def _collection(self, what: str, _: dict[str, int]) -> None:
-        now = time.perf_counter()
-        if what == "start":
-            self._collecting = now
-        else:
-            self._collected += now - self._collecting
-
-    def _look(self, thread: int) -> None:
-        """Look where a long turn is.  If nobody could look for long, some thread was in a call that
-        keeps all others: it is just behind it.
-        """
-        own, looked = threading.get_ident(), time.perf_counter()
-        while True:
-            time.sleep(LOOK)
-            before, looked = looked, time.perf_counter()
-            began, kept = self._began, looked - before > LONG
-            if not began or self._where or (looked - began < LONG and not kept):
-                continue
-            frames = sys._current_frames()
-            wanted = [other for other in frames if other not in (own, thread)] if kept else [thread]
-            self._where = "; ".join(_shown(frames[one]) for one in wanted)
-
-
-def _shown(frame: FrameType) -> str:
-    calls = traceback.extract_stack(frame)[-DEPTH:]
-    return " > ".join(f"{Path(one.filename).stem}.{one.name}:{one.lineno}" for one in calls)
+        if self._began:
+            took, used = time.perf_counter() - self._began, time.thread_time() - self._used
+            self.longest = max(self.longest, (took, used))
 
 
 @define(eq=False)
@@ -145,7 +85,8 @@ def main(arguments: list[str]) -> int:
     node: Any = tap.makeService(options)
     whole = MultiService()
     node.setServiceParent(whole)
-    turns.watch(reactor)
+    poll: Any = reactor
+    poll._poller = _Poller(poll._poller, turns)
 
     def serving() -> None:
         if node.clients.serving:
@@ -162,7 +103,7 @@ def main(arguments: list[str]) -> int:
     reactor.addSystemEventTrigger("before", "shutdown", stop)
     reactor.run()
     turns.enter("end")
-    found = {"seconds": turns.seconds, "turns": turns.turns}
+    found = {"seconds": turns.seconds, "longest": turns.longest}
     Path(results).write_text(json.dumps(found), encoding="utf-8")
     return 0
 

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from typing import Any
 from attrs import define, field
 
 from lab.harness.nodes import ROOT, Process
+from lab.harness.ports import is_free
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 
@@ -275,16 +275,6 @@ def _free_shift() -> int:
             # A client may try the port two below first.
             ports += [listen - 2, listen, settings.ha.listen_port]
     for shift in (0, *random.sample(SHIFTS, len(SHIFTS))):
-        if all(_free(port + shift) for port in ports):
+        if all(is_free(port + shift) for port in ports):
             return shift
     raise Unusable("no free ports for five nodes")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -46,7 +46,7 @@ def free_port(*neighbours: int) -> int:
     for port in _candidates():
         places = [port + step for step in (0, *neighbours)]
         # Whoever got one of them may not listen there yet.
-        if not set(places) & set(_given) and all(map(_is_free, places)):
+        if not set(places) & set(_given) and all(map(is_free, places)):
             _given.extend(places)
             return port
     raise AssertionError("no free port")
@@ -79,7 +79,8 @@ def _range() -> range:
     return PORTS
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nobody listens there, on any local address."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -194,10 +194,6 @@ class Driver(Piped, Node):
         """Let the writes under way be the last of their bursts."""
         self.do("enough")
 
-    def ask_status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.do("status")
-        return found
-
     def stop(self, timeout: float = PATIENCE) -> int:
         """Stop it cleanly, through the pipe.
 

@@ -182,7 +182,6 @@ class Driven:
             {
                 "put": self.put,
                 "enough": self.no_more,
-                "status": lambda number: node.status(),
                 "stop": self.stop,
                 "sync": self.sync,
                 "clock": self.clock,
