@@ -23,7 +23,7 @@ from attrs import evolve
 
 from lab.bench.corpus import write_log
 from lab.bench.facts import disk_folder
-from lab.bench.processes import Span, memory
+from lab.bench.processes import Span
 from lab.bench.sends import BODY
 from lab.bench.stock import FILE_SIZE, STOCK, Peer, Stock
 from lab.bench.table import GIB, Field, Figure, Row, Seen, Turn, call
@@ -195,13 +195,12 @@ class Source:
         seconds = 5.0 if turn.quick else 20.0
         with self.slave(master, java=java) as (slave, _):
             time.sleep(SETTLE)
-            both = {"master": master.pid, "slave": slave.pid}
-            span = Span(both)
+            both = {"master": master, "slave": slave}
+            span = Span({role: process.pid for role, process in both.items()})
             time.sleep(seconds)
             used = {role: 100 * one / seconds for role, one in span.used().items()}
-            return used | {
-                f"{role} MiB": memory(pid, "RssAnon") >> 20 for role, pid in both.items()
-            }
+            held = {f"{role} MiB": process.memory() >> 20 for role, process in both.items()}
+            return used | held
 
 
 def _reached(slave: Node | Stock) -> tuple[int, int]:

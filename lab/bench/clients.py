@@ -208,10 +208,15 @@ def _to_pop(quick: bool) -> int:
     return 20_000 if quick else 200_000
 
 
+def _shared_out(field: Field) -> AbstractContextManager[dict[str, Pair]]:
+    """@raise Missing: Of a RocketMQ that cannot."""
+    if field.version.startswith("4"):
+        raise jars.Missing("no consumers in POP mode before RocketMQ 5")
+    return _filled(_to_pop, timerWheelEnable="true")(field)
+
+
 def _pop(pair: Pair, turn: Turn) -> Seen:
     """Three consumers that catch up, and then one message after the other."""
-    if pair.tool.version.startswith("4"):
-        raise jars.Missing("no consumers in POP mode before RocketMQ 5")
     catch, one = (f"{what}{turn.number + 1}{pair.name}" for what in ("catch", "one"))
     _shared(pair, pair.topic, catch)
     rate = pair.consume(catch, _to_pop(turn.quick), members=MEMBERS, pop=True)
@@ -324,6 +329,7 @@ BENCH = Bench(
                 for figure in figures(
                     kind.what,
                     f"{kind.what}, SYNC_MASTER and a slave, {kind.threads} threads",
+                    ("rate", "master", "slave"),
                     rate=kind.goal,
                 )
             ],
@@ -346,7 +352,7 @@ BENCH = Bench(
         ),
         Row(
             name="pop",
-            set_up=_filled(_to_pop, timerWheelEnable="true"),
+            set_up=_shared_out,
             load=_pop,
             figures=[
                 Figure(

@@ -1,5 +1,4 @@
-"""What processes cost, as the kernel counts it: processor time and memory from C{/proc}, and the
-descriptors they may open.
+"""What processes cost, as the kernel counts it, and the descriptors they may open.
 
 Processor time is the user's and the kernel's of all threads of a process, also of those that have
 ended; the kernel tells it in ticks, of which there are a hundred a second on Linux.  A span
@@ -11,7 +10,6 @@ Source: proc(5), /proc/pid/stat, fields 14 and 15.
 from __future__ import annotations
 
 import os
-import re
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,15 +35,6 @@ def processor_seconds(pid: int) -> float:
     """What a process has used so far."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return ticks(text) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int, kind: str) -> int:
-    """Bytes of a process's memory.
-
-    @param kind: C{VmRSS} or one of its parts: C{RssAnon}, C{RssFile}, C{RssShmem}.
-    """
-    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-    return int(re.findall(rf"{kind}:\s+(\d+) kB", text)[0]) * 1024
 
 
 @frozen

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
@@ -83,11 +83,18 @@ class Sends:
 
 
 def figures(
-    name: str, what: str, *, ours: str = "", beside: str = "", **goals: float
+    name: str,
+    what: str,
+    told: Sequence[str] = ("rate", "p50", "p99", *ROLES),
+    *,
+    ours: str = "",
+    beside: str = "",
+    **goals: float,
 ) -> list[Figure]:
     """Lines about what L{Sends.seen} gives.
 
     @param what: In words.
+    @param told: What has a line.
     @param goals: Least C{rate} and most of all others, in parts of the alternative's.
     """
     words = {"rate": ("", "sends/s"), "p50": (", p50", "us"), "p99": (", p99", "us")}
@@ -103,6 +110,7 @@ def figures(
             beside=beside,
         )
         for key, (more, unit) in words.items()
+        if key in told
     ]
 
 

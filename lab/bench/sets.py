@@ -255,6 +255,7 @@ BENCH = Bench(
                 for figure in figures(
                     name,
                     what if whose == SET else f"{what}, with etcd",
+                    ("rate", "p50"),
                     ours=whose,
                     beside=beside,
                     **some,
