@@ -83,7 +83,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server_names import look_up
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, NodePart, Periodic, in_slices
@@ -138,6 +138,7 @@ class Broker(BrokerState, NodePart):
     """All parts of a broker.
 
     @ivar served: Judges what is sent to consumers.
+    @ivar levels: How far the delay levels are.
     @ivar schedule: Delayed messages.
     @ivar timers: Messages that are delivered at a time of their own.
     @ivar revival: Messages that were handed out, and come again.
@@ -218,6 +219,7 @@ class Broker(BrokerState, NodePart):
             *(table.file for table in (*self.tables, levels)),
             self._orders,
         )
+        self.levels = levels
         self.schedule = Schedule(self, levels)
         self.revival = Revival(self)
         self.timers = Timers(self, offsets=levels, revival=self.revival)
@@ -238,10 +240,13 @@ class Broker(BrokerState, NodePart):
             lambda: allowed.change(self.current.settings.admin.allowed_peers)
         )
         self.current.changed.append(lambda: store.change(self.current.settings.store))
-        for part in (*self._parts(), *more):
+        master = writer is not None
+        parts = *self._taking(), *self._clients(), *self._giving(), *self._administering(), *more
+        for part in parts:
             for code, stated in part.handlers().items():
                 self.needs[code] = stated[0]
-                self.registry.register(code, self._guarded(stated, allowed))
+                handler = guarded(stated, allowed=allowed, master=master, access=self.access)
+                self.registry.register(code, handler)
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
 
     @contextmanager
@@ -250,19 +255,12 @@ class Broker(BrokerState, NodePart):
         with self.store.log.together(), self.pop.together():
             yield
 
-    def _guarded(self, stated: Stated, allowed: Allowed) -> Handler:
-        master = self.writer is not None
-        return guarded(stated, allowed=allowed, master=master, access=self.access)
-
     def _may_see(self, member: Member, wanted: Wanted) -> bool:
         """Whether a client may be sent what only some accounts may know."""
         host, account = member.connection.host, member.account
         return self.access is None or self.access.permits(host, account, wanted)
 
     # --- the parts ------------------------------------------------------------------
-
-    def _parts(self) -> tuple[RequestHandler, ...]:
-        return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
 
     def _taking(self) -> tuple[RequestHandler, ...]:
         """Make what stores messages: sending, transactions, delays, replies."""
@@ -272,12 +270,8 @@ class Broker(BrokerState, NodePart):
         retries = self.retries = Retries(self, admission)
         acceptance = TimerAcceptance(self.settings.timers, store.now_ms)
         sending = Sending(
-            settings=broker,
-            store=store,
-            writer=self.writer,
-            messages=self.messages,
+            state=self,
             admission=admission,
-            topics=self.topics,
             retries=retries,
             timers=acceptance,
         )
@@ -311,7 +305,7 @@ class Broker(BrokerState, NodePart):
         pulls = Pulls(self, reader, self._holds)
         self.current.changed.append(lambda: reader.apply(self.current.settings.pull))
         self.pop = PopService(self, self.revival, reader)
-        progress = Progress(self, reader, self.schedule.offsets)
+        progress = Progress(self, reader, self.levels.table)
         self._changes = OffsetChanges(self)
         lookups = Lookups(self, self.served)
         return pulls, self.pop, progress, self._changes, lookups
@@ -337,7 +331,7 @@ class Broker(BrokerState, NodePart):
             Resets(self, self.pop.pops),
             Runtime(
                 state=self,
-                delays=self.schedule.offsets,
+                delays=self.levels.table,
                 timers=self.timers.info,
                 ha=self._ha,
                 first=store.log.end,
@@ -375,7 +369,7 @@ class Broker(BrokerState, NodePart):
                 owed=Owed(clock, store.queues.end),
             ),
             orders=self._orders,
-            delays=self.schedule.adopt,
+            delays=self.levels.adopt,
             forget=self._deletion.forget,
         )
         self.metadata = MetadataSync(copies, self._connect)

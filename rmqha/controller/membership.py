@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
@@ -37,10 +38,6 @@ class Membership(NodePart):
     @ivar files: The identity's.
     @ivar address: C{host:port} of our client port.
     @ivar sign: What to tell; C{None} to tell nothing, so that we are not elected.
-    @ivar interval: Seconds between two signs (C{brokerHeartbeatInterval}).
-    @ivar patience: Milliseconds after which a controller takes us for dead
-        (C{controllerHeartBeatTimeoutMills}).
-    @ivar priority: C{brokerElectionPriority}.
     @ivar generation: Of our log, as it is published: a copy of our disk has the same.
     @ivar id: Ours; 0 while there is none.
     """
@@ -50,9 +47,7 @@ class Membership(NodePart):
     files: IdentityFiles
     address: str
     sign: Callable[[], SignOfLife | None]
-    interval: float
-    patience: int
-    priority: int
+    settings: ControllerSettings
     generation: Callable[[], str]
     clock: IReactorTime
     in_thread: Callable[..., Deferred[Any]]
@@ -109,7 +104,7 @@ class Membership(NodePart):
 
     def start(self) -> None:
         """Begin to give signs of life, at once."""
-        self._beating.start(self.interval, now=True)
+        self._beating.start(self.settings.heartbeat, now=True)
 
     def stop(self) -> Deferred[None]:
         """Give none any more."""
@@ -133,8 +128,8 @@ class Membership(NodePart):
                 epoch=NO_EPOCH if sign.epoch is None else sign.epoch,
                 max_offset=sign.end,
                 confirm_offset=sign.confirm,
-                heartbeat_timeout_mills=self.patience,
-                election_priority=self.priority,
+                heartbeat_timeout_mills=int(self.settings.heartbeat_timeout * 1000),
+                election_priority=self.settings.priority,
             )
         )
 

@@ -55,7 +55,9 @@ class Overview:
                 yield f"the controllers know no set {name}"
             elif found.master_broker_id is None:
                 yield f"set {name} has no master"
-            elif not _lives(found, found.master_broker_id):
+            elif not any(
+                each.alive for each in members(found) if each.broker_id == found.master_broker_id
+            ):
                 yield f"set {name} has a master that is not alive: id {found.master_broker_id}"
 
 
@@ -63,10 +65,6 @@ def members(found: ReplicasInfo) -> list[SetMember]:
     """Everybody in a set, by id."""
     everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
     return sorted(everybody, key=lambda each: each.broker_id)
-
-
-def _lives(found: ReplicasInfo, member: int) -> bool:
-    return any(each.alive for each in members(found) if each.broker_id == member)
 
 
 async def look(group: ControllerGroup, names: Sequence[str]) -> Overview:

@@ -128,7 +128,7 @@ class ObserverProtocol(Onlooker):
         self.difference = FirstDifference(
             differs,
             str(self.ours.raw.at(differs).path),
-            self.peer,
+            self.port.peer,
             self.ours.read(differs, 1)[0],
             data[differs - offset],
         )
@@ -241,9 +241,8 @@ class MasterComparison:
             report=question.report,
             deepest=question.report == search.low,
             end=None if bounds is None else bounds.max_offset,
-            peer=self.port.peer,
+            port=self.port,
             kept=kept,
-            clock=self.port.clock,
             progress=self.progress,
         )
 

@@ -68,10 +68,9 @@ class MasterReplica:
         protocol = RangeProtocol(
             start=start,
             stop=stop,
-            peer=self.port.peer,
+            port=self.port,
             out=out,
             came=came,
-            clock=self.port.clock,
             file_size=self.file_size,
         )
         endpoint = ours_alone(self.endpoint, self.port)

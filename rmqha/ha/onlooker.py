@@ -11,12 +11,13 @@ from typing import ClassVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.connection import REPORT_EVERY
+from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.periodic import Periodic
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 
@@ -33,7 +34,7 @@ patience."""
 class Onlooker(Protocol):
     """One connection, and what came of it.
 
-    @ivar peer: Whose it is, for people.
+    @ivar port: Whose it is.
     @ivar done: Fires with whether anything was learned; fails with L{MasterLeft} or a
         L{ProtocolViolation<rmqha.errors.ProtocolViolation>}.  Cancelling it gives up.
     @ivar greeting: What is said before the first report, in one packet with it: a stock master
@@ -47,8 +48,7 @@ class Onlooker(Protocol):
     greeting: ClassVar[bytes] = b""
     ends_on: ClassVar[tuple[type[Exception], ...]] = (ProtocolViolation,)
 
-    peer: str
-    clock: IReactorTime
+    port: MasterClientPort
     report: int
     cursor: int = field(init=False)
     answered: bool = field(default=False, init=False)
@@ -62,11 +62,13 @@ class Onlooker(Protocol):
     def __attrs_post_init__(self) -> None:
         self.cursor = self.report
         self.done = Deferred(lambda _: self._fail(self._left("given up")))
-        self._repeating = Periodic("repeating the report", self.clock, self._ask)
+        self._repeating = Periodic("repeating the report", self.port.clock, self._ask)
 
     def connectionMade(self) -> None:
         """Greet, report an offset, and wait L{PROBE_SILENCE} seconds for bytes."""
-        self._patience = self.clock.callLater(PROBE_SILENCE, self._gone, f"silent for {STALL:g} s")
+        self._patience = self.port.clock.callLater(
+            PROBE_SILENCE, self._gone, f"silent for {STALL:g} s"
+        )
         self.transport.write(self.greeting + encode_report(self.report))
         self._repeating.start(REPORT_EVERY)
 
@@ -84,7 +86,7 @@ class Onlooker(Protocol):
             self._finish(False)
 
     def _left(self, why: str) -> MasterLeft:
-        return MasterLeft(self.peer, self.cursor, why)
+        return MasterLeft(self.port.peer, self.cursor, why)
 
     def dataReceived(self, data: bytes) -> None:
         """Take what comes, and have patience again."""

@@ -71,10 +71,7 @@ class TailSource:
 
     @ivar address: Its HA port, in words.
     @ivar endpoint: The same, to connect to.
-    @ivar log: What is to grow; not empty.
-    @ivar turn: Held by the one source that may let it grow.
-    @ivar judge: Says which side is right where it differs, and what to do.
-    @ivar answered: Called when the state has become an answer.
+    @ivar fetch: Whose log is to grow; it is not empty.
     @ivar state: How far it is.
     @ivar reason: Why, in words.
     @ivar end: Where the replica's log ends, C{None} while that is not known.
@@ -83,12 +80,7 @@ class TailSource:
 
     address: str
     endpoint: IStreamClientEndpoint
-    log: CommitLog
-    settings: HASettings
-    clock: IReactorTime
-    turn: DeferredLock
-    judge: Judge
-    answered: Callable[[], None] = lambda: None
+    fetch: TailFetch
     state: SourceState = field(default=SourceState.WAITING, init=False)
     reason: str = field(default="not reached yet", init=False)
     end: int | None = field(default=None, init=False)
@@ -108,13 +100,13 @@ class TailSource:
     def start(self) -> None:
         """Begin to ask."""
         in_turn = BoundsFirst(
-            self.endpoint, lambda: self.turn.acquire().addCallback(lambda _: None)
+            self.endpoint, lambda: self.fetch.turn.acquire().addCallback(lambda _: None)
         )
         self._client = QuietClientService(
             ReportingEndpoint(in_turn, self._not_reached),
             SingleConnection(self._protocol),
             retryPolicy=lambda attempt: RETRY,
-            clock=self.clock,
+            clock=self.fetch.clock,
         )
         self._client.startService()
 
@@ -128,7 +120,9 @@ class TailSource:
             self.connection.drop("the fetch is over")
         if client is not None:
             # A ClientService cannot be stopped from within what it calls.
-            self._stopping = deferLater(self.clock, 0.0).addCallback(lambda _: client.stopService())
+            self._stopping = deferLater(self.fetch.clock, 0.0).addCallback(
+                lambda _: client.stopService()
+            )
             judging = self._judging
             if judging is not None:
                 self._stopping.addCallback(lambda _: judging)
@@ -145,20 +139,20 @@ class TailSource:
 
     def _protocol(self) -> SlaveProtocol:
         """Ask from a window below where the log ends now: another source may have let it grow."""
-        log = self.log
+        log, clock = self.fetch.log, self.fetch.clock
         search = OverlapSearch.of(
             log.min_offset,
             log.end,
             log.file_size,
-            batch=self.settings.batch,
+            batch=self.fetch.settings.batch,
             proven_before=True,
         )
-        self._before, self.moved_at = log.end, self.clock.seconds()
+        self._before, self.moved_at = log.end, clock.seconds()
         self.connection = SlaveProtocol(
             log=log,
             question=Probe(ProbeKind.OVERLAP, search.start),
-            settings=self.settings,
-            clock=self.clock,
+            settings=self.fetch.settings,
+            clock=clock,
             follower=self,
             onlooker=True,
         )
@@ -169,12 +163,12 @@ class TailSource:
             return
         self.state, self.reason = state, reason
         self.stop()
-        self.answered()
+        self.fetch.look()
 
     @property
     def fetched(self) -> int:
         """Bytes that the log has grown by."""
-        now = 0 if self.connection is None else self.log.confirmed - self._before
+        now = 0 if self.connection is None else self.fetch.log.confirmed - self._before
         return self._fetched + now
 
     # --- what its connection tells ---------------------------------------------
@@ -208,7 +202,7 @@ class TailSource:
             self._answer(SourceState.DIFFERS, f"{reason}; {found}")
             judging.callback(None)
 
-        self.judge(self.log, self._differs, theirs).addBoth(judged)
+        self.fetch.judge(self.fetch.log, self._differs, theirs).addBoth(judged)
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
         """It has a record that does not check: what a master takes back is whole.
@@ -224,7 +218,7 @@ class TailSource:
 
     def moved(self, connection: SlaveProtocol) -> None:
         """More came."""
-        self.moved_at = self.clock.seconds()
+        self.moved_at = self.fetch.clock.seconds()
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
         """What it sends cannot be taken."""
@@ -232,7 +226,7 @@ class TailSource:
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
         """The connection is over; what is no whole record is dropped."""
-        log = self.log
+        log = self.fetch.log
         if log.end > log.confirmed:
             log.rewind()
         self._fetched += log.confirmed - self._before
@@ -241,7 +235,7 @@ class TailSource:
             self.state = SourceState.WAITING
             if connection.cursor is not None or not connection.why:
                 self.reason = connection.why or "closed the connection"
-        self.turn.release()
+        self.fetch.turn.release()
 
     def status(self) -> dict[str, Any]:
         """Its row in C{tailFetch} of C{/status}."""
@@ -270,6 +264,7 @@ class TailFetch:
     @ivar log: What is to grow.
     @ivar judge: Says which side is right where a replica differs, and what to do.
     @ivar timeout: Seconds without a byte or an answer after which the rest is not waited for.
+    @ivar turn: Held by the one source that may let the log grow.
     @ivar start: Where the log ended.
     @ivar state: How far it is.
     """
@@ -279,6 +274,7 @@ class TailFetch:
     clock: IReactorTime
     timeout: float
     judge: Judge
+    turn: DeferredLock = field(factory=DeferredLock, init=False)
     start: int = field(init=False)
     sources: list[TailSource] = field(factory=list, init=False)
     state: TailFetchState = field(default=TailFetchState.FETCHING, init=False)
@@ -301,17 +297,11 @@ class TailFetch:
         @param dial: Makes what connects to one.
         @return: Fires when each has answered, or the time is over; nothing touches the log then.
         """
-        turn = DeferredLock()
         self.sources = [
             TailSource(
                 address=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
                 endpoint=dial(host, port),
-                log=self.log,
-                settings=self.settings,
-                clock=self.clock,
-                turn=turn,
-                judge=self.judge,
-                answered=self._look,
+                fetch=self,
             )
             for host, port in addresses
         ]
@@ -342,7 +332,8 @@ class TailFetch:
         self._end()
         return gone
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """A replica has answered: it may have been the last one."""
         if all(source.state.is_answer for source in self.sources):
             self._end()
 

@@ -276,7 +276,7 @@ class MemberNode(Node):
             return self._wait(why)
         if asked is Duty.GO_ON:
             assert self.lead.master is not None, "it leads"
-            self.lead.master.told(state)
+            self.lead.master.in_sync.told(state)
             self._unfence()
             return ""
         if asked is Duty.LEAD:

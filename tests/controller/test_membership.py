@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
@@ -120,9 +121,7 @@ class MembershipTests(SynchronousTestCase):
             files=IdentityFiles.of(self.root, "C", name),
             address=HERE,
             sign=lambda: self.sign,
-            interval=1.0,
-            patience=10_000,
-            priority=5,
+            settings=ControllerSettings(priority=5),
             generation=lambda: "g",
             clock=self.clock,
             in_thread=now,

@@ -17,6 +17,7 @@ from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
 from lab.harness.json_child import Commands
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
@@ -27,8 +28,6 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.wire.remoting.command import Command
 
 CLUSTER = "crowd"
-PATIENCE_MS = 10_000
-PRIORITY = (1 << 31) - 1
 AT_ONCE = 20
 """Members that join at a time."""
 
@@ -72,9 +71,8 @@ class Beating:
             files=IdentityFiles.of(folder / name, CLUSTER, name),
             address=self.address,
             sign=lambda: SignOfLife(epoch=self.epoch or None, end=0, confirm=0),
-            interval=1.0,
-            patience=PATIENCE_MS,
-            priority=PRIORITY,
+            settings=ControllerSettings(),
+            generation=lambda: "",
             clock=reactor,
             in_thread=maybeDeferred,
         )

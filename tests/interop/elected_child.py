@@ -201,7 +201,7 @@ class Leading:
 
     def told(self, state: SetState) -> None:
         assert self.master is not None, "it leads"
-        self.master.told(state)
+        self.master.in_sync.told(state)
 
     async def _lapse(self) -> None:
         """Be dead for the controllers, and elected again: the same master in a newer epoch."""

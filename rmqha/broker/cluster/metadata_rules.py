@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import AttrsInstance, evolve, field, frozen
 
@@ -224,7 +224,7 @@ def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
     try:
         value = fastjson.loads(body)
         if not isinstance(value, dict) or not isinstance(value.get(member), dict):
-            raise MetadataRefused(what, f"the answer has no {member}: {_shown(value)}")
+            raise MetadataRefused(what, f"the answer has no {member}: {value!r:.64}")
         return json_body.from_json(cls, value, table=True)
     except (JsonInvalid, BodyInvalid) as error:
         raise MetadataRefused(
@@ -262,7 +262,3 @@ def names_of(names: Collection[str]) -> str:
 
 def _version(version: DataVersion) -> str:
     return f"version {version.counter} of {version.timestamp}"
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:64]

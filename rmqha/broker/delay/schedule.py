@@ -38,7 +38,6 @@ from rmqha.store.derived.consume_queues import Moves
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 
 WINDOW = 1000
 """Most messages of a level that wait for replicas or the disk."""
@@ -432,17 +431,6 @@ class Schedule:
             )
 
     # --- what others know -------------------------------------------------------------
-
-    def offsets(self) -> DelayOffsets:
-        """How far each level is: on a master delivered, on a slave known to be delivered."""
-        return self._offsets.table()
-
-    def adopt(self, table: DelayOffsets) -> None:
-        """Take over how far the master is; on a slave only.
-
-        @param table: Its answer to request 45.
-        """
-        self._offsets.adopt(table)
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""

@@ -84,7 +84,7 @@ class Polling:
         """
         waiting: Deferred[Answer] = Deferred(lambda _: self._drop(wait))
         left = max(0.0, min(seconds, LONGEST) - EARLY)
-        timer = self.clock.callLater(left, lambda: self._end(wait))
+        timer = self.clock.callLater(left, lambda: self._answer(wait, last=True))
         wait = Wait(place, wish, waiting, answer, timer)
         waits = self._waits.get(place)
         if waits is None:
@@ -137,9 +137,6 @@ class Polling:
                 wait.waiting.errback(
                     RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
                 )
-
-    def _end(self, wait: Wait) -> None:
-        self._answer(wait, last=True)
 
     def _answer(self, wait: Wait, *, last: bool) -> bool:
         """@return: Whether there was an answer."""

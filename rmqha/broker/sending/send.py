@@ -12,14 +12,13 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.needs import Stated, sends
-from rmqha.broker.messages import Messages, read_properties
+from rmqha.broker.messages import read_properties
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
 from rmqha.broker.sending.recall_handle import RecallHandle
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.timer_acceptance import TimerAcceptance
-from rmqha.broker.tables.topics import Topics
-from rmqha.config.broker_settings import BrokerSettings
+from rmqha.broker.state import BrokerState
 from rmqha.errors import (
     FlushFailed,
     HeaderFieldInvalid,
@@ -28,10 +27,9 @@ from rmqha.errors import (
     RequestRefused,
     TooFewInSync,
 )
-from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.store import Store
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE, MULTI_TAGS
@@ -46,7 +44,6 @@ from rmqha.wire.names import (
     UNIQUE_KEY,
     WAIT,
 )
-from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext, to_ext
@@ -67,22 +64,17 @@ _FALSE = "false"
 class Sending:
     """Takes messages.
 
-    @ivar writer: C{None} on a slave.
     @ivar always: The fields that every answer has.
     """
 
-    settings: BrokerSettings
-    store: Store
-    writer: Putter | None
-    messages: Messages
+    state: BrokerState
     admission: Admission
-    topics: Topics
     retries: Retries
     timers: TimerAcceptance
     always: dict[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        settings = self.settings
+        settings = self.state.settings.broker
         self.always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
@@ -114,9 +106,9 @@ class Sending:
 
         @return: With what the answer says of its place.
         """
-        writer = self.writer
+        writer, messages = self.state.writer, self.state.messages
         if writer is None:
-            raise unavailable(self.store)
+            raise unavailable(self.state.store)
         config = self.admission.topic(header)
         queue_id = self.admission.queue(header, config, connection.address)
         properties = read_properties(header.properties or "")
@@ -126,24 +118,25 @@ class Sending:
         else:
             properties.pop(WAIT, None)
             topic, place = self._place(header, command.version, queue_id, properties)
-        properties[CLUSTER] = self.messages.cluster
+        properties[CLUSTER] = messages.cluster
+        multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
         message = Message(
             topic=topic,
             queue_id=place,
             body=bytes(command.body),
             properties=encode(properties),
             flag=header.flag,
-            sys_flag=self._sys_flag(header, config),
+            sys_flag=header.sys_flag & CLIENTS_FLAGS | multi,
             born_timestamp=header.born_timestamp,
             born_host=connection.peer,
-            store_host=self.messages.host,
+            store_host=messages.host,
             reconsume_times=header.reconsume_times or 0,
         )
         told = {"queueId": str(queue_id)}
         if topic == TIMER_TOPIC:
             told["queueId"] = str(place)
             if not header.batch:
-                told["recallHandle"] = RecallHandle.of(self.settings.name, properties).encode()
+                told["recallHandle"] = RecallHandle.of(self.state.name, properties).encode()
         elif topic == HALF_TOPIC and (unique := properties.get(UNIQUE_KEY)):
             told["transactionId"] = unique
         return writer.put(message, batch=header.batch, wait=wait), told
@@ -161,14 +154,15 @@ class Sending:
             if not TIMER_PROPERTIES.isdisjoint(properties):
                 # Stock brokers take it, and lose it: its commit finds no half message.
                 raise _illegal("a timer message cannot be part of a transaction")
-            if self.settings.reject_transactions:
+            own = self.state.settings.broker
+            if own.reject_transactions:
                 raise RequestRefused(
                     ResponseCode.NO_PERMISSION,
-                    f"the broker[{self.settings.ip1}] sending transaction message is forbidden",
+                    f"the broker[{own.ip1}] sending transaction message is forbidden",
                 )
-            self.topics.ensure(HALF_TOPIC, 1)
-            return self.messages.half(topic, queue_id, properties)
-        place = self.messages.place(topic, queue_id, properties)
+            self.state.topics.ensure(HALF_TOPIC, 1)
+            return self.state.messages.half(topic, queue_id, properties)
+        place = self.state.messages.place(topic, queue_id, properties)
         if TIMER_PROPERTIES.isdisjoint(properties):
             return place
         return self.timers.place(*place, properties)
@@ -192,11 +186,6 @@ class Sending:
             return header.topic, queue_id
         return self.timers.place_batch(header.topic, queue_id, properties, bytes(body))
 
-    @staticmethod
-    def _sys_flag(header: SendMessageRequest, config: TopicConfig) -> int:
-        multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
-        return header.sys_flag & CLIENTS_FLAGS | multi
-
     # --- answers ----------------------------------------------------------------------
 
     def _stored(self, result: PutResult, command: Command, told: dict[str, str]) -> Answer:
@@ -219,15 +208,15 @@ class Sending:
 
     def unavailable(self, command: Command) -> Answer:
         """Answer that no message is taken now, or that it is not known what became of one."""
-        return self._refused(unavailable(self.store), command)
+        return self._refused(unavailable(self.state.store), command)
 
     def _refused(self, error: Exception, command: Command) -> Answer:
         if isinstance(error, MessageIllegal):
-            error = illegal(error, self.store.settings.max_message_size)
+            error = illegal(error, self.state.store.settings.max_message_size)
         elif isinstance(error, TooFewInSync):
             error = RequestRefused(ResponseCode.SYSTEM_ERROR, error.reason)
         elif isinstance(error, NotWritable):
-            error = unavailable(self.store)
+            error = unavailable(self.state.store)
         if isinstance(error, RequestRefused):
             answer = command.answer(error.code, error.remark)
         else:

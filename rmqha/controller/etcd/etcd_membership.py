@@ -21,6 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused
 from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
@@ -93,14 +94,10 @@ class EtcdMembership(NodePart):
     L{SetMembership<rmqha.controller.coordinator.SetMembership>}.
 
     @ivar set: The set in etcd.
-    @ivar root: The store's.
     @ivar files: The identity's.
     @ivar address: C{host:port} of our client port.
     @ivar sign: What to tell; C{None} to let the lease go, so that we are not elected.
-    @ivar ttl: Seconds for which the lease lives after a sign of life (C{etcdLeaseSeconds}).
-    @ivar priority: C{brokerElectionPriority}.
     @ivar generation: Of our log, as it is published: a copy of our disk has the same.
-    @ivar name: The set's C{brokerName}.
     @ivar client: Asks members.
     @ivar changed: Called when it may have changed whether we lead.
     @ivar id: Ours; 0 while there is none.
@@ -109,14 +106,11 @@ class EtcdMembership(NodePart):
     """
 
     set: EtcdSet
-    root: Path
+    settings: Settings
     files: IdentityFiles
     address: str
     sign: Callable[[], SignOfLife | None]
-    ttl: int
-    priority: int
     generation: Callable[[], str]
-    name: str
     client: ControllerClient
     clock: IReactorTime
     in_thread: Callable[..., Deferred[Any]]
@@ -161,14 +155,15 @@ class EtcdMembership(NodePart):
             why = f"another store got id {applied.id} first"
             raise EtcdRefused(self.set.leader, Code.BROKER_ID_INVALID, why)
         # Before the identity: that must not be there without it.
-        await self.in_thread(write_entry, self.root, ours)
+        await self.in_thread(write_entry, self.settings.store.root, ours)
         self._log.info("This node has id {id} in its set", id=applied.id)
         given: Identity = await self.in_thread(self.files.given, applied)
         return given
 
     async def _register(self) -> SetView:
         """Say where we are, under a new lease."""
-        view, ours = await self.set.view(), await self.in_thread(read_entry, self.root)
+        view = await self.set.view()
+        ours = await self.in_thread(read_entry, self.settings.store.root)
         known, there = view.ids.get(self.id), view.living.get(self.id)
         if known is None:
             why = f"it knows no id {self.id} in this set"
@@ -185,7 +180,8 @@ class EtcdMembership(NodePart):
             )
         if there is not None:
             if there.address != self.address:
-                await refuse_twin(self.client, there.address, self.name, self.id, self.generation())
+                name, mine = self.settings.broker.name, self.generation()
+                await refuse_twin(self.client, there.address, name, self.id, mine)
             # Maybe we were that, a moment ago.
             raise MemberLivesElsewhere(self.id, there.address, copied=False)
         if ours.run < known.run:
@@ -196,9 +192,10 @@ class EtcdMembership(NodePart):
                 "what was acknowledged; rmqha controller reset makes it a new member",
             )
         now = evolve(known, run=known.run + 1, address=self.address, left="")
-        await self.in_thread(write_entry, self.root, now)
+        await self.in_thread(write_entry, self.settings.store.root, now)
         sent = self.clock.seconds()
-        granted = await self.set.client.ask("lease/grant", {"TTL": str(self.ttl)}, changes=True)
+        wanted = {"TTL": str(self.settings.etcd.lease)}
+        granted = await self.set.client.ask("lease/grant", wanted, changes=True)
         number, ttl = str(granted["ID"]), int(granted["TTL"])
         lease = Lease(number, sent + ttl - margin(ttl))
         living = Living(token=now.token, address=self.address)
@@ -337,7 +334,12 @@ class EtcdMembership(NodePart):
         sign = self.sign()
         if sign is None:
             return None
-        return Vote(after=after, label=sign.epoch or 0, end=sign.end, priority=self.priority)
+        return Vote(
+            after=after,
+            label=sign.epoch or 0,
+            end=sign.end,
+            priority=self.settings.controller.priority,
+        )
 
     def doubt(self, epoch: int) -> str:
         """Why a master may not be sure that it leads: its lease may be over, or not its own."""

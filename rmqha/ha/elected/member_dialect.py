@@ -164,7 +164,9 @@ class MemberDialect:
         """Answer its handshake."""
         master = self._master
         self._answered = True
-        self.connection.transport.write(encode_answer(master.limit(), master.labelled.labels))
+        self.connection.transport.write(
+            encode_answer(master.factory.limit(), master.labelled.labels)
+        )
 
     def first(self, claim: Claim, offset: int) -> int:
         """Take the first report."""

@@ -3,7 +3,7 @@ epoch.
 
 It is made when the epoch is in the epoch file and before a write is taken, and ended, for good,
 before this node does anything else than lead in that epoch.  Whoever makes it tells it what the
-controller says (L{SetMaster.told}), and is told in return when that is due.
+controller says (L{InSyncSet.told}), and is told in return when that is due.
 
 SYNC writes of an elected master: answered when every member that may be elected holds them.
 
@@ -28,7 +28,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
-from rmqha.controller.coordinator import SetState
 from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
 from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
@@ -48,27 +47,38 @@ from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
 from rmqha.wire.log.record import Message
 
 
+@frozen(kw_only=True)
+class SetRules:
+    """What the configuration says of a set.
+
+    @ivar least: Members that the set must have, the master among them (C{minInSyncReplicas}).
+    @ivar alone_is_enough: Whether a master with nobody to wait for answers that all is well, as
+        stock ones do (C{controllerAloneAnswer=ok}).
+    @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
+    @ivar allow_last_file: C{haAllowLastFile}.
+    """
+
+    least: int = 1
+    alone_is_enough: bool = False
+    awaited: bool = True
+    allow_last_file: bool = False
+
+
 @define(eq=False, kw_only=True)
 class SetTransfer(GroupTransfer):
     """Resolves writes once the set holds them.
 
     @ivar in_sync: The set.
-    @ivar least: Members that the set must have, the master among them (C{minInSyncReplicas}).
-    @ivar alone_is_enough: Whether a master with nobody to wait for answers that all is well, as
-        stock ones do (C{controllerAloneAnswer=ok}).
-    @ivar awaited: Whether writes wait at all: not with C{brokerRole=ASYNC_MASTER}.
     """
 
     needed: int = 0
     in_sync: InSyncSet
-    least: int = 1
-    alone_is_enough: bool = False
-    awaited: bool = True
+    rules: SetRules
 
     @property
     def hurries(self) -> bool:
         """Whether writes wait for the set, however many it has."""
-        return self.awaited
+        return self.rules.awaited
 
     def acked(self, claim: Claim) -> None:
         """A claim moved: what the set holds has, and what that completes is resolved."""
@@ -83,7 +93,7 @@ class SetTransfer(GroupTransfer):
 
     def held(self, begin: int, end: int) -> bool:
         """Whether a write is held by all that may be elected, and by enough."""
-        return self.in_sync.smallest >= self.least and self.in_sync.hold(begin, end)
+        return self.in_sync.smallest >= self.rules.least and self.in_sync.hold(begin, end)
 
     def _known(self, begin: int, end: int) -> PutStatus | None:
         if self._stopped is not None:
@@ -91,7 +101,7 @@ class SetTransfer(GroupTransfer):
         if self.held(begin, end):
             return PutStatus.PUT_OK
         if self.in_sync.alone and not self._somebody_near(end):
-            return PutStatus.PUT_OK if self.alone_is_enough else PutStatus.SLAVE_NOT_AVAILABLE
+            return PutStatus.PUT_OK if self.rules.alone_is_enough else PutStatus.SLAVE_NOT_AVAILABLE
         return None
 
     def _somebody_near(self, end: int) -> bool:
@@ -148,22 +158,6 @@ class MemberWriter:
         self.writer.put_run(run, born_host, lambda status: done(self.answer(status)))
 
 
-@frozen(kw_only=True)
-class SetRules:
-    """What the configuration says of a set.
-
-    @ivar least: C{minInSyncReplicas}.
-    @ivar alone_is_enough: C{controllerAloneAnswer=ok}.
-    @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
-    @ivar allow_last_file: C{haAllowLastFile}.
-    """
-
-    least: int = 1
-    alone_is_enough: bool = False
-    awaited: bool = True
-    allow_last_file: bool = False
-
-
 @define(eq=False, kw_only=True)
 class SetMaster(NodePart):
     """The master of one set in one master epoch.
@@ -210,7 +204,7 @@ class SetMaster(NodePart):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        rules, log = self.rules, self.log
+        log = self.log
         # Who is one replica is told by what it says of itself, in the name of its claim.
         settings = evolve(self.settings, replica_identity=ReplicaIdentity.ADDRESS)
         ledger = Ledger(log=log, start=log.confirmed, accept_unproven=True)
@@ -220,9 +214,7 @@ class SetMaster(NodePart):
             timeout=settings.slave_timeout,
             fallbehind_max=settings.fallbehind_max,
             in_sync=self.in_sync,
-            least=rules.least,
-            alone_is_enough=rules.alone_is_enough,
-            awaited=rules.awaited,
+            rules=self.rules,
         )
         self.in_sync.changed = self.transfer.look
         self.in_sync.confirm_moved = self._confirm_moved
@@ -252,10 +244,6 @@ class SetMaster(NodePart):
         self.log.flush_listeners.insert(0, self._log_moved)
         self._looking.start(LOOK)
         self.in_sync.acked()
-
-    def told(self, state: SetState) -> None:
-        """The controller tells what is decided, for whatever reason it was asked."""
-        self.in_sync.told(state)
 
     def end(self) -> Deferred[None]:
         """This is not our epoch any more, or this node stops: no write that waits is acknowledged,
@@ -312,10 +300,6 @@ class SetMaster(NodePart):
     def confirm(self) -> int:
         """Below it every member of the SyncStateSet holds the log: what may be read."""
         return self.in_sync.confirm
-
-    def limit(self) -> int:
-        """Just past the last byte that may be sent."""
-        return self.factory.limit()
 
     def _log_moved(self) -> None:
         try:

@@ -119,7 +119,7 @@ class MasterProtocol(Protocol):
         """Nothing this peer said counts any longer."""
         refused = None if self.claim is None else tls_refusal(self.transport, reason)
         self._end("peer" if refused is None else refused.reason, refused)
-        self.factory.gone(self)
+        self.factory.door.left(self)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
         """Give the peer up.

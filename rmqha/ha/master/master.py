@@ -386,10 +386,6 @@ class MasterFactory(ServerFactory):
             )
             self.known(connection.host)
 
-    def gone(self, connection: MasterProtocol) -> None:
-        """A connection's socket is closed."""
-        self.door.left(connection)
-
     # --- the log and the clock ----------------------------------------------
 
     def limit(self) -> int:

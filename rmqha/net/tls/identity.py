@@ -87,8 +87,8 @@ class TlsIdentity:
 
         @raise TlsFilesInvalid: If one cannot be used.
         """
-        self._stamp, material = self._read()
-        self._adopt(material)
+        self._stamp = self._stamped()
+        self._adopt(TlsMaterial.read(self.files))
 
     def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """The side of a port in its next connection."""
@@ -99,10 +99,6 @@ class TlsIdentity:
         self.material = material
         if material.own is not None:
             self._context = material.server(self.asked)
-
-    def _read(self) -> tuple[Stamp, TlsMaterial]:
-        stamp = self._stamped()
-        return stamp, TlsMaterial.read(self.files)
 
     def _stamped(self) -> Stamp:
         return tuple(_stamp(path) for path in self.files)

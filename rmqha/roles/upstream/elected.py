@@ -239,20 +239,17 @@ class ElectedUpstream(NodePart):
         @param sign: What it tells of itself.
         @param generation: Of its log.
         """
-        broker, controller = self.settings.broker, self.settings.controller
+        broker = self.settings.broker
         group, address = self.group, f"{broker.ip1}:{broker.listen_port}"
         files = IdentityFiles.of(self.settings.store.root, broker.cluster, broker.name)
         if isinstance(group, EtcdSet):
             return EtcdMembership(
                 set=group,
-                root=self.settings.store.root,
+                settings=self.settings,
                 files=files,
                 address=address,
                 sign=sign,
-                ttl=self.settings.etcd.lease,
-                priority=controller.priority,
                 generation=generation,
-                name=broker.name,
                 client=self.client,
                 clock=self.reactor,
                 in_thread=in_thread,
@@ -264,9 +261,7 @@ class ElectedUpstream(NodePart):
             files=files,
             address=address,
             sign=sign,
-            interval=controller.heartbeat,
-            patience=int(controller.heartbeat_timeout * 1000),
-            priority=controller.priority,
+            settings=self.settings.controller,
             generation=generation,
             clock=self.reactor,
             in_thread=in_thread,

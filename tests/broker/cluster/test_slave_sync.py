@@ -94,7 +94,7 @@ class TablesTests(MetadataTestCase):
         self.assertEqual(topic("Orders")["readQueueNums"], self.orders().read_queue_nums)
         self.assertIsNotNone(slave.groups.get("g"))
         self.assertEqual(12, slave.offsets.get("g", "Orders", 0))
-        self.assertEqual(7, slave.schedule.offsets().offset_table[3])
+        self.assertEqual(7, slave.levels.table().offset_table[3])
         self.assertEqual(1, slave.topics.version.counter)
         self.turns(6)
         for name, member in (

@@ -303,8 +303,8 @@ class OffsetTests(ScheduleTestCase):
     def test_adopted(self) -> None:
         """A slave takes a master's offsets over, never back, and tells them on."""
         broker = self.begin(slave=True)
-        broker.schedule.adopt(DelayOffsets(offset_table={1: 7, 2: 3}))
-        broker.schedule.adopt(DelayOffsets(offset_table={1: 5, 3: 1}))
+        broker.levels.adopt(DelayOffsets(offset_table={1: 7, 2: 3}))
+        broker.levels.adopt(DelayOffsets(offset_table={1: 5, 3: 1}))
         self.assertEqual(self.offsets(), {1: 7, 2: 3, 3: 1})
         self.skips(3)
         self.assertEqual(self.written(), {1: 7, 2: 3, 3: 1})
@@ -326,12 +326,12 @@ class OffsetTests(ScheduleTestCase):
         self.successResultOf(self.serving.schedule.stop())
         self.root = self.folder() / "slave"
         broker = self.begin(slave=True)
-        broker.schedule.adopt(told)
+        broker.levels.adopt(told)
         for piece in (log[:-1], log[-1:]):
             self.skips(1)
             self.assertEqual(self.offsets(), {}, "a copy is not here")
             append_frame(broker.store.log, broker.store.log.end, piece)
-        broker.schedule.adopt(told)
+        broker.levels.adopt(told)
         self.skips(1)
         self.assertEqual(self.offsets(), {1: 1})
 

@@ -11,6 +11,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.broker_settings import BrokerSettings
+from rmqha.config.controller_settings import ControllerSettings
+from rmqha.config.etcd_settings import EtcdSettings
+from rmqha.config.settings import Settings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused, NoEtcd
 from rmqha.controller.etcd.etcd_membership import ALARMS_EVERY, INTERVAL, EtcdMembership, margin
@@ -54,14 +59,16 @@ class EtcdMembershipTests(SynchronousTestCase):
 
         return EtcdMembership(
             set=EtcdSet.named(self.etcd.client(*self.addresses), "/rmqha", "C", "a"),
-            root=root,
+            settings=Settings(
+                broker=BrokerSettings(name="a"),
+                store=StoreSettings(root=root),
+                controller=ControllerSettings(priority=1),
+                etcd=EtcdSettings(lease=TTL),
+            ),
             files=IdentityFiles.of(root, "C", "a"),
             address=address,
             sign=lambda: self.sign,
-            ttl=TTL,
-            priority=1,
             generation=lambda: "g",
-            name="a",
             client=self.members,
             clock=self.clock,
             in_thread=now,

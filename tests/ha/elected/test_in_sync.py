@@ -189,7 +189,7 @@ class MembersTests(SetCase):
         self.coordinator.answer()
         self.assertEqual(self.ids(), {OWN})
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
-        self.master.told(at(OWN, EPOCH, OWN, SLAVE, set_epoch=9))
+        self.master.in_sync.told(at(OWN, EPOCH, OWN, SLAVE, set_epoch=9))
         self.assertEqual(self.ids(), {OWN})
 
 
@@ -370,13 +370,13 @@ class OutcomeTests(SetCase):
 
     def test_told(self) -> None:
         """What the controller tells meanwhile is taken if it is newer, and of our epoch."""
-        self.master.told(at(OWN, EPOCH, OWN, THIRD, set_epoch=4))
+        self.master.in_sync.told(at(OWN, EPOCH, OWN, THIRD, set_epoch=4))
         self.assertEqual(self.in_sync.members, {OWN, SLAVE, THIRD})
-        self.master.told(at(OWN, EPOCH, OWN, set_epoch=3))
-        self.master.told(at(SLAVE, EPOCH, OWN, set_epoch=9))
+        self.master.in_sync.told(at(OWN, EPOCH, OWN, set_epoch=3))
+        self.master.in_sync.told(at(SLAVE, EPOCH, OWN, set_epoch=9))
         self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
         self.assertEqual(self.superseded, 0)
-        self.master.told(at(SLAVE, EPOCH + 1, SLAVE, set_epoch=9))
+        self.master.in_sync.told(at(SLAVE, EPOCH + 1, SLAVE, set_epoch=9))
         self.assertEqual(self.superseded, 1)
         self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
 

@@ -221,7 +221,7 @@ class SetMachine(RuleBasedStateMachine):
     @rule()
     def told(self) -> None:
         """The master is told what is decided."""
-        self.master.told(self.controller.state)
+        self.master.in_sync.told(self.controller.state)
 
     @rule(seconds=st.sampled_from((0.05, 0.5, 1.0, 3.0, 12.0)))
     def wait(self, seconds: float) -> None:
