@@ -10,14 +10,13 @@ Source: docs/states.rst, A lost tail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
 from rmqha.admin.events import Facts
@@ -40,7 +39,6 @@ from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.files.allocate import InThread
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.two_versions import TwoVersions, judge_place
@@ -55,23 +53,16 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 class TailRecovery(NodePart):
     """One start's way to a log that may be written.
 
-    @ivar repair: Whether an operator accepts what is missing (C{--repair}).
+    @ivar node: Its C{repair} is whether an operator accepts what is missing (C{--repair}).
     @ivar replicas: Those of the runs before.
-    @ivar dialled: Makes the endpoint of one's HA port.
-    @ivar wanted: Whether the node is still to start.
     @ivar ours_from: Where the last run began to write, if it crashed.
     @ivar fetch: The asking, once it has begun.
     @ivar skipped: Why nobody was asked; empty if somebody was, or nothing called for it.
     @ivar asking: Whether it is not over, or has not begun.
     """
 
-    settings: Settings
-    reactor: Any
-    in_thread: InThread
-    repair: bool
+    node: Node
     replicas: KnownReplicas
-    dialled: Callable[[str, int], IStreamClientEndpoint]
-    wanted: Callable[[], bool]
     ours_from: int | None = field(init=False)
     fetch: TailFetch | None = field(default=None, init=False)
     skipped: str = field(default="", init=False)
@@ -80,7 +71,7 @@ class TailRecovery(NodePart):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.ours_from = crashed_from(self.settings.store.root)
+        self.ours_from = crashed_from(self.node.settings.store.root)
 
     # --- whom to ask ----------------------------------------------------------
 
@@ -88,7 +79,7 @@ class TailRecovery(NodePart):
         """The HA ports to ask: those that the configuration names, or else those of the replicas
         there were.  One that has not told its port is taken to have ours.
         """
-        ha = self.settings.ha
+        ha = self.node.settings.ha
         if ha.tail_sources:
             named = (part.strip() for part in ha.tail_sources.split(";"))
             return [Endpoint().parse(part) for part in named if part]
@@ -100,13 +91,13 @@ class TailRecovery(NodePart):
         ]
 
     def _is_ours(self, host: str, port: int) -> bool:
-        if port != self.settings.ha.listen_port:
+        if port != self.node.settings.ha.listen_port:
             return False
-        return host == self.settings.broker.ip1 or ip_address(host).is_loopback
+        return host == self.node.settings.broker.ip1 or ip_address(host).is_loopback
 
     def can_ask(self) -> bool:
         """Whether there is anybody to ask, and the operator did not say no."""
-        return self.settings.ha.tail_fetch_timeout > 0 and bool(self.addresses())
+        return self.node.settings.ha.tail_fetch_timeout > 0 and bool(self.addresses())
 
     # --- the way ----------------------------------------------------------------
 
@@ -120,13 +111,13 @@ class TailRecovery(NodePart):
         try:
             if store.lost is not None or self.ours_from is not None:
                 await self._ask(store)
-            if store.lost is not None and self.wanted():
+            if store.lost is not None and self.node.running:
                 await self._settle(store, store.lost)
         finally:
             self.asking = False
 
     async def _ask(self, store: Store) -> None:
-        timeout, addresses = self.settings.ha.tail_fetch_timeout, self.addresses()
+        timeout, addresses = self.node.settings.ha.tail_fetch_timeout, self.addresses()
         if not timeout:
             self.skipped = "haTailFetchTimeout=0"
         elif not addresses:
@@ -140,12 +131,12 @@ class TailRecovery(NodePart):
             return
         self.fetch = TailFetch(
             log=store.log,
-            settings=self.settings.ha,
-            clock=self.reactor,
+            settings=self.node.settings.ha,
+            clock=self.node.reactor,
             timeout=timeout,
             judge=self._judge,
         )
-        over = self.fetch.run(addresses, self.dialled)
+        over = self.fetch.run(addresses, self.node.dialled)
         store.environment.changed()
         await over
         if store.log.end > self.fetch.start:
@@ -154,7 +145,7 @@ class TailRecovery(NodePart):
 
     def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
         """Hold a replica's version of a place against ours."""
-        root = self.settings.store.root
+        root = self.node.settings.store.root
 
         def told(found: tuple[TwoVersions, bytes, bytes]) -> str:
             versions = found[0]
@@ -163,13 +154,13 @@ class TailRecovery(NodePart):
                 text += f"; stop this node and mend it: rmqha repair {root} --from that address"
             return text
 
-        return self.in_thread(judge_place, root, log, at, theirs).addCallback(told)
+        return self.node.environment.in_thread(judge_place, root, log, at, theirs).addCallback(told)
 
     async def _settle(self, store: Store, lost: LostTail) -> None:
         """A loss was proven when the store was opened: is it made good?"""
-        root, end = self.settings.store.root, store.log.confirmed
+        root, end = self.node.settings.store.root, store.log.confirmed
         if end >= lost.to:
-            await self.in_thread(lost_tail.forget, root)
+            await self.node.environment.in_thread(lost_tail.forget, root)
             store.lost = None
             self._log.warn(
                 "The lost tail of the log is back: bytes {start} to {to} came from replicas",
@@ -178,10 +169,10 @@ class TailRecovery(NodePart):
             )
             return
         store.lost = lost = evolve(lost, start=end)
-        if not self.repair:
+        if not self.node.repair:
             kind = LogShortened if self.fetch is None else TailNotFetched
-            raise lost.error(self.settings.store.commitlog, kind)
-        moved = await self.in_thread(_clamp, store)
+            raise lost.error(self.node.settings.store.commitlog, kind)
+        moved = await self.node.environment.in_thread(_clamp, store)
         for each in moved:
             self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=each)
 
@@ -247,15 +238,7 @@ class MasterNode(Node):
     def opening(self) -> Opening:
         """A master's log is never cut without being told to, and is a whole one."""
         self.replicas = KnownReplicas.load(self.settings.store.root, self._in_thread)
-        self.tail = TailRecovery(
-            settings=self.settings,
-            reactor=self.reactor,
-            in_thread=self._in_thread,
-            repair=self.repair,
-            replicas=self.replicas,
-            dialled=self.dialled,
-            wanted=lambda: bool(self.running),
-        )
+        self.tail = TailRecovery(node=self, replicas=self.replicas)
         return Opening(
             master=True,
             repair=self.repair,

@@ -113,7 +113,10 @@ class MemberNode(Node):
         )
         self.following = Following(node=self, upstream=self.elected)
         self.membership = self.elected.membership(
-            self._sign_of_life, lambda: self.store.publisher.point.generation, self._in_thread
+            self._sign_of_life,
+            lambda: self.store.publisher.point.generation,
+            self.connect(),
+            self.environment,
         )
         self.lead = Lead(
             node=self,

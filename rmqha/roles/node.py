@@ -9,7 +9,6 @@ logs the reason, stops the reactor and ends the process with an exit code too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from attrs import evolve
@@ -25,7 +24,6 @@ from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.tables.current_settings import (
     CHANGEABLE,
-    CurrentSettings,
     changes_between,
     with_changes,
 )
@@ -251,19 +249,25 @@ class Node(Process):
         @raise CannotListenError: If a port is in use.
         """
         super().startService()
-        self.store_service.ready.addCallback(self._recovered).addErrback(self._not_opened)
+        opened: Deferred[None] = self.store_service.ready.addCallback(
+            lambda store: Deferred.fromCoroutine(self._opened(store))
+        )
+        opened.addErrback(self._not_opened)
 
-    def _recovered(self, store: Store) -> Deferred[None]:
+    async def _opened(self, store: Store) -> None:
         self.epochs.load(store.log.confirmed)
-        return self.admitted().addCallback(lambda _: self._opened(store))
-
-    def _opened(self, store: Store) -> Deferred[None] | None:
-        if not self.running:
-            return None
-        prepared = self.prepared(store)
-        prepared.addCallback(lambda _: self.events.keep_in(event_path(store.settings.root)))
-        prepared.addCallback(lambda _: self.read_tables())
-        return prepared.addCallback(self._serve, store).addCallback(self._served)
+        await self.admitted()
+        if self.running:
+            await self.prepared(store)
+            await self.events.keep_in(event_path(store.settings.root))
+            await self.read_tables()
+        if self.running:
+            self.tell_shares()
+            self.health_log.start()
+            await self.serve(store)
+        if self.running and not self.ready.called:
+            self.notify(READY)
+            self.ready.callback(None)
 
     def read_tables(self) -> Deferred[None]:
         """Have a thread read the tables of the next broker, while there is none.  Where they are
@@ -275,18 +279,6 @@ class Node(Process):
 
         root = self.settings.store.root
         return self._in_thread(CheckedTables.read_ahead, root, TABLES).addCallback(read)
-
-    def _serve(self, _: None, store: Store) -> Deferred[None]:
-        if not self.running:
-            return succeed(None)
-        self.tell_shares()
-        self.health_log.start()
-        return self.serve(store)
-
-    def _served(self, _: None) -> None:
-        if self.running and not self.ready.called:
-            self.notify(READY)
-            self.ready.callback(None)
 
     def _not_opened(self, failure: Failure) -> None:
         if not self.running:
@@ -382,11 +374,9 @@ class Node(Process):
             tls=self.tls.requests,
         )
         self._tables = None
-        self.broker.current.changed.append(partial(self._took, self.broker.current))
+        current = self.broker.current
+        current.changed.append(lambda: self._take(current.settings))
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
-
-    def _took(self, current: CurrentSettings) -> None:
-        self._take(current.settings)
 
     def _take(self, settings: Settings) -> None:
         """Some of the settings are others now."""

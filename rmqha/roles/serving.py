@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
@@ -111,15 +110,12 @@ class Serving(NodePart):
             clock=self.reactor,
             grace=ha.retention_grace,
             most_bytes=ha.retention_bytes,
-            save=self._save_slots,
+            save=lambda table: self.in_thread(json_table.replace, self._slots_path, table),
         )
 
     @property
     def _slots_path(self) -> Path:
         return self.settings.store.root / OWN_FOLDER / SLOTS
-
-    def _save_slots(self, table: json_table.Table) -> Deferred[None]:
-        return self.in_thread(json_table.replace, self._slots_path, table)
 
     def read_slots(self) -> None:
         """Take over what was kept before, once the store is ours."""
@@ -228,16 +224,13 @@ class Serving(NodePart):
             return self.slots.held_from()
         return factory.held_from()
 
-    def end(self, *, gently: bool = True) -> Deferred[None]:
+    async def end(self, *, gently: bool = True) -> None:
         """Refuse new connections, close all there are, end the epoch.
 
         @param gently: Let slaves have what was written to them; without it the log
-            is not read once this returns.
-        @return: Fires when the last connection is gone.
+            is not read once this has begun.
+        @return: When the last connection is gone.
         """
-        return Deferred.fromCoroutine(self._end(gently=gently))
-
-    async def _end(self, *, gently: bool) -> None:
         factory, epoch = self.factory, self.epoch
         if factory is None:
             return

@@ -23,11 +23,13 @@ from rmqha.admin.events import Facts
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
+from rmqha.config.values import Endpoint
 from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follow_state import FollowState
+from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.repair import Divergence, plan_cut
@@ -35,7 +37,7 @@ from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import Standing, SyncState
 from rmqha.periodic import NodePart
 from rmqha.roles.node import Node, Replication
-from rmqha.roles.upstream.elected import ElectedUpstream
+from rmqha.roles.upstream.elected import ElectedUpstream, who_decides
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
@@ -58,15 +60,15 @@ TABLES_RETRY = 1.0
 
 def elected_upstream(node: Node, **more: Any) -> ElectedUpstream:
     """A node's way to a master that is elected."""
+    settings, client = node.settings, node.connect(close_on_timeout=True)
     return ElectedUpstream(
-        settings=node.settings,
-        reactor=node.reactor,
+        settings=settings,
+        clock=node.reactor,
         epochs=node.epochs,
         store=lambda: node.store,
         dialled=node.dialled,
-        now_ms=node.environment.now_ms,
-        connect=node.connect,
-        etcd_tls=node.tls.etcd,
+        client=client,
+        group=who_decides(settings, client, node.environment, node.tls.etcd),
         **more,
     )
 
@@ -108,7 +110,8 @@ class Following(Replication):
         clock, in_thread = node.reactor, node.environment.in_thread
         self.comparison = ColdComparison(
             store=store,
-            master=self._compared_with,
+            # While the log is known to be no more and no less than its.
+            master=lambda: self._master() if self._in_sync() else None,
             rate=node.settings.ha.compare_rate,
             clock=clock,
             in_thread=in_thread,
@@ -165,10 +168,6 @@ class Following(Replication):
             port=evolve(follower.sync.port),
             file_size=settings.store.file_size,
         )
-
-    def _compared_with(self) -> MasterReplica | None:
-        """The master, while the log is known to be no more and no less than its."""
-        return self._master() if self._in_sync() else None
 
     def _in_sync(self) -> bool:
         return self.follower is not None and self.follower.sync.state is SyncState.IN_SYNC
@@ -503,13 +502,21 @@ class SlaveNode(Node):
         self.following = Following(node=self, upstream=upstream)
 
     def _upstream(self) -> Upstream:
-        return Upstream(
-            settings=self.settings,
-            reactor=self.reactor,
-            epochs=self.epochs,
+        settings, epochs = self.settings, self.epochs
+        followed = FollowedMasters(
+            root=settings.store.root,
+            name=settings.broker.name,
+            epochs=epochs,
+            trusted=Endpoint().show(settings.ha.trust_master),
             in_thread=self._in_thread,
-            connect=self.connect,
+        )
+        return Upstream(
+            settings=settings,
+            clock=self.reactor,
+            epochs=epochs,
+            client=self.connect(close_on_timeout=True),
             dialled=self.dialled,
+            followed=followed,
         )
 
     def serve(self, store: Store) -> Deferred[None]:

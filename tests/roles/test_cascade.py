@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import DiskFull
@@ -103,7 +104,7 @@ class LettingInTests(CascadeCase):
         self.turn()
         counted = {"sentBytes": 1000, "closedConnections": {"peer": 1}}
         self.assertEqual({name: self.status[name] for name in counted}, counted)
-        ended = self.node.serving.end()
+        ended = Deferred.fromCoroutine(self.node.serving.end())
         self.assertNoResult(ended)
         self.assertEqual(self.status["sentBytes"], 1000)
         self.assertEqual(self.status["closedConnections"]["peer"], 1)

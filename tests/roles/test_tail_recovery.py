@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -66,31 +67,30 @@ class TailRecoveryTests(LogTestCase):
     def starting(self, root: Path, *, repair: bool = False, **keys: Any) -> TailRecovery:
         """A master on it whose log is open."""
         of_node = settings(root, "master", **{"listen_port": 10912, **keys})
-        self.wanted = True
         self.dialled: list[tuple[str, int]] = []
 
         def dial(host: str, port: int) -> Wire:
             self.dialled.append((host, port))
             return self.wire
 
-        return TailRecovery(
+        self.node: Any = SimpleNamespace(
             settings=of_node,
             reactor=self.clock,
-            in_thread=now,
+            environment=SimpleNamespace(in_thread=now),
             repair=repair,
-            replicas=KnownReplicas.load(root, now),
             dialled=dial,
-            wanted=lambda: self.wanted,
+            running=True,
         )
+        return TailRecovery(node=self.node, replicas=KnownReplicas.load(root, now))
 
     def begin(self, tail: TailRecovery) -> tuple[Store, Deferred[None]]:
         """Open the log, and let it begin."""
         store = self.opened(
-            tail.settings.store.root,
+            tail.node.settings.store.root,
             settings=SIZES,
             clock=self.clock,
             fetches=tail.can_ask(),
-            repair=tail.repair,
+            repair=tail.node.repair,
         )
         over = Deferred.fromCoroutine(tail.run(store))
         self.settle()
@@ -139,7 +139,7 @@ class TailRecoveryTests(LogTestCase):
             "10.0.0.4": [0],
             "127.0.0.1": [10912, 10913],
             "::1": [],
-            tail.settings.broker.ip1: [],
+            tail.node.settings.broker.ip1: [],
         }
         self.assertEqual(
             tail.addresses(),
@@ -313,7 +313,7 @@ class TailRecoveryTests(LogTestCase):
         tail = self.starting(root)
         store, over = self.begin(tail)
         self.assertIn("10.0.0.2:10915", tail.reason)
-        self.wanted = False
+        self.node.running = False
         stopped = tail.stop()
         self.settle()
         self.successResultOf(stopped)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -46,8 +46,9 @@ from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.periodic import Job, NodePart
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.store import Store
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
@@ -110,6 +111,18 @@ def set_in_etcd(settings: Settings, reactor: Any, tls: OutgoingTls) -> EtcdSet:
     return EtcdSet.named(client, etcd.prefix, broker.cluster, broker.name)
 
 
+def who_decides(
+    settings: Settings, client: RemotingClient, environment: StoreEnvironment, tls: OutgoingTls
+) -> ControllerGroup | EtcdSet:
+    """The controllers, or etcd.
+
+    @param tls: How etcd is connected to.
+    """
+    if settings.controller.etcd:
+        return set_in_etcd(settings, environment.clock, tls)
+    return controllers(settings, client, environment.now_ms)
+
+
 @define(eq=False, kw_only=True)
 class ElectedUpstream(NodePart):
     """Has a node follow whoever is master.
@@ -117,13 +130,10 @@ class ElectedUpstream(NodePart):
     @ivar store: The store that is open.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
-    @ivar now_ms: Milliseconds since 1970.
     @ivar decide: What to do with each decision; by default, L{follow}.
     @ivar speak: How each connection speaks; by default, as a learner.
     @ivar leads: Whether this node is the master.
     @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
-    @ivar connect: Makes what asks brokers and controllers.
-    @ivar etcd_tls: How etcd is connected to.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar takes_tokens: Whether that master said that it takes tokens.
     @ivar followed: What the master tells.
@@ -133,35 +143,27 @@ class ElectedUpstream(NodePart):
     """
 
     settings: Settings
-    reactor: Any
+    clock: IReactorTime
     epochs: MasterEpochs
     store: Callable[[], Store]
     dialled: Callable[[str, int], IStreamClientEndpoint]
-    now_ms: Callable[[], int]
-    connect: Callable[..., RemotingClient]
+    client: RemotingClient
+    group: ControllerGroup | EtcdSet
     decide: Callable[[SetState], Awaitable[str]] | None = None
     speak: Callable[[], SlaveDialect] = SetSlaveDialect
     leads: Callable[[], bool] = lambda: False
-    etcd_tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     takes_tokens: bool = field(default=False, init=False)
     moved: Callable[[], None] = field(init=False)
     followed: FollowedSet = field(init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
-    client: RemotingClient = field(init=False)
-    group: ControllerGroup | EtcdSet = field(init=False)
     watch: SetWatch = field(init=False)
     _asked_master: Deferred[Command] | None = field(default=None, init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.client = self.connect(close_on_timeout=True)
-        if self.settings.controller.etcd:
-            self.group = set_in_etcd(self.settings, self.reactor, self.etcd_tls)
-        else:
-            self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(
             epochs=self.epochs,
             confirm=lambda offset: self.store().confirm(offset),
@@ -170,7 +172,7 @@ class ElectedUpstream(NodePart):
         )
         self.watch = SetWatch(
             coordinator=self.group,
-            clock=self.reactor,
+            clock=self.clock,
             heard=self._heard,
             decided=self.decide or self.follow,
         )
@@ -232,13 +234,16 @@ class ElectedUpstream(NodePart):
         self,
         sign: Callable[[], SignOfLife | None],
         generation: Callable[[], str],
-        in_thread: Callable[..., Deferred[Any]],
+        client: RemotingClient,
+        environment: StoreEnvironment,
     ) -> SetMembership:
         """This node's part in the set, where it is a member.
 
         @param sign: What it tells of itself.
         @param generation: Of its log.
+        @param client: For its signs of life to controllers.
         """
+        clock, in_thread = environment.clock, environment.in_thread
         broker = self.settings.broker
         group, address = self.group, f"{broker.ip1}:{broker.listen_port}"
         files = IdentityFiles.of(self.settings.store.root, broker.cluster, broker.name)
@@ -251,19 +256,19 @@ class ElectedUpstream(NodePart):
                 sign=sign,
                 generation=generation,
                 client=self.client,
-                clock=self.reactor,
+                clock=clock,
                 in_thread=in_thread,
                 changed=self.watch.hurry,
             )
         return Membership(
             group=group,
-            beats=controllers(self.settings, self.connect(), self.now_ms),
+            beats=controllers(self.settings, client, environment.now_ms),
             files=files,
             address=address,
             sign=sign,
             settings=self.settings.controller,
             generation=generation,
-            clock=self.reactor,
+            clock=clock,
             in_thread=in_thread,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import DivergencePolicy
@@ -26,7 +26,6 @@ from rmqha.ha.slave.reportable import Reportable
 from rmqha.ha.states import SyncState
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job, NodePart
-from rmqha.store.files.allocate import InThread
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
@@ -36,7 +35,7 @@ class Upstream(NodePart):
     """What a slave knows of where its master is.
 
     @ivar follower: Follows it; C{None} before the store is open.
-    @ivar connect: Makes what asks client ports.
+    @ivar client: Asks client ports.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar client_port: Where they connect; C{""} if that is not known.
@@ -45,35 +44,25 @@ class Upstream(NodePart):
     """
 
     settings: Settings
-    reactor: Any
+    clock: IReactorTime
     epochs: MasterEpochs
-    in_thread: InThread
-    connect: Callable[..., RemotingClient]
+    client: RemotingClient
     dialled: Callable[[str, int], IStreamClientEndpoint]
+    followed: FollowedMasters
     moved: Callable[[], None] = field(init=False)
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(init=False)
-    followed: FollowedMasters = field(init=False)
     choice: MasterChoice = field(init=False)
     listener: SetListener | None = field(default=None, init=False)
     nowhere: str = field(
         default="haMasterAddress is not set, and no name server has told one", init=False
     )
-    _client: RemotingClient = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         ha = self.settings.ha
         self.client_port = Endpoint().show(ha.master_client)
-        self._client = self.connect(close_on_timeout=True)
-        self.followed = FollowedMasters(
-            root=self.settings.store.root,
-            name=self.settings.broker.name,
-            epochs=self.epochs,
-            trusted=Endpoint().show(ha.trust_master),
-            in_thread=self.in_thread,
-        )
         self.choice = MasterChoice(
             present=self._present,
             number=lambda: self.epochs.number,
@@ -82,7 +71,7 @@ class Upstream(NodePart):
             ask=self.who,
             follow=self._follow,
             refuse=self._refuse,
-            clock=self.reactor,
+            clock=self.clock,
         )
 
     # --- what is configured -----------------------------------------------------------
@@ -155,7 +144,7 @@ class Upstream(NodePart):
 
     def who(self, address: str) -> Deferred[MasterBounds]:
         """Ask who is at a client port, and tell of the master that we know."""
-        return master_bounds.ask(self._client, address, self.followed.claim())
+        return master_bounds.ask(self.client, address, self.followed.claim())
 
     # --- for the node -------------------------------------------------------------------
 
@@ -208,11 +197,11 @@ class Upstream(NodePart):
 
         @return: Fires when the connections to them are gone.
         """
-        return self._client.close()
+        return self.client.close()
 
     def jobs(self) -> Iterator[Job]:
         """What is done again and again."""
-        yield from self._client.connections.jobs()
+        yield from self.client.connections.jobs()
         if self.follower is not None:
             yield from self.follower.jobs()
 
