@@ -15,7 +15,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from lab.harness.nodes import NameServer, Node, until
-from lab.stock.brokers import BOOT, Tool, broker_ports
+from lab.stock.brokers import BOOT, SMALL, Tool, broker_ports
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SOONER
@@ -202,6 +202,8 @@ class PairsTestCase(InteropTestCase):
     def our_pair(self) -> Pair:
         names = self.server.client_address
         given = {**KEYS, "namesrvAddr": names}
+        if self.version < "5":
+            given["timerWheelEnable"] = SMALL["timerWheelEnable"]
         master = Node(self.folder, "master", "our-master", **given)
         slave = Node(self.folder, "slave", "our-slave", master=master.address, **given)
         for node in (master, slave):
