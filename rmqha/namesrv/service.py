@@ -370,7 +370,7 @@ class NameServer(NodePart):
 
     def _lost(self, connection: RemotingProtocol) -> None:
         """Remove the brokers of a connection that has ended, at once or after C{channel_grace}."""
-        if self.factory.connections.stopping:
+        if self.factory.connections.door.stopping:
             return
         grace = self.settings.channel_grace
         if not grace:

@@ -169,7 +169,7 @@ class RemotingClient:
         if connection is not None:
             result.callback(connection)
             return result
-        if self.connections.stopping:
+        if self.connections.door.stopping:
             return fail(RemotingUnreachable(address, "this client is closed"))
         attempt = self._attempts.get(address)
         if attempt is not None:
@@ -195,7 +195,7 @@ class RemotingClient:
         return stopped
 
     def _made(self, connection: RemotingProtocol, address: str) -> None:
-        if self.connections.stopping:
+        if self.connections.door.stopping:
             connection.close("stopped")
         elif connection.opened:
             self._open[address] = connection

@@ -266,7 +266,7 @@ class RemotingProtocol(Protocol):
         loose = slowly_read.size - loose
         if not self.opened:
             return
-        rest = self._all.loose(loose) if loose else 0.0
+        rest = self._all.loose.take(loose) if loose else 0.0
         if rest or self._decoder.unread:
             self._greedy = True
             self._wait_for_turn(rest)

@@ -68,6 +68,7 @@ class Connections:
     @ivar sign: Adds to a request of ours who sends it.
     @ivar unasked: Answers nobody waited for: late, or never asked.
     @ivar lost: Called with each connection that ends.
+    @ivar loose: Accounts for the bytes that the lenient reader had to read.
     """
 
     _log = Logger()
@@ -96,7 +97,7 @@ class Connections:
         self.lost: list[Callable[[RemotingProtocol], None]] = []
         self._due: list[Outbox] = []
         self._in_turn: deque[RemotingProtocol] = deque()
-        self._loose = TokenBucket(LOOSE_RATE, clock)
+        self.loose = TokenBucket(LOOSE_RATE, clock)
         self._sweeping = Periodic(f"closing idle connections {name}", clock, self._sweep)
 
     @property
@@ -202,13 +203,6 @@ class Connections:
             )
             connection.close("internal")
 
-    def loose(self, size: int) -> float:
-        """Account for what the lenient reader had to read.
-
-        @return: Seconds until who sent it may send more.
-        """
-        return self._loose.take(size)
-
     def _flush(self) -> None:
         due, self._due = self._due, []
         for outbox in due:
@@ -226,10 +220,6 @@ class Connections:
             connection.release()
 
     # --- the end ----------------------------------------------------------------
-
-    @property
-    def stopping(self) -> bool:
-        return self.door.stopping
 
     def stop(self) -> Deferred[None]:
         """Close all, letting them have what was written.
