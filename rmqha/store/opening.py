@@ -43,7 +43,7 @@ from rmqha.store.log.range_repair import RepairIntent, finish_repair, pending_re
 from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.retention import fullest
-from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
+from rmqha.store.log.truncate import CutIntent, finish, ignore, intend, pending_cut, quarantine
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
@@ -227,7 +227,7 @@ class Opener:
                 path=settings.commitlog,
                 error=error,
             )
-        point, splits = publish.opened(root, log, environment.broker_name, environment.now_ms)
+        point, splits = publish.resume(root, log, environment.broker_name, environment.now_ms)
         return StoreParts(
             log=log,
             queues=queues,
@@ -251,7 +251,7 @@ class Opener:
         """Since when the log is here; and tell what that means for its files."""
         settings, environment = self.settings, self.environment
         now = environment.now_ms() / 1000
-        arrived = arrival.known(settings, now)
+        arrived = arrival.since(settings, now)
         try:
             arrival.keep(settings, arrived)
         except DiskFull as error:
@@ -261,7 +261,7 @@ class Opener:
                 error=error,
             )
         use = fullest(settings, environment.disk_use)
-        text = expiry.told(settings, log.folder.files, arrived=arrived, now=now, use=use)
+        text = expiry.next_deletions(settings, log.folder.files, arrived=arrived, now=now, use=use)
         if text:
             self._log.info("Of the log, {text}", text=text)
         return arrived
@@ -285,7 +285,7 @@ class Opener:
         """Cut where the last run was cutting when it ended."""
         root = self.settings.root
         try:
-            intent = self._kept = believed(root, folder)
+            intent = self._kept = pending_cut(root, folder)
         except TruncationInvalid as error:
             if self.opening.master and not self.opening.repair:
                 raise

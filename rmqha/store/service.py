@@ -88,7 +88,7 @@ class StoreService(Service):
                 self._log.warn("{doubt}", doubt=doubt)
             self._lock.take()
         except PermissionError as error:
-            raise owner.named(error, root, commitlog) from error
+            raise owner.access_error(error, root, commitlog) from error
         except OSError as error:
             if not (self.opening.patient and none_left(error)):
                 raise self._named(error) from error
@@ -132,7 +132,7 @@ class StoreService(Service):
             return
         self._lock.release()
         if isinstance(failure.value, PermissionError):
-            error = owner.named(failure.value, self.settings.root, self.settings.commitlog)
+            error = owner.access_error(failure.value, self.settings.root, self.settings.commitlog)
             error.__cause__ = failure.value
             failure = Failure(error)
         elif isinstance(failure.value, OSError) and failure.value.filename is not None:

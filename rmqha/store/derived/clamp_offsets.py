@@ -18,7 +18,7 @@ from typing import Self
 from attrs import evolve, frozen
 
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, handed_out, open_halves
+from rmqha.store.derived.outcomes import QUEUE, DelayedCopies, next_pop_offsets, open_halves
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.store.tables.order_table import read_orders
@@ -110,7 +110,7 @@ def clamp_consumers(
         return ()
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
-    handed = handed_out(lookup) if whole else {}
+    handed = next_pop_offsets(lookup) if whole else {}
     pulls, pops = _told(tables) if whole else (set(), set())
     pops |= {key for key, _ in handed}
     recent = _last_stored(lookup) - RECENT if pops else 0

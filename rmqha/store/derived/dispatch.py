@@ -520,7 +520,6 @@ class Dispatcher:
         self.last_timestamp = last_timestamp
 
     def _units(self, key: tuple[str, int], first: int, raw: bytes, news: Moves) -> None:
-        """Give consecutive units to their queue."""
         topic, queue_id = key
         first, raw = self.queues.living(topic, first, raw)
         if not raw:

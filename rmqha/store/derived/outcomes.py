@@ -260,7 +260,7 @@ def _first_op(lookup: Lookup, half: int) -> int:
 # --- messages that were handed out --------------------------------------------------
 
 
-def handed_out(lookup: Lookup) -> dict[tuple[str, int], int]:
+def next_pop_offsets(lookup: Lookup) -> dict[tuple[str, int], int]:
     """Where groups go on behind the last messages that they were handed, as the log says it, by
     C{topic@group} and queue id.
     """

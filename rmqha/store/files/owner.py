@@ -123,7 +123,7 @@ def as_owner(root: Path, commitlog: Path) -> Iterator[None]:
         _become(before, groups)
 
 
-def named(error: PermissionError, root: Path, commitlog: Path) -> StoreError:
+def access_error(error: PermissionError, root: Path, commitlog: Path) -> StoreError:
     """What keeps a node out of its store, with whose it is and what helps."""
     owner, user = Owner.of(root, commitlog), os.geteuid()
     path = str(error.filename or root)

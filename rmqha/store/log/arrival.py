@@ -24,7 +24,7 @@ from rmqha.store.files.birth import birth
 from rmqha.wire.store_layout import ARRIVED, OWN_FOLDER
 
 
-def known(settings: StoreSettings, now: float) -> float:
+def since(settings: StoreSettings, now: float) -> float:
     """When the log came here, as a start would take it.  Blocking.
 
     @param now: Seconds since 1970, as all times here.

@@ -21,10 +21,10 @@ def of_store(settings: StoreSettings, now: float) -> str:
     """
     folder = LogFolder.load(settings.commitlog, settings.file_size, tidy=False)
     try:
-        return told(
+        return next_deletions(
             settings,
             folder.files,
-            arrived=arrival.known(settings, now),
+            arrived=arrival.since(settings, now),
             now=now,
             use=fullest(settings),
         )
@@ -32,7 +32,7 @@ def of_store(settings: StoreSettings, now: float) -> str:
         folder.close()
 
 
-def told(
+def next_deletions(
     settings: StoreSettings, files: list[MappedFile], *, arrived: float, now: float, use: float
 ) -> str:
     """Which log files go next, and when.  Blocking: the ends of some of them are read.

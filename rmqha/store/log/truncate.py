@@ -168,7 +168,7 @@ def pending(root: Path) -> CutIntent | None:
         raise TruncationInvalid(str(path), str(error)) from error
 
 
-def believed(root: Path, folder: LogFolder) -> CutIntent | None:
+def pending_cut(root: Path, folder: LogFolder) -> CutIntent | None:
     """A cut that was decided of just this log and may not be finished.  Blocking: it reads all
     that is to be cut.
 

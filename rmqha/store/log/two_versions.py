@@ -130,7 +130,7 @@ def judge_versions(
     )
 
 
-def vouched(
+def judge_by_checksums(
     found: TwoVersions, ours: memoryview | bytes, theirs: memoryview | bytes, *kept: KeptChecksums
 ) -> TwoVersions:
     """Say which version of the first record is right by what one side keeps of it, or each.
@@ -178,7 +178,7 @@ def judge_place(
     whole = ours[: at - start] + theirs
     file_end = log.file_end(start)
     found = judge_versions(ours, whole, start, file_end, log.file_size)
-    return vouched(found, ours, whole, KeptChecksums(root, log.file_size)), ours, whole
+    return judge_by_checksums(found, ours, whole, KeptChecksums(root, log.file_size)), ours, whole
 
 
 def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[TwoVersions, str]:

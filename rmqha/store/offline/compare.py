@@ -21,7 +21,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.store.log.record_checksums import KeptChecksums
-from rmqha.store.log.two_versions import TwoVersions, judge_versions, vouched
+from rmqha.store.log.two_versions import TwoVersions, judge_by_checksums, judge_versions
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
 
@@ -210,7 +210,7 @@ def versions(ours: OfflineLog, theirs: OfflineLog, at: int) -> TwoVersions | Non
     mine, others = (log.read(at, JUDGED) for log in (ours, theirs))
     found = judge_versions(mine, others, at, ours.file_end(at), ours.file_size)
     kept = (KeptChecksums(log.raw.root, log.file_size) for log in (ours, theirs))
-    return vouched(found, mine, others, *kept)
+    return judge_by_checksums(found, mine, others, *kept)
 
 
 def valid_end(log: OfflineLog) -> int:

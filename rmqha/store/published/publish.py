@@ -145,7 +145,7 @@ def name_each_other(root: Path, log: Path) -> None:
             json_table.replace(path, table)
 
 
-def opened(
+def resume(
     root: Path, log: CommitLog, broker_name: str, now_ms: Callable[[], int]
 ) -> tuple[Point, SplitIndex]:
     """What an open store goes on from: what was published before, or a beginning.  Blocking.
@@ -177,7 +177,7 @@ def opened(
 class Publisher:
     """Keeps the point and the split index of one open store up to date.
 
-    @ivar point: The last one written; at first what L{opened} gave.
+    @ivar point: The last one written; at first that of L{resume}.
     @ivar index: The split index; the same.
     @ivar trouble: Why the last try failed, C{""} if it did not.
     """

@@ -170,7 +170,7 @@ class ExpiryTests(BackupTestCase):
         )
         files = self.at(self.copied()).log.folder.files
         for use, said in ((0.8, "at once"), (0.88, "whatever their age"), (0.5, "(deleteWhen)")):
-            text = expiry.told(settings, files, arrived=BEGIN, now=self.now, use=use)
+            text = expiry.next_deletions(settings, files, arrived=BEGIN, now=self.now, use=use)
             self.assertIn(said, text)
 
     def test_some(self) -> None:

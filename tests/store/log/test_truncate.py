@@ -18,7 +18,7 @@ from rmqha.errors import DiskFull, LogCorrupt, TruncationInvalid
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import truncate
-from rmqha.store.log.truncate import believed, finish, intend, pending, set_log_aside
+from rmqha.store.log.truncate import finish, intend, pending, pending_cut, set_log_aside
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, TRUNCATION
 from tests.support.derived import DerivedTestCase
@@ -254,7 +254,7 @@ class BelievedTests(CutTestCase):
         file.write_bytes(raw)
         folder = LogFolder.load(root / "commitlog", 4096)
         self.addCleanup(folder.close)
-        error = self.assertRaises(TruncationInvalid, believed, root, folder)
+        error = self.assertRaises(TruncationInvalid, pending_cut, root, folder)
         self.assertIn(f"the bytes before byte {at}", str(error))
         self.assertGreater(len(data), at)
 
@@ -264,7 +264,7 @@ class BelievedTests(CutTestCase):
         for path in (root / "commitlog").iterdir():
             path.unlink()
         folder = LogFolder.load(root / "commitlog", 4096)
-        error = self.assertRaises(TruncationInvalid, believed, root, folder)
+        error = self.assertRaises(TruncationInvalid, pending_cut, root, folder)
         self.assertIn(f"it cuts at byte {at}, the log's files hold [0, 0)", str(error))
 
     def test_without_its_copy(self) -> None:
@@ -311,7 +311,7 @@ class BelievedTests(CutTestCase):
         log, root = self.filled(3000, 3000, 3000), self.folder()
         intent = intend(root, log.folder, 4096, log.end)
         log.folder.drop_behind(4095)
-        self.assertEqual(believed(root, log.folder), intent)
+        self.assertEqual(pending_cut(root, log.folder), intent)
 
 
 @slow
