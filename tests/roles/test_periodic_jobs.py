@@ -12,12 +12,17 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.ports import free_ports
+from rmqha.admin.events import Facts
 from rmqha.admin.watch import Watch
 from rmqha.broker.clients.heartbeats import SWEEP
 from rmqha.config.load import load
+from rmqha.health import HealthReason
+from rmqha.metrics.family import Sample
+from rmqha.metrics.node_families import HEALTH_REASON
 from rmqha.namesrv.routes import RouteTable
-from rmqha.periodic import RED_AFTER
+from rmqha.periodic import RED_AFTER, Job, NodePart, Periodic
 from rmqha.roles.namesrv import NamesrvNode
+from rmqha.roles.process import Process
 from tests.roles.nodes import NodeReactor, settings
 from tests.roles.test_metadata import PlainMaster
 from tests.roles.test_slave import SlaveCase
@@ -52,6 +57,68 @@ OF_ALL_BROKERS = {
 def names(status: dict[str, Any]) -> set[str]:
     """The jobs in a node's status."""
     return {row["name"] for row in status["periodicJobs"]}
+
+
+class Inner(NodePart):
+    """A part of a part, which says all that one can."""
+
+    def __init__(self, clock: MemoryReactorClock) -> None:
+        self.job = Periodic("inner work", clock, lambda: None)
+
+    def health(self) -> Iterator[HealthReason]:
+        """One reason."""
+        yield HealthReason("inner", "it is made up")
+
+    def jobs(self) -> Iterator[Job]:
+        """One job."""
+        yield self.job
+
+    def facts(self) -> Facts:
+        """One fact."""
+        return {"inner": ("yes", "")}
+
+    def samples(self) -> Iterator[Sample]:
+        """One sample."""
+        yield HEALTH_REASON, ("sampled",), 1
+
+    def fields(self) -> dict[str, Any]:
+        """One field."""
+        return {"inner": 7}
+
+
+class Outer(NodePart):
+    """A part that has another, and one that is not there."""
+
+    def __init__(self, clock: MemoryReactorClock) -> None:
+        self.inner = Inner(clock)
+
+    def parts(self) -> Iterator[NodePart | None]:
+        """Both."""
+        yield from (None, self.inner)
+
+
+class TreeTests(SynchronousTestCase):
+    """What a node says is what its parts say."""
+
+    def test_parts_of_parts(self) -> None:
+        """All that a part of a part says is in what the node says, without being listed."""
+        clock = NodeReactor()
+        outer = Outer(clock)
+        outer.inner.job.start(1.0)
+
+        class Tree(Process):
+            """A node of one part."""
+
+            def parts(self) -> Iterator[NodePart | None]:
+                """That."""
+                yield outer
+
+        node = Tree(load(None, [], "namesrv"), clock)
+        self.assertEqual(unhealthy(node), "inner: it is made up")
+        self.assertEqual(names(node.status()), {"inner work"})
+        self.assertEqual(node.status()["inner"], 7)
+        self.assertEqual(node.facts()["inner"], ("yes", ""))
+        self.assertIn((HEALTH_REASON, ("sampled",), 1), list(node.samples()))
 
 
 class MasterTests(LogTestCase):

@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from twisted.python.reflect import namedAny
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -182,6 +183,13 @@ class MakeServiceTests(OptionsTests):
             self.assertIsInstance(node, kind)
             self.assertTrue(node.repair)  # type: ignore[attr-defined]
             self.assertFalse((self.folder / "store").exists())
+
+    def test_flat(self) -> None:
+        """A role's own class chain is three at most: what it does beside is in its parts."""
+        for path in tap.ROLES.values():
+            kinds = namedAny(path).__mro__
+            own = [kind for kind in kinds if kind.__module__.startswith("rmqha.roles")]
+            self.assertLessEqual(len(own), 3, own)
 
     def test_promotable(self) -> None:
         """A slave can become the master where its next start would be as what its file says."""
