@@ -15,7 +15,7 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, make_topic, send
 from lab.stock.brokers import BOOT, Broker, Tool
 from lab.stock.clients import Consumer, java_client
-from rmqha.broker.pop.handles import PopHandle
+from rmqha.broker.pop.handles import RETRY_V2, PopHandle, retry_topic
 from rmqha.nodes.summary import replicas_in_sync
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -35,6 +35,9 @@ from tests.support.popping import handed_out
 GROUP = "poppers"
 
 COUNT = 400
+
+BY_V2 = {"enableRetryTopicV2": "true"}
+"""Has messages come again by the topics of which a group's name cannot be another one's."""
 
 
 class JavaConsumerTests(SiteTestCase):
@@ -278,14 +281,15 @@ class StoreTests(InteropTestCase):
     version = "5.3.3"
     roles = "POP"
 
-    def our_node(self, root: Path | None = None) -> Node:
-        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names}
+    def our_node(self, root: Path | None = None, **more: object) -> Node:
+        keys = {**OF_THEIRS, "namesrvAddr": self.tool.names, **more}
         master = Node(self.folder, "master", "master", root=root, **keys)
         self._processes.append(master)
         return master.start()
 
-    def stock(self, root: Path | None = None) -> Broker:
-        return self.broker(timerWheelEnable="true", role="ASYNC_MASTER", root=root).start()
+    def stock(self, root: Path | None = None, **more: str) -> Broker:
+        given = {"timerWheelEnable": "true", **more}
+        return self.broker(role="ASYNC_MASTER", root=root, **given).start()
 
     def pop(self, client: Remote, invisible: int = 20_000) -> list[tuple[bytes, PopHandle, str]]:
         answer = client.ask(
@@ -341,13 +345,40 @@ class StoreTests(InteropTestCase):
 
     handed: list[tuple[bytes, PopHandle, str]]
 
-    def first(self, client: Remote) -> list[tuple[bytes, PopHandle, str]]:
+    def first(self, client: Remote, invisible: int = 20_000) -> list[tuple[bytes, PopHandle, str]]:
         """Pop once more."""
-        self.handed = [*getattr(self, "handed", []), *self.pop(client)]
+        self.handed = [*getattr(self, "handed", []), *self.pop(client, invisible)]
         return self.handed
 
-    def takes_over(self, port: int) -> None:
-        """What is not acknowledged comes, and nothing else."""
+    def comes_again(self, port: int) -> None:
+        """Of eight messages four are acknowledged, and four come again by a topic of v2; four more
+        are not handed out.
+        """
+        with Remote(port) as client:
+            self.assertEqual(client.ask(make_topic(self.topic, 1)).code, 0)
+            for number in range(8):
+                self.assertEqual(client.ask(send(self.topic, b"%d" % number)).code, 0)
+            until(lambda: len(self.first(client, 3000)) == 8, "they are handed out", 20)
+            for _, handle, topic in self.handed[:4]:
+                request = AckMessageRequest(**self.said(handle, topic))
+                answer = client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
+                self.assertEqual(answer.code, 0, answer.remark)
+            retry = retry_topic(GROUP, self.topic, RETRY_V2)
+            asked = {"topic": retry, "queueId": "0"}
+
+            def came() -> bool:
+                answer = client.ask(Command(code=RequestCode.GET_MAX_OFFSET, ext=dict(asked)))
+                return answer.code == 0 and int(answer.ext["offset"]) == 4
+
+            until(came, "they come again", 60, pause=0.5)
+            for number in range(8, 12):
+                self.assertEqual(client.ask(send(self.topic, b"%d" % number)).code, 0)
+
+    def takes_over(self, port: int, kind: str = "") -> None:
+        """What is not acknowledged comes, and nothing else.
+
+        @param kind: By which topics what came again does, if that is told.
+        """
         found: list[bytes] = []
         quiet = time.monotonic()
         with Remote(port) as client:
@@ -356,6 +387,8 @@ class StoreTests(InteropTestCase):
                 for body, handle, topic in self.pop(client):
                     quiet = time.monotonic()
                     found.append(body)
+                    if kind and int(body) < 8:
+                        self.assertEqual(handle.kind, kind)
                     request = AckMessageRequest(**self.said(handle, topic))
                     client.ask(Command.request(RequestCode.ACK_MESSAGE, request))
         again = len(found) - len(set(found))
@@ -369,6 +402,22 @@ class StoreTests(InteropTestCase):
             self.hands_out(java.port)
             java.kill9()
             self.takes_over(self.our_node(java.root).port)
+
+    def test_their_store_by_v2(self) -> None:
+        """What came again there by a topic of v2 is handed out here, once."""
+        with self.scenario("POP with retry topics of v2, on a store that a Java master left"):
+            java = self.stock(**BY_V2)
+            self.comes_again(java.port)
+            java.kill9()
+            self.takes_over(self.our_node(java.root, **BY_V2).port, RETRY_V2)
+
+    def test_our_store_by_v2(self) -> None:
+        """And the other way round."""
+        with self.scenario("POP with retry topics of v2, on a store that ours left"):
+            ours = self.our_node(**BY_V2)
+            self.comes_again(ours.port)
+            ours.term()
+            self.takes_over(self.stock(root=ours.root, **BY_V2).port, RETRY_V2)
 
     def tell_of(self, line: str) -> None:
         """Say it in the test's output."""
