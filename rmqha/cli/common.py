@@ -105,18 +105,15 @@ class Commands(click.Group):
         self.modules = modules or {}
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Their names."""
         return sorted({*self.commands, *self.modules})
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """One of them."""
         if name not in self.modules:
             return self.commands.get(name)
         command: click.Command = getattr(import_module(self.modules[name]), name)
         return command
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands."""
         rows = [
             (name, command.get_short_help_str(limit=1000))
             for name in self.list_commands(context)

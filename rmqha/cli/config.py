@@ -143,7 +143,6 @@ def _show(file: Path, settings: Settings, rows: list[Row]) -> None:
 
 
 def _show_differences(rows: list[Row], others: list[Row], as_json: bool) -> None:
-    """Show what two files say differently."""
     values = {row.key: row.value for row in others}
     differing = [(row.key, row.value, values.get(row.key, "")) for row in rows]
     differing = [(key, one, two) for key, one, two in differing if one != two]

@@ -79,23 +79,15 @@ class DemoClient:
     """
 
     server: str
-    reactor: Any
+    remoting: RemotingClient
     ledger: list[Acknowledged] = field(factory=list, init=False)
     refused: list[str] = field(factory=list, init=False)
-    _client: RemotingClient = field(init=False)
     _last: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._client = RemotingClient(self.reactor)
-
-    def close(self) -> Deferred[None]:
-        """Close all connections."""
-        return self._client.close()
 
     async def master(self) -> str:
         """Where the name server says that the master is; C{""} if it knows none."""
         try:
-            known = await cluster_of(self.server, self._client)
+            known = await cluster_of(self.server, self.remoting)
         except UNREACHED:
             return ""
         broker = known.broker_addr_table.get(BROKER)
@@ -129,7 +121,7 @@ class DemoClient:
         )
         request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body.encode())
         try:
-            answer = await self._client.request(master, request)
+            answer = await self.remoting.request(master, request)
         except UNREACHED as error:
             self.refused.append(str(error))
             return
@@ -156,7 +148,7 @@ class DemoClient:
         for queue_id in range(QUEUES):
             at = 0
             while True:
-                answer = await self._client.request(master, _pull(queue_id, at))
+                answer = await self.remoting.request(master, _pull(queue_id, at))
                 if answer.code != ResponseCode.SUCCESS:
                     break
                 body, place = bytes(answer.body), 0
@@ -265,7 +257,7 @@ class Demo:
         """
         names, master = await self._master()
         slave = await self._slave(master)
-        self._client = DemoClient(names.client, self.nodes.reactor)
+        self._client = DemoClient(names.client, RemotingClient(self.nodes.reactor))
         await self._send(master, FIRST, "each is on both nodes")
         await self._kill(master)
         promoted = await self._promote(slave)
@@ -365,7 +357,7 @@ class Demo:
                 f"{len(missing)} acknowledged messages were not read: {missing[0]}"
             )
         self.say("client", f"reads {len(read)} messages, all {len(wanted)} acknowledged among them")
-        await self._client.close()
+        await self._client.remoting.close()
 
     def check(self, acknowledged: list[Acknowledged]) -> None:
         """Look for all that was acknowledged in the promoted store, which no node runs on.

@@ -74,7 +74,6 @@ def doctor(
 
 
 def _asked(named: str, as_json: bool, tls: ToolTls) -> int:
-    """Look at a node."""
     address = checked(named)
 
     async def run(reactor: Any) -> Seen:

@@ -110,7 +110,6 @@ class LocalNode:
 
     @property
     def admin(self) -> str:
-        """Its admin port."""
         return f"{LOOPBACK}:{self.port + ADMIN_PORT_STEP}"
 
     @property

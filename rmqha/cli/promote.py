@@ -167,7 +167,6 @@ def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
 
 
 def _merged(merged: MergedTables, would: str) -> Iterator[str]:
-    """What the other node's tables had."""
     yield (
         f"{merged.moved} consumer offsets and {merged.moved_delays} offsets of delay levels "
         f"{would}taken from {merged.source}, which are higher there"

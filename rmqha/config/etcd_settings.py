@@ -23,14 +23,12 @@ class EtcdAddresses(Kind):
     allowed = "host:port, several separated by ; or ,"
 
     def parse(self, text: str) -> tuple[str, ...]:
-        """Each address, as it is written."""
         found = tuple(part.strip() for part in _SEPARATORS.split(text) if part.strip())
         for each in found:
             Endpoint().parse(each)
         return found
 
     def show(self, value: tuple[str, ...]) -> str:
-        """As in the file."""
         return ";".join(value)
 
 

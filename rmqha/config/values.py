@@ -361,7 +361,6 @@ class NamedAddress(str):
     name: str
 
     def __new__(cls, address: str, name: str) -> Self:
-        """Keep both."""
         made = super().__new__(cls, address)
         made.name = name
         return made

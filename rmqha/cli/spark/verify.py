@@ -138,7 +138,6 @@ def verify(
 
 
 def _tell(report: ComparisonReport, console: Console) -> None:
-    """Print a report's differences as tables."""
     for each in report.skipped:
         note(f"{each.store}: bytes {each.start} to {each.end} were not compared: {each.reason}")
     if report.differences:

@@ -105,7 +105,6 @@ def _run(
     access: Access,
     what: Callable[[Switchover], Any],
 ) -> None:
-    """Do it while a reactor runs."""
     begun = time.monotonic()
 
     def say(text: str) -> None:

@@ -354,7 +354,6 @@ def _queues(
 
 
 def _outcomes(table: pa.Table) -> tuple[Outcome, ...]:
-    """The outcomes of all tasks together."""
     whole = table.group_by(["topic", "outcome"]).aggregate([("messages", "sum"), ("bytes", "sum")])
     rows = whole.sort_by([("topic", "ascending"), ("outcome", "ascending")]).to_pylist()
     return tuple(
