@@ -92,7 +92,7 @@ HOUSE: dict[str, set[str]] = {
     "broker.delay": {"broker.sending"},
     "broker.pop": {"broker.consuming", "broker.sending"},
     "broker.timer": {"broker.delay", "broker.pop"},
-    "broker.cluster": {"broker.state", "ha.slave"},
+    "broker.cluster": {"broker.state", "controller", "ha.slave"},
     "broker.admin": {"broker.sending"},
     "broker": {
         "broker.access.acl_requests",

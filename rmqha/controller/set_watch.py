@@ -44,6 +44,7 @@ class SetWatch:
     @ivar decided: Is given each answer, and never a second one before it has done with the first;
         says in words what keeps the node from acting on it.
     @ivar trouble: Why nothing is done, in words; empty while all is well.
+    @ivar state: What was answered last; C{None} before the first answer.
     @ivar answered: When a controller last answered, in the clock's seconds; at first, when we
         began.
     @ivar lost: Since when the master is not heard; C{None} while it is.
@@ -55,6 +56,7 @@ class SetWatch:
     heard: Callable[[], bool]
     decided: Callable[[SetState], Awaitable[str]]
     trouble: str = field(default="not asked yet", init=False)
+    state: SetState | None = field(default=None, init=False)
     answered: float = field(init=False)
     lost: float | None = field(default=None, init=False)
     looking: Periodic = field(init=False)
@@ -125,7 +127,7 @@ class SetWatch:
 
     async def _ask(self) -> None:
         try:
-            state = await self.coordinator.current()
+            self.state = state = await self.coordinator.current()
             self.answered = self.clock.seconds()
             self._come_near(state)
             trouble = await self.decided(state)

@@ -223,7 +223,9 @@ class Lead:
                 ),
                 roster=Roster(
                     own=own,
-                    ask=group.members,
+                    ask=lambda: group.members().addCallback(
+                        lambda known: {**known, **self.elected.stock}
+                    ),
                     clock=clock,
                     any_host=bool(settings.ha.allowed_peers),
                 ),

@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from rmqha.admin.events import Facts
 from rmqha.broker.broker import RequestHandler
 from rmqha.broker.cluster.set_requests import SetRequests
+from rmqha.broker.cluster.stock_followers import StockFollowers
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetMembership, SetState, SignOfLife
@@ -383,8 +384,22 @@ class MemberNode(Node):
     # --- for the broker -------------------------------------------------------------------
 
     def broker_parts(self) -> tuple[RequestHandler, ...]:
-        """A member is asked for its labels, and told of elections."""
-        return (SetRequests(self._labels, self._role_changed),)
+        """A member is asked for its labels, and told of elections; with etcd it is asked what
+        controllers are asked elsewhere.
+        """
+        settings, watch = self.settings, self.elected.watch
+        asked = SetRequests(self._labels, self._role_changed)
+        if not settings.controller.etcd:
+            return (asked,)
+        patience = settings.controller.fence_after
+        followers = StockFollowers(
+            cluster=settings.broker.cluster,
+            name=settings.broker.name,
+            address=self.membership.address,
+            state=lambda: watch.state if watch.silent() < patience else None,
+            addresses=self.elected.stock,
+        )
+        return asked, followers
 
     def _role_changed(self, told: RoleChangedRequest) -> None:
         if told.master_epoch > self.epochs.number:

@@ -28,6 +28,9 @@ _TOKENS_FROM = -(1 << 63)
 LEARNER_ID = -1
 """The id of a learner, which no controller knows."""
 
+FOLLOWERS = 1 << 30
+"""Ids from here on are no members': a set with etcd gives them to stock brokers that follow it."""
+
 _STATE = Struct(">i")
 SLAVE_HANDSHAKE = Struct(">ihhq")
 """A slave's first message: its state, two flags (it wants the last file only; it takes part as a
@@ -69,7 +72,7 @@ class SlaveHandshake:
     """What a slave says first.
 
     @ivar id: Its controller id; L{LEARNER_ID} for a learner.
-    @ivar learner: Whether it is never to be one of the SyncStateSet.
+    @ivar learner: Whether it is never to be one of the SyncStateSet: it says so, or its id does.
     @ivar from_last_file: Whether it wants the master's last file only, if it has nothing.
     """
 
@@ -244,7 +247,11 @@ class SlaveMessages:
             else:
                 _, last_file, learner, number = shape.unpack_from(data, at)
                 found.append(
-                    SlaveHandshake(id=number, learner=learner != 0, from_last_file=last_file != 0)
+                    SlaveHandshake(
+                        id=number,
+                        learner=learner != 0 or number >= FOLLOWERS,
+                        from_last_file=last_file != 0,
+                    )
                 )
             at += shape.size
         self._rest = data[at:]

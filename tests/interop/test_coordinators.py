@@ -13,9 +13,12 @@ from unittest import SkipTest
 
 from lab.harness.etcd import MISSING, PROGRAM, addresses_of, etcd
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, Sends
+from lab.harness.remote import Remote, bodies, pull
+from lab.stock.brokers import BOOT, Broker, Sends
+from rmqha.wire.ha_v2 import FOLLOWERS
 from tests.interop import cases
-from tests.interop.scenario_cases import ScenarioTestCase
+from tests.interop.mixed_cases import SLOW_CUT
+from tests.interop.scenario_cases import GROUP, ScenarioTestCase
 
 PROGRAMS = Path(sys.executable)
 """Beside it is C{rmqha}."""
@@ -101,6 +104,121 @@ class ElectionTests(WithEtcdTestCase):
                     ended = now
                 self.assertLess(now - last, BOOT, "acknowledged again")
         return longest
+
+
+class FollowerTests(WithEtcdTestCase):
+    """A stock broker in controller mode whose controllers are the members of a set with etcd: it
+    has the whole log, counts for nothing, and is never elected.
+    """
+
+    roles = "two members of ours with etcd, and a Java broker that follows"
+    full_only = ("test_stock_as_member",)
+
+    def follower(self, nodes: list[Node], **keys: Any) -> Broker:
+        """It, not started."""
+        return self.broker(
+            "java-follower",
+            role="SLAVE",
+            enableControllerMode="true",
+            controllerAddr=";".join(f"127.0.0.1:{node.port}" for node in nodes),
+            slaveReadEnable="true",
+            **keys,
+        )
+
+    def number_of(self, follower: Broker) -> int:
+        """Its id, as it keeps it."""
+        text = (follower.root / "brokerIdentity").read_text(encoding="utf-8")
+        return int(text.rpartition("#")[2])
+
+    def until_fed(self, nodes: list[Node], follower: Broker) -> None:
+        """Wait until it has what the master has, with messages that it gets as they are written;
+        only members are in sync.
+        """
+        master = self.led(nodes)
+        self.until_in_sync(master, len(nodes))
+        follower.until_max(master.status()["maxOffset"], SLOW_CUT)
+        sent = self.tool.put(50, self.topic)
+        self.assertEqual({"SEND_OK": 50}, sent.wait())
+        self.acked += sent.acked
+        follower.until_max(master.status()["maxOffset"])
+        found = master.status()["controller"]["set"]
+        self.assertEqual({self.id_of(node) for node in nodes}, set(found["syncStateSet"]))
+        (row,) = (each for each in found["members"] if each["learner"])
+        self.assertGreaterEqual(row["id"], FOLLOWERS)
+        self.assertEqual(("", False), (row["doubt"], row["counts"]))
+
+    def read_at(self, port: int) -> list[bytes]:
+        """What a consumer is given of a queue, where it asks this broker."""
+        with Remote(port) as there:
+            return bodies(there.ask(pull(self.topic, GROUP, 0)))
+
+    def test_stock(self) -> None:
+        """It follows masters that are elected and killed, and after a restart of its own."""
+        self.followed(asyncLearner="true")
+
+    def test_stock_as_member(self) -> None:
+        """The same where it does not say that it is but a learner."""
+        self.followed()
+
+    def followed(self, **keys: Any) -> None:
+        nodes = self.set_of(2, **self.one())
+        follower = self.follower(nodes, **keys)
+        with self.scenario("a Java broker follows"):
+            follower.start()
+            self.until_fed(nodes, follower)
+            ours = self.read_at(self.led(nodes).port)
+            self.assertTrue(ours)
+            until(
+                lambda: self.read_at(follower.port) == ours,
+                "readers get the same",
+                BOOT,
+                tell=follower.tail,
+                pause=0.5,
+            )
+        number = self.number_of(follower)
+        with self.scenario("it follows whom an operator elects"):
+            other = next(node for node in nodes if node is not self.led(nodes))
+            self.rmqha("set", "elect", other.conf, "--id", self.id_of(other))
+            self.until_state(other, "leading")
+            self.until_fed(nodes, follower)
+        with self.scenario("the master is killed (-9) under load: it follows the next one"):
+            load = self.load()
+            master = self.led(nodes)
+            master.kill9()
+            self.until_state(next(node for node in nodes if node is not master), "leading")
+            master.start()
+            self.until_in_sync(self.led(nodes), 2)
+            self.enough(load)
+            self.until_fed(nodes, follower)
+        with self.scenario("it is started where nobody leads: not elected, and follows again"):
+            master = self.led(nodes)
+            other = next(node for node in nodes if node is not master)
+            self.rmqha("set", "pause", master.conf)
+            follower.stop()
+            master.kill9()
+            follower.launch()
+            until(
+                lambda: "only its members are elected" in follower.log(),
+                "it is not elected",
+                BOOT,
+                tell=follower.tail,
+            )
+            self.assertIsNone(self.leader([other]))
+            self.rmqha("set", "resume", other.conf)
+            self.until_state(other, "leading")
+            master.start()
+            self.until_fed(nodes, follower)
+            self.assertEqual(number, self.number_of(follower))
+        with self.scenario("byte-equal, every SEND_OK held"):
+            known = json.loads(self.rmqha("set", "list", nodes[0].conf, "--json"))["members"]
+            self.assertEqual(2, len(known), known)
+            follower.stop()
+            for node in sorted(nodes, key=lambda node: node is self.leader(nodes)):
+                node.term()
+            for each in (*nodes, follower):
+                self.assert_same_log(nodes[0], each)
+                self.assert_holds(each, self.acked)
+            self.assert_quiet(*nodes)
 
 
 class CoordinatorTests(WithEtcdTestCase):

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import HandshakeRejected
-from rmqha.wire.ha_v2 import SlaveHandshake
+from rmqha.wire.ha_v2 import FOLLOWERS, SlaveHandshake
 
 PAUSE = 1.0
 """Least seconds between two questions: anybody on the port can make us ask."""
@@ -28,7 +28,7 @@ class Roster:
     @ivar own: The controller id of the master.
     @ivar ask: Asks the controllers for the members' client ports, by id.
     @ivar any_host: Whether a member may come from anywhere: something else decides who comes.
-    @ivar addresses: What is known.
+    @ivar addresses: What is known; also of brokers that follow and are no members.
     """
 
     own: int
@@ -62,7 +62,8 @@ class Roster:
     def _verdict(self, said: SlaveHandshake, host: str) -> HandshakeRejected | None:
         """What follows from what is known."""
         if said.learner:
-            if self.any_host or host in map(_host, self.addresses.values()):
+            members = [one for number, one in self.addresses.items() if number < FOLLOWERS]
+            if self.any_host or host in map(_host, members):
                 return None
             reason, detail = "not-its-address", "another host"
         elif said.id == self.own:

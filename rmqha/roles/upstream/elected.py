@@ -139,6 +139,8 @@ class ElectedUpstream(NodePart):
     @ivar followed: What the master tells.
     @ivar client: Asks controllers and members.
     @ivar group: The controllers, or etcd.
+    @ivar stock: Where the clients of stock brokers connect that follow us, and are no members, by
+        id.
     @ivar watch: Asks them who is master.
     """
 
@@ -159,6 +161,7 @@ class ElectedUpstream(NodePart):
     followed: FollowedSet = field(init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
     watch: SetWatch = field(init=False)
+    stock: dict[int, str] = field(factory=dict, init=False)
     _asked_master: Deferred[Command] | None = field(default=None, init=False)
 
     _log = Logger()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rmqha.broker.access.acl_requests import USERS_OF_5
 from rmqha.broker.access.needs import ANY_ACCOUNT
 from rmqha.broker.cluster.set_requests import SetRequests
+from rmqha.broker.cluster.stock_followers import StockFollowers
 from rmqha.broker.ports import NOT_ON_VIP, ServedPort
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.wire.remoting.bodies.clients import (
@@ -99,6 +100,12 @@ NOT_DONE = frozenset(
         Code.PEEK_MESSAGE,
         Code.CHANGE_MESSAGE_INVISIBLETIME,
         ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED,
+        ControllerRequestCode.ALTER_SYNC_STATE_SET,
+        ControllerRequestCode.ELECT_MASTER,
+        ControllerRequestCode.REGISTER_BROKER,
+        ControllerRequestCode.GET_REPLICA_INFO,
+        ControllerRequestCode.GET_NEXT_BROKER_ID,
+        ControllerRequestCode.APPLY_BROKER_ID,
         *USERS_OF_5,
     }
 )
@@ -114,8 +121,13 @@ class NobodyTests(AccessTestCase):
         """Serve on both ports; there are messages, a half one, a group that is online, and
         offsets.
         """
+        self.followers: dict[int, str] = {}
         labels = EpochCache(cluster_name="C", broker_name="broker-a", broker_id=1, max_offset=0)
-        self.begin(slave=slave, more=(SetRequests(lambda token: labels, lambda told: None),))
+        followers = StockFollowers(
+            cluster="C", name="broker-a", address="", state=lambda: None, addresses=self.followers
+        )
+        members = SetRequests(lambda token: labels, lambda told: None)
+        self.begin(slave=slave, more=(members, followers))
         serving = self.serving
         serving.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
         serving.groups.put(GroupConfig(group_name=GROUP))
@@ -214,6 +226,7 @@ class NobodyTests(AccessTestCase):
             {group.name: tuple(group.members) for group in serving.producers},
             {group.name: tuple(group.members) for group in serving.consumers},
             dict(serving._locks._groups),
+            dict(self.followers),
             serving.current.settings,
             self.path.read_bytes(),
             self.keeper.client.heard(),

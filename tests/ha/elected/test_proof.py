@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import RemotingUnreachable
 from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.wire.ha_v2 import EpochLabel, encode_report, encode_token
+from rmqha.wire.ha_v2 import FOLLOWERS, EpochLabel, encode_report, encode_token
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
 
 CHAIN = (EpochLabel(1, 0), EpochLabel(3, 8000), EpochLabel(EPOCH, 25_000))
@@ -201,6 +203,31 @@ class ProofTests(SetCase):
         self.has(SLAVE, 8000, EpochLabel(1, 0))
         self.fed(report=8000)
         self.assertEqual(self.counted(), {SLAVE})
+
+    def test_follower_of_a_set_with_etcd(self) -> None:
+        """A stock broker with an id above all members' is judged by its labels, where it said that
+        it is; it counts for nothing though it does not say that it is a learner.
+        """
+        for host, fed in (("10.0.0.3", True), ("10.0.0.9", False)):
+            self.build(labels=CHAIN)
+            self.known[FOLLOWERS] = f"{host}:10921"
+            self.has(FOLLOWERS, 9000, *CHAIN[:2])
+            protocol, transport = self.fed(FOLLOWERS, report=9000, host=host)
+            # It says itself where it is: that lets nobody in.
+            self.assertEqual(not fed, transport.disconnecting)
+            if fed:
+                self.assertEqual(
+                    random.Random(25_000).randbytes(25_000)[9000:],
+                    bytes(Told(transport.value()).body),
+                )
+                self.ack(protocol)
+                (row,) = self.master.status()["members"]
+                self.assertEqual((True, False, ""), (row["learner"], row["counts"], row["doubt"]))
+                self.put()
+                self.ack(protocol)
+                self.pass_time(2.0)
+            self.assertEqual([], self.coordinator.asked)
+            self.assertEqual(set(), self.counted())
 
     def test_learner(self) -> None:
         """A stock learner is a member that does not count yet: it is judged like the others, and
