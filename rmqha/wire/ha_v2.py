@@ -72,7 +72,7 @@ class SlaveHandshake:
     """What a slave says first.
 
     @ivar id: Its controller id; L{LEARNER_ID} for a learner.
-    @ivar learner: Whether it is never to be one of the SyncStateSet: it says so, or its id does.
+    @ivar learner: Whether it is never to be one of the SyncStateSet.
     @ivar from_last_file: Whether it wants the master's last file only, if it has nothing.
     """
 
@@ -247,11 +247,7 @@ class SlaveMessages:
             else:
                 _, last_file, learner, number = shape.unpack_from(data, at)
                 found.append(
-                    SlaveHandshake(
-                        id=number,
-                        learner=learner != 0 or number >= FOLLOWERS,
-                        from_last_file=last_file != 0,
-                    )
+                    SlaveHandshake(id=number, learner=learner != 0, from_last_file=last_file != 0)
                 )
             at += shape.size
         self._rest = data[at:]

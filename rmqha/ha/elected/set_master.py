@@ -43,7 +43,7 @@ from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, NodePart, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.record_run import RequestRun
-from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
+from rmqha.wire.ha_v2 import FOLLOWERS, MAX_BODY, SlaveHandshake
 from rmqha.wire.log.record import Message
 
 
@@ -328,8 +328,8 @@ class SetMaster(NodePart):
     # --- members that come and go ---------------------------------------------------------
 
     def hear(self, dialect: MemberDialect, said: SlaveHandshake) -> None:
-        """Somebody says who it is."""
-        dialect.said = said
+        """Somebody says who it is: with an id above all members' it is a learner."""
+        dialect.said = said = evolve(said, learner=said.learner or said.id >= FOLLOWERS)
         if said.from_last_file and not self.rules.allow_last_file:
             raise HandshakeRejected("last-file", said.id)
         self.proofs.roster.judge(said, dialect.connection.host, partial(self._judged, dialect))

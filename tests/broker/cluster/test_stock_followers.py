@@ -14,7 +14,7 @@ from rmqha.broker.cluster.stock_followers import MOST, StockFollowers
 from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
-from rmqha.wire.ha_v2 import FOLLOWERS, SlaveHandshake, SlaveMessages, encode_handshake
+from rmqha.wire.ha_v2 import FOLLOWERS
 from rmqha.wire.remoting.bodies.controller import ElectedMaster, SyncStateSet
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ControllerResponseCode as Refusal
@@ -187,10 +187,3 @@ class StockFollowersTests(SynchronousTestCase):
         self.assertEqual([], self.client.heard())
         self.assertEqual([JAVA] * MOST, list(self.addresses.values()))
         self.assertNotIn(NUMBER, self.addresses)
-
-    def test_learner(self) -> None:
-        """At the HA port its id makes a learner of it."""
-        for number, learner in ((2, False), (NUMBER, True)):
-            handshake = encode_handshake(SlaveHandshake(id=number))
-            (said,) = SlaveMessages().receive(handshake)
-            self.assertEqual(SlaveHandshake(id=number, learner=learner), said)
