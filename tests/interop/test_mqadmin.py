@@ -289,15 +289,16 @@ class MqadminTests(PairsTestCase):
             pair.known[str(folder)] = "<folder>"
         # Whether a topic is ordered a broker hears when it registers the next time.
         moment = re.compile(r"/exportTime|Tps=|AverageSize=|Ratio=|/order=")
+        # 5.3.3 has no filter servers and says nothing of them; 4.9.7 insists on them.  It takes
+        # the topic of timer messages, which it has not got, for a user's.
+        other = re.compile("filterServerNums" + ("|rmq_sys_wheel|topicSize" * (self.version < "5")))
         for name in ("Metadata", "Configs", "Metrics"):
             file = f"{name.lower()}.json"
 
             def written(pair: Pair, said: Said, file: str = file) -> list[str]:
                 text = (Path(pair.words["folder"]) / file).read_text(encoding="utf-8")
                 found = sorted(leaves(json.loads(text)))
-                # 5.3.3 has no filter servers and says nothing of them; 4.9.7 insists on them.
-                kept = [line for line in found if "filterServerNums" not in line]
-                return [moment.split(line)[0] for line in kept]
+                return [moment.split(line)[0] for line in found if not other.search(line)]
 
             how = "the same file but for times, rates and sizes"
             self.same(f"export{name} -c interop -f {{folder}}", read=written, how=how)
