@@ -12,6 +12,7 @@ from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 
 from rmqha.broker.cluster.set_requests import SetRequests
+from rmqha.broker.cluster.stock_followers import StockFollowers
 from rmqha.config.settings import NamesrvSettings
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
@@ -185,7 +186,11 @@ class DocumentedTests(BrokerTestCase):
         self.assertEqual(listed("A slave refuses "), masters)
         page = (ROOT / "docs" / "protocol" / "controller.rst").read_text(encoding="utf-8")
         members = SetRequests(EpochCache, lambda told: None).handlers().values()  # type: ignore[arg-type]
-        self.assertEqual({"any account"}, {need.said for need, _ in members})
+        followers = StockFollowers(
+            cluster="C", name="a", address="", state=lambda: None, addresses={}
+        )
+        asked = (*members, *followers.handlers().values())
+        self.assertEqual({"any account"}, {need.said for need, _ in asked})
         self.assertIn("1007 and 1008 need any account", page)
 
     def test_recorded(self) -> None:
