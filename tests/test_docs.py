@@ -348,7 +348,7 @@ class SetScenarioTests(SynchronousTestCase):
         """Each scenario has a row."""
         rows = re.findall(r"^   \* - ([SE]\d\db?)$", self.text, re.MULTILINE)
         numbers = [f"S{number:02}" for number in range(1, 34)]
-        with_etcd = [f"E{number:02}" for number in range(1, 26)]
+        with_etcd = [f"E{number:02}" for number in range(1, 27)]
         self.assertEqual([*sorted([*numbers, "S08b"]), *with_etcd], rows)
 
     def test_tests(self) -> None:
