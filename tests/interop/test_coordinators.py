@@ -196,6 +196,8 @@ class FollowerTests(WithEtcdTestCase):
             self.rmqha("set", "pause", master.conf)
             follower.stop()
             master.kill9()
+            # Up to the end of its lease the dead one is master.
+            self.until_state(other, "waiting")
             follower.launch()
             until(
                 lambda: "only its members are elected" in follower.log(),
