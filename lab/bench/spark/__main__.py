@@ -84,8 +84,8 @@ def _pair(field: Field) -> Iterator[tuple[Driver, Node]]:
     slave = Node(folder, "slave", master=master.address, **keys)
     total = GIB // 8 if field.quick else GIB
     try:
-        for node in (master, slave):
-            end = write_log(node.root / "commitlog", total, file_size=FILE_SIZE, bodies=(BODY,))
+        end = write_log(master.root / "commitlog", total, file_size=FILE_SIZE, bodies=(BODY,))
+        shutil.copytree(master.root, slave.root)
         # Twice, so that the second time the old files are not mapped.
         for again in (True, False):
             master.start(PATIENCE)
