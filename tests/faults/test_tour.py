@@ -174,8 +174,10 @@ class TourTests(FaultTestCase):
     def send_and_consume(self, steps: Iterator[str]) -> None:
         """Three messages there and back."""
         self.assertEqual(3, self.do(next(steps)).count("OK"))
-        bodies = self.do(next(steps)).split()
-        self.assertEqual({"one", "two", "three"}, set(bodies) & {"one", "two", "three"})
+        said = self.do(next(steps))
+        for body in ("one", "two", "three"):
+            # Threads of the consumer print: the end of a line may come behind another's text.
+            self.assertIn(body, said)
 
     def lose_tail(self, commands: str) -> None:
         """The master is killed, and its last file removed."""
