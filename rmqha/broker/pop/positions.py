@@ -95,6 +95,10 @@ class PopPositions:
         for place in tuple(self._moves):
             self._committed(*place, 0)
 
+    def forget_group(self, group: str) -> None:
+        """A group is gone."""
+        self.asked = {pair for pair in self.asked if pair[0] != group}
+
     def forget(self, topic: str) -> None:
         """A topic is gone."""
         self.asked = {pair for pair in self.asked if pair[1] != topic}

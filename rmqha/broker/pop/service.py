@@ -23,6 +23,7 @@ from rmqha.broker.pop.pop import Pops
 from rmqha.broker.pop.positions import PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.state import BrokerState
+from rmqha.wire.remoting.bodies.request_modes import RequestMode
 from rmqha.wire.remoting.codes import RequestCode
 
 
@@ -95,10 +96,13 @@ class PopService:
     def group_gone(self, group: str) -> None:
         """A group was deleted: nothing comes again for it."""
         self.revival.points.drop(lambda point: point.group == group)
+        self._positions.forget_group(group)
 
     def pops(self, group: str, topic: str) -> bool:
-        """Whether a group has popped from a topic since the start."""
-        return (group, topic) in self._positions.asked
+        """Whether a group has popped from a topic since the start, and was not told to pull."""
+        told = (self.state.modes.get(topic) or {}).get(group)
+        pulls = told is not None and told.mode is RequestMode.PULL
+        return not pulls and (group, topic) in self._positions.asked
 
     def stop(self) -> None:
         """Hand out no more, and refuse who waits."""

@@ -111,7 +111,7 @@ def clamp_consumers(
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
     handed = next_pop_offsets(lookup) if whole else {}
-    pulls, pops = _told(tables) if whole else (set(), set())
+    pulls, pops = _request_modes(tables) if whole else (set(), set())
     pops |= {key for key, _ in handed}
     recent = _last_stored(lookup) - RECENT if pops else 0
     for key, of_queues in offsets.items():
@@ -147,7 +147,7 @@ def clamp_consumers(
     return tuple(clamped)
 
 
-def _told(tables: CheckedTables) -> tuple[set[str], set[str]]:
+def _request_modes(tables: CheckedTables) -> tuple[set[str], set[str]]:
     """C{topic@group} of those that were told to pull, and of those that were told to pop.  Of whose
     pops in order no check point says, goes on where its offset is, too.
     """

@@ -15,6 +15,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.log.properties import encode
 from rmqha.wire.names import FIRST_POP_TIME
 from rmqha.wire.remoting.bodies.clients import ConsumerData, HeartbeatData
+from rmqha.wire.remoting.bodies.request_modes import GroupMode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -425,13 +426,38 @@ class AckTests(ServedTestCase):
         self.skips(6)
         self.stop()
         self.serve()
+        self.joins()
+        self.assertEqual(self.popped(), [])
+        self.resets(NOW)
+        self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def test_reset_of_who_pulls_now(self) -> None:
+        """A group that popped before and was told to pull since keeps its positions itself, as one
+        of that name does that was made after it was deleted: its consumers are told to move.
+        """
+        self.put(b"a", b"b")
+        self.assertEqual(self.popped(), [b"a", b"b"])
+        self.joins()
+        self.serving.modes.put(GroupMode(topic="T", consumer_group="G"))
+        self.assertEqual(self.told_to_move(), [RequestCode.RESET_CONSUMER_CLIENT_OFFSET])
+        self.who.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G"})
+        self.passes(0.1)
+        self.who.heard()
+        self.joins()
+        self.assertEqual(self.told_to_move(), [RequestCode.RESET_CONSUMER_CLIENT_OFFSET])
+
+    def joins(self) -> None:
+        """A consumer of the group is online."""
         member = ConsumerData(group_name="G", consume_type="CONSUME_PASSIVELY")
         beat = write(HeartbeatData(client_id="c", consumer_data_set=(member,)))
         self.who.send(Command(code=RequestCode.HEART_BEAT, body=beat))
         self.assertTrue(self.who.heard())
-        self.assertEqual(self.popped(), [])
-        self.resets(NOW)
-        self.assertEqual(self.popped(), [b"a", b"b"])
+
+    def told_to_move(self) -> list[int]:
+        """What consumers hear when an administrator moves the group."""
+        told = {"topic": "T", "group": "G", "timestamp": str(NOW), "isForce": "true"}
+        self.client().ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, told)
+        return [command.code for command in self.who.heard()]
 
     def resets(self, moment: int) -> None:
         """An administrator moves the group to a time."""
