@@ -137,15 +137,24 @@ class FollowerTests(WithEtcdTestCase):
         master = self.led(nodes)
         self.until_in_sync(master, len(nodes))
         follower.until_max(master.status()["maxOffset"], SLOW_CUT)
-        sent = self.tool.put(50, self.topic)
-        self.assertEqual({"SEND_OK": 50}, sent.wait())
-        self.acked += sent.acked
+        # Producers have to hear first of a master that was just elected.
+        until(self.put, "messages are acknowledged", BOOT, tell=self.tool.tail)
         follower.until_max(master.status()["maxOffset"])
         found = master.status()["controller"]["set"]
         self.assertEqual({self.id_of(node) for node in nodes}, set(found["syncStateSet"]))
         (row,) = (each for each in found["members"] if each["learner"])
         self.assertGreaterEqual(row["id"], FOLLOWERS)
         self.assertEqual(("", False), (row["doubt"], row["counts"]))
+
+    def put(self) -> bool:
+        """Send messages.
+
+        @return: Whether all are acknowledged.
+        """
+        sent = self.tool.put(50, self.topic)
+        told = sent.wait()
+        self.acked += sent.acked
+        return told == {"SEND_OK": 50}
 
     def read_at(self, port: int) -> list[bytes]:
         """What a consumer is given of a queue, where it asks this broker."""
