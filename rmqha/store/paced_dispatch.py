@@ -32,6 +32,10 @@ came together."""
 BUSY = 16 << 10
 """Bytes of a run from which on the next one waits longer."""
 
+URGENT_PAUSE = 0.00025
+"""Seconds from one run to the next at least while the dispatcher is urgent; the more came, the
+more, up to C{BUSY_PAUSE}."""
+
 LIVE_SLICE = 0.0001
 """Seconds of dispatch in one reactor turn: what a write that comes meanwhile may wait for it."""
 
@@ -81,6 +85,7 @@ class PacedDispatch:
     starved: bool = field(default=False, init=False)
     _next: IDelayedCall | None = field(default=None, init=False)
     _busy: bool = field(default=False, init=False)
+    _due: float = field(default=0.0, init=False)
     _seen: tuple[int, float] = field(default=(0, 0.0), init=False)
 
     _log = Logger()
@@ -88,8 +93,10 @@ class PacedDispatch:
     def soon(self) -> None:
         """Records came: dispatch them soon."""
         if self._next is None:
-            pause = BUSY_PAUSE if self._busy else LIVE_PAUSE
-            self._next = self.environment.clock.callLater(pause, self._run)
+            clock, pause = self.environment.clock, BUSY_PAUSE if self._busy else LIVE_PAUSE
+            if self.dispatcher.urgent():
+                pause = max(0.0, self._due - clock.seconds())
+            self._next = clock.callLater(pause, self._run)
 
     def starve(self, error: DiskFull) -> None:
         """Queues and index lack something, as there is no room: go on when there is."""
@@ -111,6 +118,8 @@ class PacedDispatch:
             unchecked = before < log.confirmed < log.end
             behind = self.dispatcher.behind
             self._busy = behind > BUSY
+            pause = max(URGENT_PAUSE, BUSY_PAUSE * min(1.0, behind / BUSY))
+            self._due = clock.seconds() + pause
             if behind <= LATE:
                 more = self.dispatcher.run(LIVE_SLICE, near=LATE)
             else:

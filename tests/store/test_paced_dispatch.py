@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,7 @@ from rmqha.store.paced_dispatch import (
     LIVE_PAUSE,
     LIVE_SLICE,
     SLICE,
+    URGENT_PAUSE,
     PacedDispatch,
 )
 from tests.support.logs import LogTestCase, message, now
@@ -40,6 +42,7 @@ class Behind:
     end: int = 0
     confirmed: int = 0
     runs: list[tuple[float, int | None]] = field(factory=list)
+    urgent: Callable[[], bool] = bool
 
     def run(self, budget: float, near: int | None = None) -> bool:
         self.runs.append((budget, near))
@@ -99,6 +102,32 @@ class SliceTests(SynchronousTestCase):
         self.clock.advance(LIVE_PAUSE)
         self.clock.pump([0.1, 0.1])
         self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, None), (LIVE_SLICE, LATE)])
+
+    def test_urgent(self) -> None:
+        """While a pop waits, what comes alone is dispatched in the next turn, and not in each turn."""
+        stub = Behind(BUSY // 32, step=BUSY // 32, urgent=lambda: True)
+        paced = self.paced(stub)
+        self.clock.advance(1.0)
+        paced.soon()
+        self.clock.advance(TURN)
+        self.assertEqual(len(stub.runs), 1)
+        paced.soon()
+        self.clock.advance(URGENT_PAUSE / 2)
+        self.assertEqual(len(stub.runs), 1)
+        self.clock.advance(URGENT_PAUSE)
+        self.assertEqual(len(stub.runs), 2)
+
+    def test_urgent_with_more(self) -> None:
+        """The more came, the longer what comes next waits then."""
+        stub = Behind(BUSY // 2, step=BUSY, urgent=lambda: True)
+        paced = self.paced(stub)
+        paced.soon()
+        self.clock.advance(TURN)
+        paced.soon()
+        self.clock.advance(0.4 * BUSY_PAUSE)
+        self.assertEqual(len(stub.runs), 1)
+        self.clock.advance(0.2 * BUSY_PAUSE)
+        self.assertEqual(len(stub.runs), 2)
 
     def test_busy(self) -> None:
         """Where much came, what comes next is waited for a little longer."""

@@ -60,6 +60,8 @@ class PopService:
         )
         store.dispatcher.on_units.append(self.polling.on_units)
         store.dispatcher.on_pause.append(self.polling.on_pause)
+        # A message that is popped is stored, and then its check point, before it leaves.
+        store.dispatcher.urgent = lambda: self.polling.count > 0
         self.revival.on_ready = self.polling.wake_all
 
     def handlers(self) -> Mapping[RequestCode, Stated]:
