@@ -197,7 +197,7 @@ def _end(broker: Remote, topic: str) -> int:
     return sum(int(answer.ext["offset"]) for answer in answers)
 
 
-MEMBERS, ONE_BY_ONE, BEFORE = 3, 2000, 500
+MEMBERS, ONE_BY_ONE, BEFORE = 3, 1000, 200
 """Consumers that catch up; messages of which each is sent when the one before has come, and how
 many of them count for nothing at first."""
 
@@ -220,7 +220,7 @@ def _pop(pair: Pair, turn: Turn) -> Seen:
     catch, one = (f"{what}{turn.number + 1}{pair.name}" for what in ("catch", "one"))
     _shared(pair, pair.topic, catch)
     rate = pair.consume(catch, _to_pop(turn.quick), members=MEMBERS, pop=True)
-    topic = f"One{pair.name}"
+    topic = f"{one}Topic"
     pair.tool.do("topic", address=pair.address, topic=topic, queues=1)
     _shared(pair, topic, one)
     micros = pair.tool.ask(
