@@ -16,6 +16,7 @@ from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.layout import MIN_RECORD
+from rmqha.wire.log.record import is_utf8
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane import columns_run
@@ -114,7 +115,7 @@ def heads(
     count = int(numbers.max()) + 1 if rows else 0
     names = [bytes(buf[start : start + length]) for start, length in topics[:2, :count].T.tolist()]
     for number in np.flatnonzero(odd[:count]).tolist():
-        if not kernels_numpy.is_utf8(names[number]):
+        if not is_utf8(names[number]):
             # Topics have their numbers in the order in which they come.
             rows, names = int((numbers == number).argmax()), names[:number]
             break

@@ -23,6 +23,7 @@ from rmqha.wire.log.layout import (
     born_extra,
     store_extra,
 )
+from rmqha.wire.log.record import is_utf8
 from rmqha.wire.log.sys_flag import IP6_HOSTS
 
 _SIZE = Struct(">i")
@@ -391,15 +392,6 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
 def leading(good: Array) -> int:
     """Count what is true before the first that is not."""
     return len(good) if good.all() else int(good.argmin())
-
-
-def is_utf8(name: bytes) -> bool:
-    """Whether a topic can be read as text."""
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:

@@ -140,7 +140,6 @@ BORN_HOST_AT = FIELDS["born_ip"].at
 STORE_TIMESTAMP_AT = FIELDS["store_timestamp"].at
 STORE_HOST_AT = FIELDS["store_ip"].at
 RECONSUME_TIMES_AT = FIELDS["reconsume_times"].at
-BODY_LENGTH_AT = FIELDS["body_length"].at
 BODY_AT: int = FIELDS["body_length"].place.stop
 """Where each stands in a record with two IPv4 hosts, and the body behind its length."""
 

@@ -132,7 +132,7 @@ def check(
     if body_length and crc and crc32(buf[body : body + body_length]) & 0x7FFFFFFF != stored_crc:
         return Fault.CRC
     name = bytes(buf[topic : topic + topic_length])
-    if not name.isascii() and not _is_utf8(name):
+    if not name.isascii() and not is_utf8(name):
         return Fault.TOPIC
     if nul_is_torn and properties_length and buf[end - 1] == 0:
         return Fault.PROPERTIES
@@ -152,7 +152,8 @@ def _not_a_record(size: int, magic: int, readable: int, left: int) -> int | Faul
     return Fault.NOTHING if size == 0 and magic == 0 else Fault.MAGIC
 
 
-def _is_utf8(name: bytes) -> bool:
+def is_utf8(name: bytes) -> bool:
+    """Whether a topic can be read as text."""
     try:
         name.decode()
     except UnicodeDecodeError:
