@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
 from ipaddress import ip_address
 from typing import Self
 
@@ -113,7 +112,7 @@ def _part(word: str, base: int, most: int) -> _Part:
     @raise ValueError: If it is no part.
     """
     if word == "*":
-        return _any
+        return lambda number: True
     if word.startswith("{") and word.endswith("}"):
         numbers = frozenset(_number(each.strip(), base, most) for each in word[1:-1].split(","))
         return numbers.__contains__
@@ -122,7 +121,7 @@ def _part(word: str, base: int, most: int) -> _Part:
     last = _number(high, base, most) if minus else first
     if last < first:
         raise ValueError(word)
-    return partial(_between, first, last)
+    return lambda number: first <= number <= last
 
 
 def _number(word: str, base: int, most: int) -> int:
@@ -132,11 +131,3 @@ def _number(word: str, base: int, most: int) -> int:
     if number > most:
         raise ValueError(word)
     return number
-
-
-def _any(number: int) -> bool:
-    return True
-
-
-def _between(first: int, last: int, number: int) -> bool:
-    return first <= number <= last

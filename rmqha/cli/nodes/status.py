@@ -101,7 +101,7 @@ def table_of(status: Mapping[str, Any]) -> list[Table]:
 
 def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
     """Show one field: in a row of the node's table, in several, or in a table of its own."""
-    if _is_rows(value):
+    if isinstance(value, list) and value and isinstance(value[0], dict):
         more.append(_rows(name, value))
     elif isinstance(value, dict) and value:
         inner = {key: item for key, item in value.items() if isinstance(item, dict) and item}
@@ -116,10 +116,6 @@ def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
             _add(node, more, f"{name} {key}", item)
     else:
         node.add_row(name, _text(value))
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> Table:

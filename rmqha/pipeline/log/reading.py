@@ -43,7 +43,7 @@ from rmqha.pipeline.log.selection import Selection
 from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
 from rmqha.tier.joined_log import find_log
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
-from rmqha.wire.log.published import Point, Why
+from rmqha.wire.log.published import Why
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -341,7 +341,8 @@ class RangeProof:
 
     def _confirmed(self) -> int | None:
         """How far this host's copy is final; C{None} if that is not asked for."""
-        wanted, point = self.wanted, self._point()
+        wanted, unread = self.wanted, self.options.point_file is PointFile.IGNORE
+        point = None if unread else read_point(Path(wanted.root))
         if point is None:
             return 0 if wanted.pointed else None
         cuts = list(point.cuts)
@@ -369,8 +370,3 @@ class RangeProof:
         """The log as this host has it."""
         wanted = self.wanted
         return find_log(Path(wanted.root), self.options.tier_of(wanted.store))
-
-    def _point(self) -> Point | None:
-        if self.options.point_file is PointFile.IGNORE:
-            return None
-        return read_point(Path(self.wanted.root))

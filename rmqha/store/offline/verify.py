@@ -237,7 +237,7 @@ def derived_findings(
             if mark is not None and _is_behind(mark, fault, queues, index):
                 waiting += 1
             else:
-                yield _from_derived(fault)
+                yield Finding(fault.path, fault.offset, fault.reason)
         if mark is not None and waiting:
             note(
                 f"{waiting} places of queues and index behind byte {mark.offset}, up to which the "
@@ -265,10 +265,6 @@ def _is_behind(
     ends = {f"{queues.folder}/{topic}/{number}": end for topic, number, end in mark.queues}
     is_queue = Path(fault.path).parent.parent == queues.folder
     return bool(ends) and is_queue and fault.offset >= ends.get(fault.path, 0)
-
-
-def _from_derived(fault: DerivedFault) -> Finding:
-    return Finding(fault.path, fault.offset, fault.reason)
 
 
 def _unreadable(root: Path) -> Iterator[Finding]:

@@ -93,11 +93,7 @@ class Growth:
             "setEpoch": self.set_epoch,
             "sets": [sorted(each) for each in self.sets],
         }
-        json_table.replace_text(path, json_table.render(table), looks_whole=_not_kept)
-
-
-def _not_kept(path: Path) -> bool:
-    return False
+        json_table.replace_text(path, json_table.render(table), looks_whole=lambda _: False)
 
 
 def _number(value: Any) -> int:
