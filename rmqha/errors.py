@@ -55,28 +55,6 @@ class FrameSizeOutOfRange(ProtocolViolation):
 
 
 @frozen
-class HaStateUnexpected(ProtocolViolation):
-    """A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks
-    another protocol, such as the classic one.
-
-    @ivar reason: For counters.
-    """
-
-    sentence = "HA message of state {state}, must be 1 (handshake) or 2 (transfer)"
-    reason: ClassVar[str] = "other-protocol"
-    state: int
-
-
-@frozen
-class EpochLabelsMisshapen(ProtocolViolation):
-    """The answer to a handshake of HA protocol v2 announces a part of an epoch label."""
-
-    sentence = "epoch labels of {size} bytes, must be a multiple of {each}"
-    size: int
-    each: int
-
-
-@frozen
 class FrameOffsetMismatch(ProtocolViolation):
     """A frame does not continue the stream: a gap, or an overlap."""
 
@@ -86,32 +64,6 @@ class FrameOffsetMismatch(ProtocolViolation):
     def __str__(self) -> str:
         kind = "gap" if self.received > self.expected else "overlap"
         return f"frame starts at byte {self.received}, expected {self.expected} ({kind})"
-
-
-_REJECTED = {
-    "negative": "an offset cannot be negative",
-    "ahead": "it is beyond our end {bound}",
-    "above-max": "it is beyond our end {bound}",
-    "below-min": "it is below {bound}, from where on we send",
-    "unproven": "it is above {bound}, up to where its log is known to be ours",
-    "above-sent": "it is beyond {bound}, up to where it was sent",
-    "decreasing": "it acknowledged {bound} before",
-    "flood": "it has repeated itself more than {bound} times",
-}
-"""Why a report is rejected, in words, by reason."""
-
-
-@frozen
-class ReportRejected(ProtocolViolation):
-    """An offset report is not one an honest slave could send."""
-
-    reason: str
-    report: int
-    bound: int
-
-    def __str__(self) -> str:
-        why = _REJECTED[self.reason].format(bound=self.bound)
-        return f"offset report {self.report} rejected ({self.reason}): {why}"
 
 
 _UNHEARD = {
@@ -196,15 +148,6 @@ class HeaderFieldInvalid(RmqhaError):
         if self.value is None:
             return text
         return f"{text}: {self.value[:64]!r} is not {self.expected}"
-
-
-@frozen
-class JsonInvalid(RmqhaError):
-    """A text is no JSON, not even by fastjson's rules."""
-
-    sentence = "invalid JSON at character {position}: {reason}"
-    position: int
-    reason: str
 
 
 @frozen
@@ -314,20 +257,6 @@ class AccessDenied(RequestRefused):
 
 
 @frozen
-class MetadataRefused(RmqhaError):
-    """A table of the master is not believed; the one held here stays."""
-
-    sentence = "the master's table of {table} is refused: {reason}"
-    table: str
-    reason: str
-
-
-@frozen
-class AnotherBroker(MetadataRefused):
-    """It is a table of another broker or cluster."""
-
-
-@frozen
 class RemotingTimeout(RmqhaError):
     """A request was not answered in time."""
 
@@ -371,15 +300,6 @@ class RemotingUnreachable(RmqhaError):
     reason: str
 
 
-@frozen
-class RuntimeInfoInvalid(ProtocolViolation):
-    """A broker's runtime information (request 28) does not tell what was asked for."""
-
-    sentence = "invalid {key} in the broker's runtime info (request 28): {text}"
-    key: str
-    text: str
-
-
 # --- records and files ------------------------------------------------------
 
 
@@ -401,19 +321,6 @@ class RecordFault(StoreError):
     def __str__(self) -> str:
         more = f" ({self.detail})" if self.detail else ""
         return f"no valid record at byte {self.offset}: {self.reason}{more}"
-
-
-@frozen
-class NotSound(StoreError):
-    """A log that was read as a whole has faults."""
-
-    path: str
-    count: int
-    first: str
-
-    def __str__(self) -> str:
-        faults = "a fault" if self.count == 1 else f"{self.count} faults"
-        return f"the log in {self.path} has {faults}: {self.first}"
 
 
 @frozen
@@ -541,57 +448,12 @@ class DiskFull(StoreError):
 
 
 @frozen
-class OutOfDescriptors(DiskFull):
-    """The process, or the machine, has no file descriptor left for the next step of the log.  As
-    with a full disk nothing is lost and it may pass: writes are refused until there is one again.
-    """
-
-    sentence = "no file descriptor left to open {path}"
-
-
-@frozen
-class ThreadNotStarted(RmqhaError):
-    """The process, or the machine, has no thread left for some work.  It was not begun, and it may
-    pass.
-    """
-
-    sentence = "cannot start the thread {name}: {reason}"
-    name: str
-    reason: str
-
-
-@frozen
 class FlushFailed(StoreError):
     """An fsync failed.  It is final: what the kernel dropped cannot be told."""
 
     sentence = "fsync of {path} failed: {error}"
     path: str
     error: str
-
-
-@frozen
-class RecordCrossesFile(StoreError):
-    """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs."""
-
-    sentence = (
-        "record of {size} bytes at {offset} crosses a file end; "
-        "our mappedFileSizeCommitLog is {file_size}, the master's is not"
-    )
-    offset: int
-    size: int
-    file_size: int
-
-
-@frozen
-class StartNotAligned(StoreError):
-    """A master's log starts inside what would be one file of ours."""
-
-    sentence = (
-        "the master's log starts at {offset}, which is not a multiple of our "
-        "mappedFileSizeCommitLog {file_size}"
-    )
-    offset: int
-    file_size: int
 
 
 @frozen
@@ -605,46 +467,6 @@ class DerivedFault(StoreError):
     path: str
     offset: int
     reason: str
-
-
-@frozen
-class EpochFileInvalid(StoreError):
-    """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it."""
-
-    sentence = "{path}: {reason}"
-    path: str
-    reason: str
-
-
-@frozen
-class IdentityInvalid(StoreError):
-    """The file that says which member of its set a store belongs to cannot be read, or speaks of
-    another set.
-    """
-
-    sentence = "{path}: {reason}"
-    path: str
-    reason: str
-
-
-@frozen
-class MemberLivesElsewhere(RmqhaError):
-    """The id of a member is alive at another address than this node's.
-
-    @ivar copied: Whether that one has the same disk, or this node a copy of it.
-    """
-
-    id: int
-    address: str
-    copied: bool
-
-    def __str__(self) -> str:
-        if self.copied:
-            return (
-                f"id {self.id} lives at {self.address}, and this store is a copy of its disk: "
-                "rmqha controller reset makes it a member of its own"
-            )
-        return f"id {self.id} is alive at {self.address}: waiting until the controllers miss it"
 
 
 @frozen
@@ -677,18 +499,6 @@ class TableUnreadable(StoreError):
 
 
 @frozen
-class TruncationInvalid(StoreError):
-    """A file that says where the log is to be cut does not speak of this log."""
-
-    sentence = (
-        "{path} asks for a truncation that is not of this log: {reason}; "
-        "move it away to start without it"
-    )
-    path: str
-    reason: str
-
-
-@frozen
 class PointInvalid(StoreError):
     """What is published beside a log cannot be read."""
 
@@ -712,16 +522,6 @@ class Refused(StoreError):
     sentence = "{operation} refused: {reason}"
     operation: str
     reason: str
-
-
-@frozen
-class ReplicaLacks(RmqhaError):
-    """A replica has not the bytes of the log that are wanted of it."""
-
-    sentence = "{replica} has nothing from byte {offset} on: {said}"
-    replica: str
-    offset: int
-    said: str
 
 
 # --- shutdown ---------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Self
 
 from attrs import frozen
 
-from rmqha.errors import IdentityInvalid
+from rmqha.errors import StoreError
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.wire.store_layout import BROKER_IDENTITY, NEW_SUFFIX
 
@@ -24,6 +24,17 @@ APPLIED_SUFFIX = "-temp"
 
 _MARK = "#"
 _MOST_DIGITS = 19
+
+
+@frozen
+class IdentityInvalid(StoreError):
+    """The file that says which member of its set a store belongs to cannot be read, or speaks of
+    another set.
+    """
+
+    sentence = "{path}: {reason}"
+    path: str
+    reason: str
 
 
 @frozen(kw_only=True)

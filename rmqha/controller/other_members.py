@@ -16,7 +16,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from rmqha.controller.coordinator import SetCoordinator
 from rmqha.controller.epoch_labels import Labels
 from rmqha.controller.group import TIMEOUT, ControllerClient
-from rmqha.errors import MemberLivesElsewhere, RequestRefused, RmqhaError
+from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -24,6 +24,26 @@ from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import EpochCacheRequest
 from rmqha.wire.remoting.json_body import read
+
+
+@frozen
+class MemberLivesElsewhere(RmqhaError):
+    """The id of a member is alive at another address than this node's.
+
+    @ivar copied: Whether that one has the same disk, or this node a copy of it.
+    """
+
+    id: int
+    address: str
+    copied: bool
+
+    def __str__(self) -> str:
+        if self.copied:
+            return (
+                f"id {self.id} lives at {self.address}, and this store is a copy of its disk: "
+                "rmqha controller reset makes it a member of its own"
+            )
+        return f"id {self.id} is alive at {self.address}: waiting until the controllers miss it"
 
 
 @frozen

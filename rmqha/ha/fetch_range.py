@@ -18,12 +18,12 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 
-from rmqha.errors import ProtocolViolation, ReplicaLacks
+from rmqha.errors import ProtocolViolation
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import missing_first_byte
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection, ours_alone
-from rmqha.store.repair.from_replica import Fetching
+from rmqha.store.repair.from_replica import Fetching, ReplicaLacks
 from rmqha.wire.ha_frame import ONLOOKER, BodyPart, encode_report
 
 T = TypeVar("T")

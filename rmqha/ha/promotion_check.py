@@ -9,8 +9,10 @@ Source: docs/operations.rst, What promote does.
 
 from __future__ import annotations
 
+from attrs import frozen
+
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import NotSound, StoreLocked
+from rmqha.errors import StoreError, StoreLocked
 from rmqha.ha.promotion import plan
 from rmqha.logfiles.listing import STRAY
 from rmqha.logfiles.raw_log import RawLog
@@ -19,6 +21,19 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.truncate import pending
 from rmqha.store.offline.verify import LogCheck, Progress
 from rmqha.wire.store_layout import CHECKPOINT, LOCK
+
+
+@frozen
+class NotSound(StoreError):
+    """A log that was read as a whole has faults."""
+
+    path: str
+    count: int
+    first: str
+
+    def __str__(self) -> str:
+        faults = "a fault" if self.count == 1 else f"{self.count} faults"
+        return f"the log in {self.path} has {faults}: {self.first}"
 
 
 def check_whole(

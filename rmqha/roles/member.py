@@ -27,14 +27,13 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetMembership, SetState, SignOfLife
 from rmqha.controller.epoch_labels import end_of
+from rmqha.controller.identity import IdentityInvalid
 from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
+from rmqha.controller.other_members import MemberLivesElsewhere
 from rmqha.errors import (
     ControllerRefused,
     ElectionPaused,
-    EpochFileInvalid,
     FileUnreadable,
-    IdentityInvalid,
-    MemberLivesElsewhere,
     RmqhaError,
     TableUnreadable,
 )
@@ -49,6 +48,7 @@ from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store
 from rmqha.store.tables import epoch_file
+from rmqha.store.tables.epoch_file import EpochFileInvalid
 from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_dialect import SetSlaveDialect
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake

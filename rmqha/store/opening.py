@@ -18,7 +18,7 @@ from twisted.logger import Logger
 
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, LogShortened, TruncationInvalid
+from rmqha.errors import DiskFull, LogShortened
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
@@ -43,7 +43,15 @@ from rmqha.store.log.range_repair import RepairIntent, finish_repair, pending_re
 from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.retention import fullest
-from rmqha.store.log.truncate import CutIntent, finish, ignore, intend, pending_cut, quarantine
+from rmqha.store.log.truncate import (
+    CutIntent,
+    TruncationInvalid,
+    finish,
+    ignore,
+    intend,
+    pending_cut,
+    quarantine,
+)
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex

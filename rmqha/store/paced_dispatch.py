@@ -14,10 +14,10 @@ from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
-from rmqha.errors import DiskFull, RecordCrossesFile, RecordFault
+from rmqha.errors import DiskFull, RecordFault
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.commit_log import CommitLog, RecordCrossesFile
 from rmqha.wire.columnar.kernels import NUMPY, chosen
 from rmqha.wire.lane.compiled import COMPILED
 

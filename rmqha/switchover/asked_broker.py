@@ -11,15 +11,9 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 
 from rmqha.config import properties
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.errors import (
-    BodyInvalid,
-    RemotingTimeout,
-    RemotingUnreachable,
-    RequestRefused,
-    RuntimeInfoInvalid,
-)
+from rmqha.errors import BodyInvalid, RemotingTimeout, RemotingUnreachable, RequestRefused
 from rmqha.ha.slave import master_bounds
-from rmqha.ha.slave.master_bounds import Client
+from rmqha.ha.slave.master_bounds import Client, RuntimeInfoInvalid
 from rmqha.switchover.errors import PairUnfit
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupTable, TopicTable

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
-from rmqha.errors import HaStateUnexpected, ProtocolViolation
+from rmqha.errors import ProtocolViolation
 from rmqha.wire import ha_frame, ha_v2
 from rmqha.wire.ha_frame import MAX_BODY, ONLOOKER, BodyPart, HaHeartbeat, TransferDecoder
 from rmqha.wire.ha_v2 import (
@@ -21,6 +21,7 @@ from rmqha.wire.ha_v2 import (
     LEARNER_ID,
     EpochLabel,
     HandshakeAnswer,
+    HaStateUnexpected,
     MasterMessages,
     SlaveHandshake,
     TransferHeader,

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
+from typing import ClassVar
 
 from attrs import define, field, frozen
 
-from rmqha.errors import EpochLabelsMisshapen, FrameSizeOutOfRange, HaStateUnexpected
+from rmqha.errors import FrameSizeOutOfRange, ProtocolViolation
 
 HANDSHAKE, TRANSFER = 1, 2
 """What a message begins with: the state its sender is in."""
@@ -53,6 +54,28 @@ MAX_BODY = BUFFER - TRANSFER_HEADER.size
 
 MAX_LABELS = (BUFFER - ANSWER_HEADER.size) // LABEL.size
 """Most labels of an answer."""
+
+
+@frozen
+class HaStateUnexpected(ProtocolViolation):
+    """A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks
+    another protocol, such as the classic one.
+
+    @ivar reason: For counters.
+    """
+
+    sentence = "HA message of state {state}, must be 1 (handshake) or 2 (transfer)"
+    reason: ClassVar[str] = "other-protocol"
+    state: int
+
+
+@frozen
+class EpochLabelsMisshapen(ProtocolViolation):
+    """The answer to a handshake of HA protocol v2 announces a part of an epoch label."""
+
+    sentence = "epoch labels of {size} bytes, must be a multiple of {each}"
+    size: int
+    each: int
 
 
 @frozen

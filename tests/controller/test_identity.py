@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.controller.identity import Identity, IdentityFiles
-from rmqha.errors import IdentityInvalid
+from rmqha.controller.identity import Identity, IdentityFiles, IdentityInvalid
 from tests.support.controller_captures import FOLDER
 
 NAMES = st.text(st.characters(exclude_characters="#", exclude_categories=["Cs"]), min_size=1)

@@ -12,14 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.group import ControllerGroup
-from rmqha.controller.identity import IdentityFiles
+from rmqha.controller.identity import IdentityFiles, IdentityInvalid
 from rmqha.controller.membership import Membership
-from rmqha.errors import (
-    ControllerRefused,
-    IdentityInvalid,
-    MemberLivesElsewhere,
-    RemotingUnreachable,
-)
+from rmqha.controller.other_members import MemberLivesElsewhere
+from rmqha.errors import ControllerRefused, RemotingUnreachable
 from rmqha.wire.remoting.bodies.controller import (
     EpochCache,
     ReplicasInfo,

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft, MasterUnidentified, ReplicaLacks
+from rmqha.errors import FrameOffsetMismatch, MasterLeft, MasterUnidentified
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.onlooker import PROBE_SILENCE, STALL
 from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity, MasterBounds, MasterClientPort
@@ -20,6 +20,7 @@ from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.identity import TlsIdentity
 from rmqha.net.tls.material import TlsFiles
 from rmqha.net.tls.outgoing import OutgoingTls
+from rmqha.store.repair.from_replica import ReplicaLacks
 from tests.support.effort import tries
 from tests.support.ha_frames import encode_header
 from tests.support.logs import FILE_SIZE, LogTestCase, content

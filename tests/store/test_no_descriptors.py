@@ -12,7 +12,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk
-from rmqha.errors import DiskFull, NotWritable, OutOfDescriptors
+from rmqha.errors import DiskFull, NotWritable
+from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.service import RETRY
 from rmqha.store.store import Store

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import FrameSizeOutOfRange, HaStateUnexpected, ProtocolViolation
+from rmqha.errors import FrameSizeOutOfRange, ProtocolViolation
 from rmqha.wire import ha_frame, ha_v2
 from rmqha.wire.ha_dialect import (
     ClassicSlaveDialect,
@@ -18,7 +18,7 @@ from rmqha.wire.ha_dialect import (
     SetSlaveDialect,
 )
 from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
-from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
+from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, HaStateUnexpected, TransferHeader
 from tests.support.controller_captures import chunks
 from tests.wire.test_ha_frame import pieces
 

@@ -6,14 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import EpochLabelsMisshapen, FrameSizeOutOfRange, HaStateUnexpected
+from rmqha.errors import FrameSizeOutOfRange
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import (
     LEARNER_ID,
     MAX_BODY,
     TOKEN_BITS,
     EpochLabel,
+    EpochLabelsMisshapen,
     HandshakeAnswer,
+    HaStateUnexpected,
     MasterMessages,
     Report,
     SlaveHandshake,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from attrs import AttrsInstance, evolve, field, frozen
 
-from rmqha.errors import AnotherBroker, BodyInvalid, JsonInvalid, MetadataRefused
+from rmqha.errors import BodyInvalid, RmqhaError
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.store.tables.order_table import Told
 from rmqha.wire.remoting import fastjson, json_body
@@ -28,6 +28,7 @@ from rmqha.wire.remoting.bodies.offsets import (
 from rmqha.wire.remoting.bodies.pop_order import OrderedBatch
 from rmqha.wire.remoting.bodies.request_modes import RequestModes
 from rmqha.wire.remoting.bodies.tables import DELETED_MEMBER, GroupTable, TopicTable
+from rmqha.wire.remoting.fastjson import JsonInvalid
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "consumer offsets", "delay offsets"
 MODES = "request modes"
@@ -39,6 +40,20 @@ MOST_LEVELS = 1024
 """Most delay levels that can be configured."""
 
 B = TypeVar("B", bound=AttrsInstance)
+
+
+@frozen
+class MetadataRefused(RmqhaError):
+    """A table of the master is not believed; the one held here stays."""
+
+    sentence = "the master's table of {table} is refused: {reason}"
+    table: str
+    reason: str
+
+
+@frozen
+class AnotherBroker(MetadataRefused):
+    """It is a table of another broker or cluster."""
 
 
 @frozen(kw_only=True)

@@ -27,9 +27,17 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, MODES, OFFSETS, TOPICS
+from rmqha.broker.cluster.metadata_rules import (
+    DELAYS,
+    GROUPS,
+    MODES,
+    OFFSETS,
+    TOPICS,
+    AnotherBroker,
+    MetadataRefused,
+)
 from rmqha.broker.cluster.metadata_tables import AskEpoch, Copies, TableState, never_elected
-from rmqha.errors import AnotherBroker, MetadataRefused, RemotingTimeout, RequestRefused, StoreError
+from rmqha.errors import RemotingTimeout, RequestRefused, StoreError
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
 from rmqha.net.rate_limited_log import RateLimitedLog

@@ -26,15 +26,9 @@ from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused
 from rmqha.controller.etcd.etcd_set import EtcdSet, IdEntry, Lease, Living, SetView, Vote
 from rmqha.controller.group import ControllerClient
-from rmqha.controller.identity import Identity, IdentityFiles
-from rmqha.controller.other_members import refuse_twin
-from rmqha.errors import (
-    ControllerUnanswered,
-    IdentityInvalid,
-    MemberLivesElsewhere,
-    NoController,
-    RmqhaError,
-)
+from rmqha.controller.identity import Identity, IdentityFiles, IdentityInvalid
+from rmqha.controller.other_members import MemberLivesElsewhere, refuse_twin
+from rmqha.errors import ControllerUnanswered, NoController, RmqhaError
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.periodic import Job, NodePart, Periodic

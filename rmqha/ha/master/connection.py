@@ -28,14 +28,8 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import (
-    HandshakeRejected,
-    HaStateUnexpected,
-    OutOfDescriptors,
-    ReportRejected,
-    StoreError,
-)
-from rmqha.ha.master.ledger import Claim
+from rmqha.errors import HandshakeRejected, StoreError
+from rmqha.ha.master.ledger import Claim, ReportRejected
 from rmqha.ha.master.slots import RetentionSlot
 from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
@@ -44,6 +38,8 @@ from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
+from rmqha.store.files.mapped import OutOfDescriptors
+from rmqha.wire.ha_v2 import HaStateUnexpected
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory

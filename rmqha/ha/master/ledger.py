@@ -54,10 +54,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from rmqha.config.ha_settings import FirstSync
-from rmqha.errors import ReportRejected
+from rmqha.errors import ProtocolViolation
 from rmqha.logfiles.reader import LogReader
 
 MOST_REPEATS = 1000
@@ -80,6 +80,31 @@ PATIENCE = 3.0
 """
 Seconds that an address may be sent bytes, and acknowledge none, before no write waits for it.
 """
+
+_REJECTED = {
+    "negative": "an offset cannot be negative",
+    "ahead": "it is beyond our end {bound}",
+    "above-max": "it is beyond our end {bound}",
+    "below-min": "it is below {bound}, from where on we send",
+    "unproven": "it is above {bound}, up to where its log is known to be ours",
+    "above-sent": "it is beyond {bound}, up to where it was sent",
+    "decreasing": "it acknowledged {bound} before",
+    "flood": "it has repeated itself more than {bound} times",
+}
+"""Why a report is rejected, in words, by reason."""
+
+
+@frozen
+class ReportRejected(ProtocolViolation):
+    """An offset report is not one an honest slave could send."""
+
+    reason: str
+    report: int
+    bound: int
+
+    def __str__(self) -> str:
+        why = _REJECTED[self.reason].format(bound=self.bound)
+        return f"offset report {self.report} rejected ({self.reason}): {why}"
 
 
 @define(eq=False, kw_only=True)

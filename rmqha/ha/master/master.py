@@ -29,7 +29,6 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
-from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
@@ -40,6 +39,7 @@ from rmqha.health import HealthReason
 from rmqha.net.door import Door, host_of
 from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, Periodic
+from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import MAX_BODY, OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
 

@@ -20,14 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import (
-    DiskFull,
-    FlushFailed,
-    FrameOffsetMismatch,
-    RecordCrossesFile,
-    RecordFault,
-    StartNotAligned,
-)
+from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, RecordFault
 from rmqha.ha.slave.choice import PresentMaster
 from rmqha.ha.slave.connection import SetListener, SlaveProtocol
 from rmqha.ha.slave.followed import MastersBelieved
@@ -43,7 +36,7 @@ from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.periodic import NodePart
-from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.commit_log import CommitLog, RecordCrossesFile, StartNotAligned
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
 GAPS_BEFORE_STOP = 3

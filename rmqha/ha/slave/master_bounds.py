@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from rmqha.errors import RequestRefused, RmqhaError, RuntimeInfoInvalid
+from rmqha.errors import ProtocolViolation, RequestRefused, RmqhaError
 from rmqha.ha.master_epoch import EpochStart
 from rmqha.ha.master_epoch import parse as parse_starts
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -42,6 +42,15 @@ ASK_AGAIN = 0.5
 
 LONGEST_TEXT = 200
 """Most characters of a bad answer that an error shows."""
+
+
+@frozen
+class RuntimeInfoInvalid(ProtocolViolation):
+    """A broker's runtime information (request 28) does not tell what was asked for."""
+
+    sentence = "invalid {key} in the broker's runtime info (request 28): {text}"
+    key: str
+    text: str
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,8 @@ Files = Sequence[tuple[str, int]]
 Fsync = Callable[[Files], "Deferred[None]"]
 """
 Makes the data of files durable, and closes their descriptors whatever becomes of it.  Fails with
-L{FlushFailed}; with L{ThreadNotStarted<rmqha.errors.ThreadNotStarted>} if nothing was tried.
+L{FlushFailed}; with L{ThreadNotStarted<rmqha.store.files.one_thread.ThreadNotStarted>} if nothing
+was tried.
 """
 
 Sync = Callable[[int], None]

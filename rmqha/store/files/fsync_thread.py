@@ -23,9 +23,9 @@ from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import FlushFailed, ThreadNotStarted
+from rmqha.errors import FlushFailed
 from rmqha.store.files.fsync import Files, Fsync, FsyncInThread, close
-from rmqha.store.files.one_thread import OneThread
+from rmqha.store.files.one_thread import OneThread, ThreadNotStarted
 from rmqha.wire.lane.compiled import built
 
 COMPILED = built(Path(__file__).with_name("fsync_loop"))

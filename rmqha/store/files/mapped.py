@@ -26,7 +26,7 @@ from typing import Self, cast
 from attrs import define, field, frozen
 from twisted.python.failure import Failure
 
-from rmqha.errors import DiskFull, FileUnreadable, FlushFailed, OutOfDescriptors, StoreError
+from rmqha.errors import DiskFull, FileUnreadable, FlushFailed, StoreError
 from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
@@ -39,6 +39,15 @@ _ZEROS = bytes(1 << 20)
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written
 then, so nothing is lost: it is tried again."""
+
+
+@frozen
+class OutOfDescriptors(DiskFull):
+    """The process, or the machine, has no file descriptor left for the next step of the log.  As
+    with a full disk nothing is lost and it may pass: writes are refused until there is one again.
+    """
+
+    sentence = "no file descriptor left to open {path}"
 
 
 @frozen

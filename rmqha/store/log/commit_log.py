@@ -22,17 +22,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.logger import Logger
 
-from rmqha.errors import (
-    DiskFull,
-    FrameOffsetMismatch,
-    MessageIllegal,
-    RecordCrossesFile,
-    RecordFault,
-    StartNotAligned,
-)
+from rmqha.errors import DiskFull, FrameOffsetMismatch, MessageIllegal, RecordFault, StoreError
 from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
@@ -57,6 +50,31 @@ so they work while we do."""
 
 MOST_REMEMBERED = 1 << 20
 """Records whose places are kept for dispatch; 12 bytes each."""
+
+
+@frozen
+class RecordCrossesFile(StoreError):
+    """A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs."""
+
+    sentence = (
+        "record of {size} bytes at {offset} crosses a file end; "
+        "our mappedFileSizeCommitLog is {file_size}, the master's is not"
+    )
+    offset: int
+    size: int
+    file_size: int
+
+
+@frozen
+class StartNotAligned(StoreError):
+    """A master's log starts inside what would be one file of ours."""
+
+    sentence = (
+        "the master's log starts at {offset}, which is not a multiple of our "
+        "mappedFileSizeCommitLog {file_size}"
+    )
+    offset: int
+    file_size: int
 
 
 @define(eq=False, kw_only=True)

@@ -19,10 +19,11 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.durations import Durations
-from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors, ThreadNotStarted
+from rmqha.errors import FlushFailed, NotWritable
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.fsync import Fsync, close
-from rmqha.store.files.mapped import NO_DESCRIPTOR
+from rmqha.store.files.mapped import NO_DESCRIPTOR, OutOfDescriptors
+from rmqha.store.files.one_thread import ThreadNotStarted
 from rmqha.store.log.commit_log import CommitLog
 
 PAGE = 4096

@@ -26,11 +26,10 @@ from twisted.python.failure import Failure
 
 from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import OutOfDescriptors
 from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
 from rmqha.store.environment import StoreEnvironment, disk_use
-from rmqha.store.files.mapped import MappedFile
+from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import FolderReader, first_stored_at, last_record_of
 

@@ -25,7 +25,7 @@ from attrs import frozen
 from isal.isal_zlib import crc32
 
 from rmqha import reserve
-from rmqha.errors import TableUnreadable, TruncationInvalid
+from rmqha.errors import StoreError, TableUnreadable
 from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.scan import data_end
@@ -40,6 +40,18 @@ PIECE = 1 << 20
 
 IGNORED_SUFFIX = ".ignored"
 """Of an intent that was not believed and is not to be met again."""
+
+
+@frozen
+class TruncationInvalid(StoreError):
+    """A file that says where the log is to be cut does not speak of this log."""
+
+    sentence = (
+        "{path} asks for a truncation that is not of this log: {reason}; "
+        "move it away to start without it"
+    )
+    path: str
+    reason: str
 
 
 @frozen

@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol
 from attrs import define, field, frozen
 from twisted.internet.defer import maybeDeferred
 
-from rmqha.errors import DiskFull, ReplicaLacks
+from rmqha.errors import DiskFull, RmqhaError
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.reserve import NO_SPACE
@@ -36,6 +36,16 @@ from rmqha.store.repair.fetched_bytes import FetchedBytes, NotHad, Window, clear
 
 Fetching = Callable[[int], None]
 """Told how many more bytes came."""
+
+
+@frozen
+class ReplicaLacks(RmqhaError):
+    """A replica has not the bytes of the log that are wanted of it."""
+
+    sentence = "{replica} has nothing from byte {offset} on: {said}"
+    replica: str
+    offset: int
+    said: str
 
 
 class Replica(Protocol):

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from attrs import frozen
 
-from rmqha.errors import EpochFileInvalid
+from rmqha.errors import StoreError
 from rmqha.logfiles import json_table
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.log.hashing import MASK
@@ -26,6 +26,15 @@ UNCHECKED = 0
 """The CRC that is not checked."""
 
 _MOST_DIGITS = 19
+
+
+@frozen
+class EpochFileInvalid(StoreError):
+    """Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it."""
+
+    sentence = "{path}: {reason}"
+    path: str
+    reason: str
 
 
 @frozen

@@ -13,15 +13,24 @@ import re
 from typing import Any, Literal
 
 import orjson
-from attrs import define
+from attrs import define, frozen
 
-from rmqha.errors import JsonInvalid
+from rmqha.errors import RmqhaError
 
 MAX_DEPTH = 64
 """How deep objects and arrays may lie in each other; RocketMQ's deepest body has 8."""
 
 SLOW_LIMIT = 256 * 1024
 """Most bytes the slow door takes; it reads about 2 MB in a second."""
+
+
+@frozen
+class JsonInvalid(RmqhaError):
+    """A text is no JSON, not even by fastjson's rules."""
+
+    sentence = "invalid JSON at character {position}: {reason}"
+    position: int
+    reason: str
 
 
 @define

@@ -20,8 +20,9 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from attrs import NOTHING, AttrsInstance, fields, has
 
-from rmqha.errors import BodyInvalid, JsonInvalid
+from rmqha.errors import BodyInvalid
 from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.fastjson import JsonInvalid
 from rmqha.wire.remoting.fields import wire_name
 
 B = TypeVar("B", bound=AttrsInstance)

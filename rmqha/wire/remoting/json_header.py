@@ -24,10 +24,11 @@ from typing import Any
 import orjson
 from attrs import evolve, frozen
 
-from rmqha.errors import HeaderTooCostly, HeaderUndecodable, JsonInvalid
+from rmqha.errors import HeaderTooCostly, HeaderUndecodable
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import LanguageCode
 from rmqha.wire.remoting.command import MOST_FIELDS, AlikeHeader, Command, SerializeType
+from rmqha.wire.remoting.fastjson import JsonInvalid
 
 _PULL = 11
 MARK = b'"code":%d,' % _PULL

@@ -9,8 +9,8 @@ from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 
 from rmqha.broker.access.acl_file import LONGEST_READ, LOOK_EVERY, AclFile, read_accounts
-from rmqha.errors import ThreadNotStarted
 from rmqha.net.key_file import KeyFileInvalid
+from rmqha.store.files.one_thread import ThreadNotStarted
 from tests.support.access_table import PLAIN_ACL
 from tests.support.log_lines import log_events
 from tests.support.logs import Held, LogTestCase, now

@@ -9,8 +9,7 @@ from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.cluster import metadata_rules
-from rmqha.broker.cluster.metadata_rules import Last, TableChecks
-from rmqha.errors import AnotherBroker, MetadataRefused
+from rmqha.broker.cluster.metadata_rules import AnotherBroker, Last, MetadataRefused, TableChecks
 from rmqha.wire.remoting.bodies.common import DataVersion
 from tests.broker.metadata_master import group, offsets_body, topic
 from tests.support.frames import frames

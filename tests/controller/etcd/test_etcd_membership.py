@@ -20,8 +20,8 @@ from rmqha.controller.coordinator import SetState, SignOfLife
 from rmqha.controller.etcd.client import EtcdRefused, NoEtcd
 from rmqha.controller.etcd.etcd_membership import ALARMS_EVERY, INTERVAL, EtcdMembership, margin
 from rmqha.controller.etcd.etcd_set import EtcdSet
-from rmqha.controller.identity import IdentityFiles
-from rmqha.errors import IdentityInvalid, MemberLivesElsewhere
+from rmqha.controller.identity import IdentityFiles, IdentityInvalid
+from rmqha.controller.other_members import MemberLivesElsewhere
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code

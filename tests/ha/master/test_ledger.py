@@ -7,9 +7,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import FirstSync
-from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger
-from rmqha.ha.master.ledger import PATIENCE, Claim, Ledger
+from rmqha.ha.master.ledger import PATIENCE, Claim, Ledger, ReportRejected
 from rmqha.logfiles.reader import LogReader
 from tests.support.machines import run_machine
 from tests.support.sending_log import MemoryLog

@@ -20,7 +20,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
-from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master import master as master_module
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
@@ -29,6 +28,7 @@ from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.states import Standing
 from rmqha.net.door import host_of
+from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.health import unhealthy
 from tests.support.log_lines import log_events

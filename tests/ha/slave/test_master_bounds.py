@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
-from rmqha.errors import RequestRefused, RuntimeInfoInvalid
+from rmqha.errors import RequestRefused
 from rmqha.ha.master_epoch import EpochStart
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import (
@@ -23,6 +23,7 @@ from rmqha.ha.slave.master_bounds import (
     BrokerIdentity,
     MasterBounds,
     MasterClientPort,
+    RuntimeInfoInvalid,
     ask,
 )
 from rmqha.ha.slave.probe import Search

@@ -19,6 +19,7 @@ from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.tls import material
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON, exit_code
+from rmqha.store.files.mapped import OutOfDescriptors
 from rmqha.store.log.bootstrap_marker import UnfinishedCopy
 from rmqha.store.tables.table_verdict import look_at
 
@@ -48,7 +49,7 @@ class ExitCodeTests(SynchronousTestCase):
         for error in (
             errors.StoreLocked("lock"),
             errors.DiskFull("log", 1),
-            errors.OutOfDescriptors("log", 1),
+            OutOfDescriptors("log", 1),
             errors.FlushFailed("log", "EIO"),
             errors.TailNotFetched("commitlog", 1, 2, "epoch.json"),
             CannotListenError("", 1, OSError(errno.EADDRINUSE, "in use")),

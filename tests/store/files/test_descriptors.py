@@ -6,9 +6,10 @@ import errno
 import os
 from unittest.mock import MagicMock, patch
 
-from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
+from rmqha.errors import DiskFull, FlushFailed
 from rmqha.store.files import descriptors
 from rmqha.store.files.descriptors import Descriptors, open_limit
+from rmqha.store.files.mapped import OutOfDescriptors
 from tests.support.derived import DerivedTestCase
 from tests.support.no_descriptors import NoDescriptors
 

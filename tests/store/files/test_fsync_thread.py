@@ -14,11 +14,12 @@ from unittest import skipUnless
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import FlushFailed, ThreadNotStarted
+from rmqha.errors import FlushFailed
 from rmqha.net.lean_reactor import LeanReactor
 from rmqha.store.files import fsync_thread
 from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.fsync_thread import COMPILED, FsyncThread
+from rmqha.store.files.one_thread import ThreadNotStarted
 from tests.support.logs import now
 
 

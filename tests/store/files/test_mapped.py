@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
+from rmqha.errors import DiskFull, FlushFailed
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
@@ -20,6 +20,7 @@ from rmqha.store.files.mapped import (
     FileSizeMismatch,
     LogFolder,
     MappedFile,
+    OutOfDescriptors,
     zero_range,
 )
 from tests.support.ha_frames import append_frame

@@ -8,9 +8,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import ThreadNotStarted
 from rmqha.store.files import one_thread
-from rmqha.store.files.one_thread import OneThread
+from rmqha.store.files.one_thread import OneThread, ThreadNotStarted
 
 
 class Here:

@@ -9,19 +9,11 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.errors import (
-    DiskFull,
-    FlushFailed,
-    FrameOffsetMismatch,
-    MessageIllegal,
-    RecordCrossesFile,
-    RecordFault,
-    StartNotAligned,
-)
+from rmqha.errors import DiskFull, FlushFailed, FrameOffsetMismatch, MessageIllegal, RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.files import mapped
 from rmqha.store.log import commit_log
-from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.commit_log import CommitLog, RecordCrossesFile, StartNotAligned
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode

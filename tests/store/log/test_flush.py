@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.errors import FlushFailed, NotWritable, ThreadNotStarted
+from rmqha.errors import FlushFailed, NotWritable
 from rmqha.store.files.fsync import Files, FsyncInThread
+from rmqha.store.files.one_thread import ThreadNotStarted
 from rmqha.store.log.flush import RETRY, Flusher
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded

@@ -14,10 +14,9 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from lab.harness.compare_stores import derived_faults
-from rmqha.errors import OutOfDescriptors
 from rmqha.logfiles.listing import file_name
 from rmqha.store.environment import disk_use, local_hour
-from rmqha.store.files.mapped import MappedFile
+from rmqha.store.files.mapped import MappedFile, OutOfDescriptors
 from rmqha.store.log import retention
 from rmqha.store.log.retention import fullest, last_stored
 from rmqha.store.store import Store

@@ -14,11 +14,18 @@ from attrs import define
 from twisted.logger import capturedLogs, formatEvent
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, LogCorrupt, TruncationInvalid
+from rmqha.errors import DiskFull, LogCorrupt
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import truncate
-from rmqha.store.log.truncate import finish, intend, pending, pending_cut, set_log_aside
+from rmqha.store.log.truncate import (
+    TruncationInvalid,
+    finish,
+    intend,
+    pending,
+    pending_cut,
+    set_log_aside,
+)
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, TRUNCATION
 from tests.support.derived import DerivedTestCase

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import EpochFileInvalid
 from rmqha.store.tables import epoch_file
+from rmqha.store.tables.epoch_file import EpochFileInvalid
 from rmqha.wire.ha_v2 import EpochLabel
 from tests.support.controller_captures import FOLDER
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JsonInvalid
-from rmqha.wire.remoting.fastjson import MAX_DEPTH, SLOW_LIMIT, ObjectKey, dumps, loads
+from rmqha.wire.remoting.fastjson import MAX_DEPTH, SLOW_LIMIT, JsonInvalid, ObjectKey, dumps, loads
 from tests.support.frames import every_frame
 
 SCALARS = (

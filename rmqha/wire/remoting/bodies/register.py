@@ -11,11 +11,12 @@ from typing import NoReturn
 
 from attrs import define, field, frozen
 
-from rmqha.errors import BodyInvalid, JsonInvalid
+from rmqha.errors import BodyInvalid
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.tables import TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import V3_0_11
+from rmqha.wire.remoting.fastjson import JsonInvalid
 
 INFLATED_LIMIT = 64 * 1024 * 1024
 """Most bytes a compressed registration may become."""
