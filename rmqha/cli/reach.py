@@ -38,16 +38,10 @@ CLIENT_PORT = click.option(
 )
 
 
-def _credentials(
-    context: click.Context, option: click.Parameter, path: Path | None
-) -> Credentials | None:
-    return read_credentials(path)
-
-
 CREDENTIALS = click.option(
     "--credentials",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    callback=_credentials,
+    callback=lambda context, option, path: read_credentials(path),
     metavar="FILE",
     help="Sign what the client port is asked with this account: accessKey and secretKey as in "
     "mqadmin's tools.yml.",

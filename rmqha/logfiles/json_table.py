@@ -185,7 +185,7 @@ def replace_text(
     @param data: What L{render} made of it.
     @param looks_whole: Whether the present generation is worth to be the C{.bak}.
     """
-    step = step or _ignore
+    step = step or (lambda name: None)
     new = _beside(path, NEW_SUFFIX)
     old = _beside(path, ".old")
 
@@ -260,10 +260,6 @@ def _sync(path: Path) -> None:
 
 def _beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
-
-
-def _ignore(step: str) -> None:
-    pass
 
 
 def _mark(match: re.Match[str]) -> str:

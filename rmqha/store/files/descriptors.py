@@ -96,10 +96,6 @@ def open_limit(files: int) -> int:
     return max(1, min(MOST_OPEN, max(files // SHARE, (files - FEW) // 2)))
 
 
-def _own_limit() -> int:
-    return open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
 @define
 class Descriptors:
     """An LRU of file descriptors, keyed by path, that remembers what needs an fsync.
@@ -114,7 +110,7 @@ class Descriptors:
         succeed without the data being there.
     """
 
-    limit: int = field(factory=_own_limit)
+    limit: int = field(factory=lambda: open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
     read_only: bool = False
     failure: FlushFailed | None = field(init=False, default=None)
     _open: OrderedDict[str, int] = field(init=False, factory=OrderedDict)
