@@ -154,11 +154,7 @@ class Claim:
                 raise ReportRejected("unproven", offset, proven)
             origin = offset
         self.start = ledger.adopt(self, offset, origin)
-        self.origin = self.sent = origin
-        self.acked = offset
-        self._floor = max(offset, origin - 1)
-        self.live = True
-        return origin
+        return self._begin(offset, origin)
 
     def look(self, offset: int) -> int:
         """Take the first report of an onlooker: where its bytes are to start.  It needs no proof,
@@ -171,6 +167,9 @@ class Claim:
         origin = offset or self._ledger.log.min_offset
         self.onlooker = True
         self.start = COVERS_NOTHING
+        return self._begin(offset, origin)
+
+    def _begin(self, offset: int, origin: int) -> int:
         self.origin = self.sent = origin
         self.acked = offset
         self._floor = max(offset, origin - 1)
