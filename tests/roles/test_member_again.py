@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import errno
 import json
+from typing import Any
 
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK
+from rmqha.ha.master.master import GATHERING
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.roles.member import AGAIN
 from rmqha.wire import ha_v2
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from tests.broker.pop.support import PopTestCase, bodies
+from tests.broker.support import Client
 from tests.roles.test_member import OTHER, OURS, MemberCase
 from tests.support.logs import message
 from tests.support.unreadable import make_unreadable
@@ -18,14 +26,54 @@ from tests.support.unreadable import make_unreadable
 class AgainCase(MemberCase):
     """A member, and another one in its set."""
 
-    def led(self) -> None:
-        """It leads, and the other one has all of its log, a message."""
-        self.member()
+    def led(self, role: BrokerRole = BrokerRole.SYNC_MASTER) -> Any:
+        """It leads, and the other one has all of its log, a message.
+
+        @return: The other one's connection.
+        """
+        self.member(role)
         protocol = self.in_sync()
         self.write()
-        self.turn()
+        self.reactor.advance(GATHERING)
         protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
         self.pass_time(1.0)
+        return protocol
+
+
+class HandedOutTests(AgainCase):
+    """Messages that were handed out (POP) as the other one, which may be elected, hears of it."""
+
+    def assert_not_ahead(self, role: BrokerRole, given_up: float) -> None:
+        """The other one gets a message, and is not heard of when it is handed out.
+
+        @param given_up: Seconds after which its check point is not waited for.
+        """
+        protocol = self.led(role)
+        broker = self.node.broker
+        broker.topics.put(TopicConfig(topic_name="TopicA", read_queue_nums=1, write_queue_nums=1))
+        who = Client(Connections(self.reactor, broker.registry, ConnectionLimits()))
+        popping = PopTestCase.popping(topic="TopicA", pollTime=100)
+        request = {name: str(value) for name, value in popping.items()}
+        answer = who.ask(RequestCode.POP_MESSAGE, request)
+        self.pass_time(given_up)
+        (found,) = [answer] if answer else who.heard()
+        self.assertEqual(len(bodies(found)), 1)
+        self.assertEqual(broker.offsets.get("G", "TopicA", 0), 0)
+        again = who.ask(RequestCode.POP_MESSAGE, request)
+        self.assertIsNone(again, "handed out twice")
+        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+        self.pass_time(1.0)
+        self.assertEqual(broker.offsets.get("G", "TopicA", 0), 1)
+
+    def test_not_waited_for(self) -> None:
+        """Nobody is told that a group is behind a message before all that may be elected have the
+        check point, or it would never come again; it is handed out once all the same.
+        """
+        self.assert_not_ahead(BrokerRole.ASYNC_MASTER, 0.0)
+
+    def test_given_up(self) -> None:
+        """So where the check point was waited for, in vain."""
+        self.assert_not_ahead(BrokerRole.SYNC_MASTER, 6.0)
 
 
 class SetTests(MemberCase):

@@ -33,7 +33,7 @@ from rmqha.broker.pop.handles import (
 from rmqha.broker.pop.ordered import OrderedPops
 from rmqha.broker.pop.polling import Place as Door
 from rmqha.broker.pop.polling import Polling
-from rmqha.broker.pop.positions import Place, PopPositions
+from rmqha.broker.pop.positions import Move, Place, PopPositions
 from rmqha.broker.pop.revive import Revival
 from rmqha.broker.sending.admission import HELP
 from rmqha.broker.state import BrokerState
@@ -377,7 +377,7 @@ class Pops:
                 behind=self.positions.behind(part.place),
             )
             try:
-                waits.append(log.open(point).addCallback(_require_held))
+                opened = log.open(point)
             except (NotWritable, MessageIllegal) as error:
                 # Its position has not moved; nothing of it is sent.
                 found.parts.remove(part)
@@ -388,6 +388,7 @@ class Pops:
                 continue
             self.revival.points.add(point)
             moves.append(self.positions.move(part.place, part.after))
+            waits.append(opened.addCallback(_require_held, moves[-1]))
         header = _header(request, found, pop_time, turn)
         body = [
             record for part in found.parts for record in self._sent(part, header, request.topic)
@@ -571,12 +572,15 @@ def _part(place: Place, kind: str, start: int, reading: ReadResult) -> _Part:
     )
 
 
-def _require_held(result: PutResult) -> None:
-    """@raise RequestRefused: If the master ends: its log may be cut off where the check point is,
+def _require_held(result: PutResult, move: Move) -> None:
+    """Tell where a check point ends.
+
+    @raise RequestRefused: If the master ends: its log may be cut off where the check point is,
     and acks would be answered that nobody knows what to do with.
     """
     if result.status is PutStatus.SERVICE_NOT_AVAILABLE:
         raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
+    move.end = result.receipt.end
 
 
 def _disk_failed(failure: Failure) -> Answer:

@@ -1,16 +1,19 @@
 """Where groups go on in queues that are popped.
 
-A position moves when messages are handed out, and is committed when their check point is stored:
-between the two it is here.  Whoever commits an offset meanwhile decides.
+A position moves when messages are handed out, and is committed when their check point is stored
+and all have it that may be elected: who led without it would never hand them out again.  Between
+the two it is here.  Whoever commits an offset meanwhile decides.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TypeAlias
 
 from attrs import define, field
 
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.store.store import Store
 
 Place: TypeAlias = tuple[str, str, int]
 """Group, topic and queue id."""
@@ -18,14 +21,16 @@ Place: TypeAlias = tuple[str, str, int]
 
 @define(eq=False)
 class Move:
-    """Messages that were handed out, and whose check point is not stored yet.
+    """Messages that were handed out, and whose check point not all have that are to.
 
     @ivar to: Just past the last of them.
+    @ivar end: Where their check point ends in the log, when it is stored.
     @ivar stands: Whether no offset was committed since.
     """
 
     place: Place
     to: int
+    end: int = 0
     stands: bool = True
 
 
@@ -37,8 +42,11 @@ class PopPositions:
     """
 
     offsets: ConsumerOffsetTable
+    store: Store
     asked: set[tuple[str, str]] = field(factory=set, init=False)
     _moves: dict[Place, list[Move]] = field(factory=dict, init=False)
+    # Those whose check point is stored.
+    _stored: deque[Move] = field(factory=deque, init=False)
     # Where they were behind the last check point, while only unwanted messages were passed since.
     _behind: dict[Place, int] = field(factory=dict, init=False)
     # When the messages of a queue were last handed out: check points have times of their own.
@@ -46,6 +54,7 @@ class PopPositions:
 
     def __attrs_post_init__(self) -> None:
         self.offsets.committed.append(self._committed)
+        self.store.dispatcher.on_pause.append(self._settle)
 
     def get(self, place: Place) -> int | None:
         """Where a group goes on; C{None} if it never was there."""
@@ -67,13 +76,21 @@ class PopPositions:
             self.offsets.advance(*place, to)
 
     def move(self, place: Place, to: int) -> Move:
-        """Go on behind some messages, until L{land} is called with what is given."""
+        """Go on behind some messages; L{land} is to be called with what is given."""
         move, self._behind[place] = Move(place, to), to
         self._moves.setdefault(place, []).append(move)
         return move
 
     def land(self, move: Move) -> None:
-        """Commit a position, as its check point is stored."""
+        """Commit a position as soon as that may be done: its check point is stored."""
+        self._stored.append(move)
+        self._settle()
+
+    def _settle(self) -> None:
+        while self._stored and self._stored[0].end <= self.store.readable:
+            self._land(self._stored.popleft())
+
+    def _land(self, move: Move) -> None:
         if not move.stands:
             return
         moves = self._moves[move.place]
@@ -92,6 +109,7 @@ class PopPositions:
     def stop(self) -> None:
         """Commit nothing more."""
         self.offsets.committed.remove(self._committed)
+        self.store.dispatcher.on_pause.remove(self._settle)
         for place in tuple(self._moves):
             self._committed(*place, 0)
 

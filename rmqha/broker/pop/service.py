@@ -46,7 +46,7 @@ class PopService:
     def __attrs_post_init__(self) -> None:
         state, store = self.state, self.state.store
         self.polling = Polling(state.clock)
-        self._positions = PopPositions(state.offsets)
+        self._positions = PopPositions(state.offsets, store)
         self._ordered = OrderedPops(state, self.polling)
         if state.writer is not None:
             self._log = CheckPointLog(state, state.writer)
