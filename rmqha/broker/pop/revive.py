@@ -29,6 +29,7 @@ from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.log.encode import MAX_PROPERTIES
 from rmqha.wire.log.pop_record import ACK_TAG, ACKS_TAG, CHECK_POINT_TAG, Acks, CheckPoint, PointKey
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message, Record
@@ -291,11 +292,13 @@ class Revival:
         told = dict(record.properties)
         if not record.reconsume_times or FIRST_POP_TIME not in told:
             told[FIRST_POP_TIME] = str(point.pop_time)
+        properties = encode(told)
         return self.state.messages.from_record(
             record,
             topic=self.state.topics.ensure(self._retry_topics(point)[0], 1).topic_name,
             queue_id=0,
-            properties=encode(told),
+            # Rather without that time than never.
+            properties=properties if len(properties) <= MAX_PROPERTIES else record.raw_properties,
             reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
             born_host=self.state.messages.host,
             store_host=self.state.messages.host,

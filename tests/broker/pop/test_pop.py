@@ -21,7 +21,7 @@ from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.json_body import write
 from tests.broker.pop.support import PopTestCase, bodies, handles, records
-from tests.broker.support import NOW
+from tests.broker.support import NOW, SEND_V2, sending
 
 
 class ServedTestCase(PopTestCase):
@@ -323,6 +323,17 @@ class AckTests(ServedTestCase):
         self.skips(11)
         self.assertEqual(self.popped(queueId=-1), [])
         self.assertEqual(self.serving.pop.status()["notRevived"], 2)
+
+    def test_no_room(self) -> None:
+        """A message whose properties have no room for another one comes again without it."""
+        told = {"UNIQ_KEY": "U1", "TAGS": "A", "key": "v" * 32_728}
+        answer = self.client().ask(SEND_V2, sending("T", properties=told), b"a")
+        assert answer is not None
+        self.assertEqual(answer.code, 0, answer.remark)
+        self.passes(0.02)
+        self.pop()
+        self.skips(11)
+        self.assertEqual(bodies(self.pop()), [b"a"])
 
     def test_change(self) -> None:
         """A message may have another time, from now on; its old handle is dead."""
