@@ -78,6 +78,16 @@ class SharingTests(BrokerTestCase):
             self.assertEqual([len(one or ()) for one in found], [1] * members)
             self.assertGreater(min(times), 0)
 
+    def test_thousands(self) -> None:
+        """Of ten thousand members, and of ten thousand queues, each is told the same each time."""
+        average, names = STRATEGIES["AVG"], [f"c{n:05}" for n in range(10_000)]
+        few, many = queues_of(8), queues_of(10_000)
+        for name in names[::1000]:
+            first = popped(few, names, name, 1, average)
+            self.assertEqual(first, (few[int(name[1:]) % 8],))
+            self.assertEqual(popped(few, names, name, 1, average), first)
+            self.assertEqual(len(popped(many, names, name, 2, average) or ()), 3)
+
     def test_strange(self) -> None:
         """Who is no member is told nothing, unless all is everybody's."""
         queues, average = queues_of(8), STRATEGIES["AVG"]
