@@ -104,7 +104,7 @@ class SliceTests(SynchronousTestCase):
         self.assertEqual(stub.runs, [(FAR_SLICE, None), (SLICE, None), (LIVE_SLICE, LATE)])
 
     def test_urgent(self) -> None:
-        """While a pop waits, what comes alone is dispatched in the next turn, and not in each turn."""
+        """While a pop waits, what comes alone is dispatched at once, and not in each turn."""
         stub = Behind(BUSY // 32, step=BUSY // 32, urgent=lambda: True)
         paced = self.paced(stub)
         self.clock.advance(1.0)

@@ -113,15 +113,15 @@ class PopPositions:
         for place in tuple(self._moves):
             self._committed(*place, 0)
 
-    def forget_group(self, group: str) -> None:
-        """A group is gone."""
-        self.asked = {pair for pair in self.asked if pair[0] != group}
+    def forget(self, *, group: str | None = None, topic: str | None = None) -> None:
+        """A group or a topic is gone."""
 
-    def forget(self, topic: str) -> None:
-        """A topic is gone."""
-        self.asked = {pair for pair in self.asked if pair[1] != topic}
+        def gone(place: Place | tuple[str, str]) -> bool:
+            return place[0] == group or place[1] == topic
+
+        self.asked = {pair for pair in self.asked if not gone(pair)}
         for place in [*self._moves, *self._popped, *self._behind]:
-            if place[1] == topic:
+            if gone(place):
                 self._committed(*place, 0)
                 self._popped.pop(place, None)
 

@@ -92,13 +92,13 @@ class PopService:
     def topic_gone(self, topic: str) -> None:
         """A topic was deleted: nothing of it comes again, and who waits for it is told."""
         self.revival.points.drop(lambda point: point.topic == topic)
-        self._positions.forget(topic)
+        self._positions.forget(topic=topic)
         self.polling.forget(topic)
 
     def group_gone(self, group: str) -> None:
         """A group was deleted: nothing comes again for it."""
         self.revival.points.drop(lambda point: point.group == group)
-        self._positions.forget_group(group)
+        self._positions.forget(group=group)
 
     def pops(self, group: str, topic: str) -> bool:
         """Whether a group has popped from a topic since the start, and was not told to pull."""

@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
@@ -483,6 +484,18 @@ class AckTests(ServedTestCase):
         self.serving.groups.delete("G")
         self.skips(11)
         self.assertIsNone(self.serving.topics.get("%RETRY%G_T"))
+
+    def test_group_gone_meanwhile(self) -> None:
+        """A group that is deleted while its check point is stored keeps no position by it."""
+        self.put(b"a")
+        self.writer.outcome = waiting = Deferred()
+        self.assertIsNone(self.who.ask(RequestCode.POP_MESSAGE, self.popping()))
+        self.writer.outcome = PutStatus.PUT_OK
+        gone = {"groupName": "G", "cleanOffset": "true"}
+        self.client().ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, gone)
+        waiting.callback(PutStatus.PUT_OK)
+        self.passes(0.1)
+        self.assertIsNone(self.serving.offsets.get("G", "T", 0))
 
 
 class RestartTests(ServedTestCase):
