@@ -219,7 +219,9 @@ def _pop(pair: Pair, turn: Turn) -> Seen:
     """Three consumers that catch up, and then one message after the other."""
     catch, one = (f"{what}{turn.number + 1}{pair.name}" for what in ("catch", "one"))
     _shared(pair, pair.topic, catch)
-    rate = pair.consume(catch, _to_pop(turn.quick), members=MEMBERS, pop=True)
+    count, before = _to_pop(turn.quick), _log_end(pair)
+    rate = pair.consume(catch, count, members=MEMBERS, pop=True)
+    written = (_log_end(pair) - before) / count
     topic = f"{one}Topic"
     pair.tool.do("topic", address=pair.address, topic=topic, queues=1)
     _shared(pair, topic, one)
@@ -236,7 +238,12 @@ def _pop(pair: Pair, turn: Turn) -> Seen:
         pop=True,
         limit=20,
     ).wait(PATIENCE)
-    return {"rate": rate, "p50": percentile(micros, 0.5), "p99": percentile(micros, 0.99)}
+    p50, p99 = (percentile(micros, share) for share in (0.5, 0.99))
+    return {"rate": rate, "written": written, "p50": p50, "p99": p99}
+
+
+def _log_end(pair: Pair) -> int:
+    return int(pair.tool.do("runtime", address=pair.address)["commitLogMaxOffset"])
 
 
 def _shared(pair: Pair, topic: str, group: str) -> None:
@@ -360,6 +367,13 @@ BENCH = Bench(
                     f"POP, {MEMBERS} consumers catching up, {BODY} bytes in {QUEUES} queues",
                     "messages/s",
                     1.5,
+                ),
+                Figure(
+                    "written",
+                    "POP, log written for one message and its ack",
+                    "bytes",
+                    0.6,
+                    most=True,
                 ),
                 Figure("p50", f"{ONE}, p50", "us", 1.0, most=True),
                 Figure("p99", f"{ONE}, p99", "us"),
