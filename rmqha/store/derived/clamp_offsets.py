@@ -26,7 +26,6 @@ from rmqha.wire.names import (
     HALF_DONE_TOPIC,
     HALF_TOPIC,
     RETRY_PREFIX,
-    REVIVE_GROUP,
     SCHEDULE_TOPIC,
     TRANSACTION_GROUP,
 )
@@ -37,7 +36,7 @@ from rmqha.wire.store_layout import DELAY_OFFSETS, REQUEST_MODES
 
 RECENT = 10_000
 """Milliseconds before the log's end from which on a group may have been handed messages for the
-first time behind it, and a stock master have let messages come again behind it."""
+first time behind it."""
 
 
 @frozen(kw_only=True)
@@ -94,8 +93,7 @@ def clamp_consumers(
     first one stays: who pulls there is told where the queue begins.  A group that was handed
     messages (POP) goes on behind the last of which the log says so: of others it says nothing, so
     that those which were not acknowledged would never come again.  One that was told to pull since
-    (C{mqadmin setConsumeMode}) goes on where its offset is.  What a stock master calls revived may
-    have come again behind the log's end: the latest is looked at again.
+    (C{mqadmin setConsumeMode}) goes on where its offset is.
 
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
@@ -115,7 +113,7 @@ def clamp_consumers(
     handed = next_pop_offsets(lookup) if whole else {}
     pulls, pops = _request_modes(tables) if whole else (set(), set())
     pops |= {key for key, _ in handed}
-    recent = _last_stored(lookup) - RECENT
+    recent = _last_stored(lookup) - RECENT if pops else 0
     for key, of_queues in offsets.items():
         topic, _, group = key.partition("@")
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
@@ -126,7 +124,7 @@ def clamp_consumers(
                 after = min(end, handed[key, queue_id])
             elif topic.startswith((f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+")):
                 after = min(end, _range(lookup, topic, queue_id)[0])
-            elif group == REVIVE_GROUP or (key in pops and key not in pulls):
+            elif key in pops and key not in pulls:
                 after = min(end, lookup.by_time(topic, queue_id, recent))
             if after < offset:
                 clamped.append(

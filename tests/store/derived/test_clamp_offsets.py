@@ -6,8 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.task import Clock
-
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
@@ -15,9 +13,9 @@ from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
-from rmqha.wire.names import REVIVE_GROUP, REVIVE_PREFIX, SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from tests.store.derived.test_outcomes import opened_lookup
-from tests.support.logs import STORED, LogTestCase, message
+from tests.support.logs import LogTestCase, message
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
 
@@ -100,26 +98,6 @@ class ConsumerTests(ClampTestCase):
         self.assertEqual(clamp_delays(self.root, self.lookup), ())
         (self.root / "config" / "consumerOffset.json").write_bytes(b"{\0\0\0")
         self.assertRaises(TableUnreadable, clamp_consumers, self.root, self.lookup)
-
-
-class RevivedTests(LogTestCase):
-    def test_behind_the_log(self) -> None:
-        """What a stock master let come again in its last ten seconds may have come behind the end
-        of the log that is left: its check points are read again, and older ones are not.
-        """
-        clock, root = Clock(), self.folder() / "store"
-        store = self.opened(
-            root, settings=SIZES, now_ms=lambda: STORED + int(1000 * clock.seconds())
-        )
-        for pause in (0, 1, 1, 28):
-            clock.advance(pause)
-            store.put(message(400, topic=f"{REVIVE_PREFIX}C"))
-        store.dispatcher.run(10.0)
-        (root / "config").mkdir()
-        told = {"offsetTable": {f"{REVIVE_PREFIX}C@{REVIVE_GROUP}": {0: 4, 7: 0}}}
-        json_table.replace(root / "config" / "consumerOffset.json", told)
-        (moved,) = clamp_consumers(root, opened_lookup(store))
-        self.assertEqual((moved.queue_id, moved.before, moved.after), (0, 4, 3))
 
 
 class HalfTests(ClampTestCase):
